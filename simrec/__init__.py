@@ -1,0 +1,32 @@
+"""SimRec: two-tower similarity encoders for cold-start recommendation."""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Public name -> module. Imported on first use, so that `import simrec` stays light.
+_PUBLIC = {
+    "FeatureEncoder": "simrec.data.features",
+    "IdMap": "simrec.data.ids",
+    "InputError": "simrec.errors",
+    "Ratings": "simrec.data.ratings",
+    "SimEc": "simrec.model.simec",
+    "TwoTower": "simrec.model.two_tower",
+    "cold_start_split": "simrec.data.split",
+    "evaluate": "simrec.evaluation.evaluate",
+    "make_synthetic": "simrec.data.synthetic",
+    "top_k": "simrec.scoring.topk",
+}
+
+__all__ = ["__version__", *sorted(_PUBLIC)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'simrec' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__
