@@ -1,0 +1,56 @@
+# `make demo` and `make test` need nothing but Python 3.10-3.13: each makes the environment it needs.
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+# The first interpreter that TensorFlow 2.21 has wheels for.
+PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.10 python; do \
+	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
+PYTEST_ARGS ?= -n 2
+
+.PHONY: help demo test lint format bench clean
+
+help:
+	@echo "make demo    train, evaluate, score and recommend on the embedded sample (about two minutes)"
+	@echo "make test    the test suite"
+	@echo "make lint    ruff, ruff format --check, mypy"
+	@echo "make format  apply ruff's fixes and formatting"
+	@echo "make bench   the benchmarks (long; results under benchmarks/)"
+	@echo "make clean   remove the environment and caches"
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python 3.10-3.13 found: install one, or say make PYTHON=/path/to/python3"; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { echo "python -m venv failed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
+
+# A stamp per environment: installed again only when setup.py changes.
+$(VENV)/.installed: setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+$(VENV)/.installed-test: setup.py | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,ray]'
+	@touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-bench: setup.py $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,ray,bench]'
+	@touch $@
+
+demo: $(VENV)/.installed
+	$(BIN)/simrec demo
+
+test: $(VENV)/.installed-test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.installed-test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.installed-bench
+	set -e; for f in benchmarks/*.py; do case $$f in */_*) ;; *) echo "== $$f"; $(BIN)/python $$f;; esac; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

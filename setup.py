@@ -1,0 +1,69 @@
+"""Packaging. The version lives in simrec/__init__.py only."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+VERSION = re.search(
+    r'^__version__ = "([^"]+)"', (ROOT / "simrec" / "__init__.py").read_text(encoding="utf-8"), re.M
+).group(1)
+
+# tf-keras 2.21 allows TensorFlow below 2.22, and TFRS needs tf-keras (Keras 2): the three move together.
+REQUIRES = [
+    "tensorflow>=2.21,<2.22",
+    "tf-keras>=2.21,<2.22",
+    "tensorflow-recommenders>=0.7.7,<0.8",
+    "numpy>=1.26,<3",
+    "scipy>=1.11,<2",
+    "pandas>=2.1,<4",
+    "pyarrow>=16",
+    "tqdm>=4.65,<5",
+    "tomli>=2; python_version < '3.11'",
+]
+PLOTS = ["matplotlib>=3.8,<4"]
+EXTRAS = {
+    "report": PLOTS,
+    "paper": [*PLOTS, "scikit-learn>=1.4,<2"],
+    "faiss": ["faiss-cpu>=1.8"],
+    "ray": ["ray>=2.40,<3"],
+    "bench": [*PLOTS, "scikit-learn>=1.4,<2", "psutil>=5.9"],
+}
+EXTRAS["test"] = [
+    *EXTRAS["paper"],
+    "fsspec>=2024.2",
+    "hypothesis>=6.100,<7",
+    "mypy>=1.11",
+    "pandas-stubs",
+    "pytest>=8,<10",
+    "pytest-xdist>=3.5,<4",
+    "ruff>=0.9",
+    "types-tqdm",
+]
+EXTRAS["dev"] = EXTRAS["test"]
+
+setup(
+    name="simrec",
+    version=VERSION,
+    description="Two-tower similarity encoders for cold-start recommendation",
+    long_description=(ROOT / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["simrec", "simrec.*"]),
+    package_data={"simrec": ["py.typed"]},
+    python_requires=">=3.10",
+    install_requires=REQUIRES,
+    extras_require=EXTRAS,
+    entry_points={"console_scripts": ["simrec = simrec.cli:main"]},
+    classifiers=[
+        "Intended Audience :: Developers",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
