@@ -10,7 +10,7 @@ VERSION = re.search(
     r'^__version__ = "([^"]+)"', (ROOT / "simrec" / "__init__.py").read_text(encoding="utf-8"), re.M
 ).group(1)
 
-# tf-keras 2.21 allows TensorFlow below 2.22, and TFRS needs tf-keras (Keras 2): the three move together.
+# TFRS needs tf-keras (Keras 2), and tf-keras 2.21 allows TensorFlow below 2.22: they move together.
 REQUIRES = [
     "tensorflow>=2.21,<2.22",
     "tf-keras>=2.21,<2.22",
