@@ -2,7 +2,7 @@
 
 TensorFlow Recommenders is written for Keras 2 (the package ``tf_keras``). TensorFlow decides which
 Keras answers as ``tf.keras`` when that name is first used, by the variable ``TF_USE_LEGACY_KERAS``.
-Everything in SimRec that needs TensorFlow writes ``from simrec.model.keras import keras, tf, tfrs``.
+Whatever needs TensorFlow in SimRec writes ``from simrec.model.keras import keras, tf, tfrs``.
 """
 
 import os
@@ -70,8 +70,8 @@ with _without_startup_noise() if _QUIET else _as_it_is():
 
     if tf.keras.Model is not keras.Model:
         raise ImportError(
-            "SimRec needs Keras 2 (tf_keras), but Keras 3 was already loaded as tf.keras earlier in "
-            f"this process. To mend it, {CURE}."
+            "SimRec needs Keras 2 (tf_keras), but Keras 3 was already loaded as tf.keras earlier "
+            f"in this process. To mend it, {CURE}."
         )
     import tensorflow_recommenders as tfrs
 
