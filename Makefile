@@ -23,15 +23,15 @@ $(BIN)/python:
 
 # A stamp per environment: installed again only when setup.py changes.
 $(VENV)/.installed: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable .
 	@touch $@
 
 $(VENV)/.installed-test: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,ray]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[test,ray]'
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: setup.py $(VENV)/.installed-test
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test,ray,bench]'
+	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[test,ray,bench]'
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -16,7 +16,7 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -63,7 +63,6 @@ class Artifact:
     tables: dict[str, pa.Table]
     documents: dict[str, Any]
     keras_weights: dict[str, list[np.ndarray]]
-    _stamps: dict[str, tuple[int, ...]] = field(repr=False)
 
     @property
     def model_id(self) -> str:
@@ -79,15 +78,6 @@ class Artifact:
     def facts(self) -> dict[str, Any]:
         """What was learned or counted while fitting."""
         return self.manifest["facts"]
-
-    def check_unchanged(self) -> None:
-        """Raise InputError if a file of the directory was changed since it was loaded."""
-        for name, stamp in self._stamps.items():
-            if _stamp(self.path / name) != stamp:
-                raise InputError(
-                    f"{self.path / name}: the model directory changed while it was in use (it was "
-                    f"model {self.model_id}). Save new models under another name, or start again."
-                )
 
 
 def save(
@@ -128,13 +118,13 @@ def save(
         The model id.
     """
     target = Path(path)
-    _check_replaceable(target)
+    check_replaceable(target)
     weights = keras_weights or {}
     _check_names([*arrays, *tables, *documents, *weights])
     with files.directory_aside(target) as aside:
         for name, array in arrays.items():
             _check_numeric(name, array)
-            np.save(aside / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
+            np.save(aside / f"{name}.npy", np.asarray(array, order="C"), allow_pickle=False)
         for name, table in tables.items():
             with pa.ipc.new_file(str(aside / f"{name}.arrow"), table.schema) as writer:
                 writer.write_table(table)
@@ -191,7 +181,6 @@ def load(
     manifest = read_manifest(root)
     if kind is not None and manifest["kind"] != kind:
         raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
-    stamps: dict[str, tuple[int, ...]] = {MANIFEST: _stamp(root / MANIFEST)}
     arrays: dict[str, np.ndarray] = {}
     tables: dict[str, pa.Table] = {}
     documents: dict[str, Any] = {}
@@ -199,7 +188,6 @@ def load(
     for file_name, expected in manifest["files"].items():
         file = root / file_name
         _check_file(file, expected, verify)
-        stamps[file_name] = _stamp(file)
         match = _FILE.fullmatch(file_name)
         if match is None:
             raise InputError(f"{root / MANIFEST}: lists {file_name!r}, no file of a model")
@@ -214,7 +202,7 @@ def load(
         else:
             with np.load(file, allow_pickle=False) as npz:
                 weights[name] = [npz[key] for key in sorted(npz.files)]
-    return Artifact(root, manifest, arrays, tables, documents, weights, stamps)
+    return Artifact(root, manifest, arrays, tables, documents, weights)
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
@@ -263,7 +251,9 @@ def _model_id(kind: str, config: Any, listing: Mapping[str, Mapping[str, Any]]) 
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _check_replaceable(path: Path) -> None:
+def check_replaceable(path: str | os.PathLike) -> None:
+    """Raise InputError if a model cannot be saved at `path` without destroying something else."""
+    path = Path(path)
     if path.is_file():
         raise InputError(f"{path}: is a file; a model is saved as a directory. Give another path.")
     if path.is_dir() and not (path / MANIFEST).is_file() and any(path.iterdir()):
@@ -306,11 +296,3 @@ def _package_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
-
-
-def _stamp(file: Path) -> tuple[int, ...]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return ()
-    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -172,11 +172,8 @@ def test_a_failed_save_leaves_the_old_model(tmp_path, model, monkeypatch, exchan
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_model_replaced_while_in_use_is_noticed(model):
+def test_a_loaded_model_survives_its_replacement(model):
     loaded = artifacts.load(model)
     values = loaded.arrays["item_vectors"].tolist()
-    loaded.check_unchanged()
     artifacts.save(model, **{**CONTENT, "arrays": {"item_vectors": np.zeros((3, 4))}})
     assert loaded.arrays["item_vectors"].tolist() == values
-    with pytest.raises(InputError, match="changed while it was in use"):
-        loaded.check_unchanged()

@@ -1,0 +1,332 @@
+"""Batch jobs: an engine-free function per unit of work, mapped by an engine, published whole."""
+
+import logging
+import os
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path as FilePath
+from typing import Any, Literal, Protocol
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.errors import InputError
+from simrec.jobs.lock import lock
+from simrec.jobs.models import ModelReference
+from simrec.jobs.options import Path
+from simrec.jobs.output import Output, Part, PartWriter
+from simrec.jobs.source import BadFragment, Unit
+
+logger = logging.getLogger(__name__)
+
+OnBad = Literal["stop", "skip"]
+
+
+class Table(Protocol):
+    """What a job reads: a `Source`, or ids the model knows."""
+
+    @property
+    def bad(self) -> tuple[str, ...]:
+        """Messages about files left out."""
+        ...
+
+    def units(self, part_rows: int) -> list[Unit]:
+        """Divide the rows into units of work."""
+        ...
+
+    def batches(
+        self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = ...
+    ) -> Iterator[pa.Table]:
+        """Read a unit, some rows at a time."""
+        ...
+
+    def directory(self, unit: Unit) -> str:
+        """Return the Hive partition of a unit, empty for none."""
+        ...
+
+    def label(self, unit: Unit) -> str:
+        """Name a unit in messages."""
+        ...
+
+    def identity(self) -> Any:
+        """Return what distinguishes this input from another."""
+        ...
+
+
+class Task(Protocol):
+    """What a job does with a batch of rows. Travels to workers, so it holds data, not files."""
+
+    @property
+    def columns(self) -> Sequence[str]:
+        """The input columns to read."""
+        ...
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The output columns."""
+        ...
+
+    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
+        """Return the output rows for input rows, and what was counted."""
+        ...
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything a worker needs to turn a unit into a part."""
+
+    source: Table
+    task: Task
+    writer: PartWriter
+    batch_rows: int
+    on_bad: OnBad
+    partition_by: tuple[str, ...] | None
+
+    def run(self, unit: Unit) -> Part:
+        """Read a unit, process it, write its files. The same on every engine."""
+        counts: Counter[str] = Counter()
+        name = f"part-{unit.index:06d}.parquet"
+        try:
+            tables = self._process(unit, counts)
+            if self.partition_by:
+                files = self._write_divided(name, tables)
+            else:
+                # A Hive partition of the input is kept.
+                directory = self.source.directory(unit)
+                name = f"{directory}/{name}" if directory else name
+                files = {name: self.writer.write(name, tables, self.task.schema)}
+        except BadFragment as error:
+            if self.on_bad == "stop":
+                raise
+            return Part(unit.index, 0, skipped=str(error))
+        return Part(unit.index, unit.rows, files, dict(counts))
+
+    def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
+        for table in self.source.batches(unit, self.task.columns, self.batch_rows):
+            try:
+                result, counted = self.task.process(table)
+            except InputError as error:
+                raise InputError(f"{self.source.label(unit)}: {error}") from error
+            counts.update(counted)
+            yield result
+
+    def _write_divided(self, name: str, tables: Iterator[pa.Table]) -> dict[str, dict[str, Any]]:
+        keys = list(self.partition_by or ())
+        kept = pa.schema([f for f in self.task.schema if f.name not in keys])
+        whole = pa.concat_tables(tables)
+        files = {}
+        for group in whole.select(keys).group_by(keys).aggregate([]).to_pylist():
+            mask = pa.scalar(True)
+            for key, value in group.items():
+                same = pc.is_null(whole[key]) if value is None else pc.equal(whole[key], value)
+                mask = pc.and_(mask, pc.fill_null(same, False))
+            path = "/".join(f"{key}={_quoted(value)}" for key, value in group.items())
+            rows = whole.filter(mask).select(kept.names)
+            files[f"{path}/{name}"] = self.writer.write(f"{path}/{name}", iter([rows]), kept)
+        return files
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """Options that all batch jobs share.
+
+    Parameters
+    ----------
+    engine : str
+        Where to run: local, or ray (a cluster).
+    workers : int, optional
+        How many parts are worked on at once.
+    address : str, optional
+        Address of the Ray cluster; by default one is started on this machine.
+    memory : str
+        Memory to work in beside the model's vectors, such as 2GB.
+    part_rows : int, optional
+        Input rows per part of the output, about.
+    partition_by : sequence of str, optional
+        Columns to partition the output by; by default the partitions of the input are kept.
+    overwrite : bool
+        Replace other output at the same place, once the new one is complete.
+    on_bad_fragment : str
+        What to do with a corrupt input file: stop, or skip it and list it in the summary.
+    """
+
+    engine: Literal["local", "ray"] = "local"
+    workers: int | None = None
+    address: str | None = None
+    memory: str = "1GB"
+    part_rows: int | None = None
+    partition_by: tuple[str, ...] | None = None
+    overwrite: bool = False
+    on_bad_fragment: OnBad = "stop"
+
+    def batch_rows(self, row_bytes: float, most: int = 1 << 17) -> int:
+        """Return how many rows to hold at once, given the bytes each needs while worked on."""
+        share = parse_size(self.memory) / (self.workers or default_workers())
+        return int(min(most, max(256, share // max(row_bytes, 1))))
+
+    def map(self, work: Work, units: Sequence[Unit]) -> Iterator[Part]:
+        """Run the units, in any order; yield parts as they are done."""
+        if self.engine == "ray":
+            from simrec.jobs import ray
+
+            return ray.run(work, units, workers=self.workers, address=self.address)
+        from simrec.jobs import local
+
+        return local.run(work, units, workers=self.workers)
+
+
+def run_batch(
+    job: Mapping[str, Any],
+    model: ModelReference,
+    source: Table,
+    out: Path,
+    prepare: Callable[[FilePath], Task],
+    options: BatchOptions,
+    part_rows: int,
+    row_bytes: float,
+) -> dict[str, Any]:
+    """Run a batch job, or what is left of it.
+
+    Parameters
+    ----------
+    job : mapping
+        What determines the output beside the model and the input: the kind of job, its options.
+    model : ModelReference
+        The model; the job stops if its directory changes.
+    source : Table
+        The input.
+    out : path
+        The output directory, or a single ``.parquet`` file.
+    prepare : callable
+        Makes the task, given a directory for scratch files; called once, and only if there is
+        something left to do.
+    options : BatchOptions
+        How to run.
+    part_rows : int
+        Rows per part where the options do not say.
+    row_bytes : float
+        Memory a row of input needs while it is worked on.
+
+    Returns
+    -------
+    dict
+        The summary.
+    """
+    part_rows = options.part_rows or part_rows
+    described = {
+        **job,
+        "model_id": model.model_id,
+        "input": source.identity(),
+        "part_rows": part_rows,
+        "partition_by": options.partition_by,
+    }
+    output = Output(out, described, options.overwrite)
+    with lock(output.lock_file):
+        summary = output.finished() or output.recover()
+        if summary is not None:
+            logger.info("%s: complete already, nothing to do", output.path)
+            return {**summary, "already_complete": True}
+        started = time.perf_counter()
+        units = source.units(part_rows)
+        parts = output.begin(len(units))
+        n_resumed = len(parts)
+        try:
+            missing = [unit for unit in units if unit.index not in parts]
+            if missing:
+                work = Work(
+                    source,
+                    prepare(output.scratch()),
+                    output.writer(model.model_id),
+                    options.batch_rows(row_bytes),
+                    options.on_bad_fragment,
+                    options.partition_by,
+                )
+                for part in _with_progress(options.map(work, missing), missing, source):
+                    model.check()
+                    output.add(part)
+                    parts[part.unit] = part
+        except BaseException:
+            output.abandon_if_empty()
+            raise
+        seconds = time.perf_counter() - started
+        summary = _summarise(described, source, parts, n_resumed, seconds, output.path)
+        output.publish(parts, summary)
+    return summary
+
+
+def _with_progress(parts: Iterator[Part], units: Sequence[Unit], source: Table) -> Iterator[Part]:
+    """Show a bar on a terminal, log a line per part elsewhere."""
+    from tqdm import tqdm
+
+    by_index = {unit.index: unit for unit in units}
+    total = sum(unit.rows for unit in units)
+    quiet = not logger.isEnabledFor(logging.INFO)
+    # disable=None hides the bar where standard error is no terminal.
+    with tqdm(total=total, unit=" rows", unit_scale=True, disable=True if quiet else None) as bar:
+        for n, part in enumerate(parts, start=1):
+            bar.update(by_index[part.unit].rows)
+            if bar.disable:
+                label = source.label(by_index[part.unit])
+                rows = sum(file["rows"] for file in part.files.values())
+                done = part.skipped or f"{part.rows_in} rows in, {rows} rows out"
+                logger.info("%d/%d %s: %s", n, len(units), label, done)
+            elif part.skipped:
+                logger.warning("skipped: %s", part.skipped)
+            yield part
+
+
+def _summarise(
+    job: Mapping[str, Any],
+    source: Table,
+    parts: Mapping[int, Part],
+    n_resumed: int,
+    seconds: float,
+    out: FilePath,
+) -> dict[str, Any]:
+    counts: Counter[str] = Counter()
+    for part in parts.values():
+        counts.update(part.counts)
+    rows_in = sum(part.rows_in for part in parts.values())
+    done = [part for part in parts.values() if part.files]
+    return {
+        "job": job["job"],
+        "model_id": job["model_id"],
+        "out": str(out),
+        "rows_in": rows_in,
+        "rows_out": sum(file["rows"] for part in done for file in part.files.values()),
+        **dict(sorted(counts.items())),
+        "parts": len(done),
+        "parts_from_earlier_run": n_resumed,
+        "skipped": [*source.bad, *(part.skipped for part in parts.values() if part.skipped)],
+        "seconds": round(seconds, 3),
+        "rows_per_second": round(rows_in / max(seconds, 1e-9)),
+    }
+
+
+def parse_size(text: str) -> int:
+    """Read a number of bytes, such as ``2GB`` or ``500 MB``.
+
+    Examples
+    --------
+    >>> parse_size("2GB")
+    2000000000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(text), re.I)
+    if match is None:
+        raise InputError(f"memory: expected a size such as 2GB or 500MB, got {text!r}")
+    number, prefix, binary = match.groups()
+    power = " KMGT".index(prefix.upper() or " ")
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def default_workers() -> int:
+    """Return how many units run at once: reading, writing and products release the GIL."""
+    return max(1, min(4, len(os.sched_getaffinity(0))))
+
+
+def _quoted(value: Any) -> str:
+    return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value))

@@ -1,0 +1,133 @@
+"""The demo: everything once, on the sample, with what is best possible beside what is reached."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from simrec import console
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.evaluate import records
+
+_NAMES = {
+    "warm": "known users, known items",
+    "new_items": "new items",
+    "new_users": "new users",
+    "new_both": "new users, new items",
+}
+
+
+def demo(
+    out: str | os.PathLike = "demo", say: Callable[[str], None] = print, verbose: int = 1
+) -> dict[str, Any]:
+    """Train on the sample, evaluate the four tasks, score pairs and recommend for new users.
+
+    Parameters
+    ----------
+    out : path
+        Where outputs go.
+    say : callable
+        Shows a piece of text.
+    verbose : int
+        Whether to show progress.
+
+    Returns
+    -------
+    dict
+        The four tasks, and where the outputs are.
+    """
+    from simrec.data.ratings import Ratings
+    from simrec.data.split import cold_start_split
+    from simrec.data.synthetic import load_sample
+    from simrec.evaluation.evaluate import evaluate
+    from simrec.jobs.recommend import recommend
+    from simrec.jobs.score import score
+    from simrec.model.two_tower import TwoTower
+
+    root = Path(out)
+    root.mkdir(parents=True, exist_ok=True)
+    sample = load_sample()
+    ratings = Ratings.from_arrow(sample.ratings)
+    split = cold_start_split(ratings, random_state=0)
+    say(
+        f"The sample: {len(ratings):,} ratings of {ratings.n_items:,} items by "
+        f"{ratings.n_users:,} users, in half stars.\nA fifth of the items and a fifth of the users "
+        "are held out whole, and a tenth of the other ratings.\n"
+    )
+    say(f"Training on the {len(split.train):,} ratings left ...")
+    values = ratings.values
+    bounds = (float(values.min()), float(values.max()))
+    model = TwoTower(bounds=bounds, random_state=0, verbose=verbose)
+    model.fit(split.train, items=sample.items, users=sample.users)
+    model.save(root / "model")
+
+    tasks = records(evaluate(model, split))
+    best = sample.best_rmse(split)
+    for task in tasks:
+        task["best_rmse"] = best.get(task["task"])
+    shown = [{**task, "task": _NAMES.get(task["task"], task["task"])} for task in tasks]
+    say("\nOne model, four tasks (RMSE; best: what a model that knew the truth would reach):\n")
+    say(console.table(shown, _shown_columns(tasks)))
+
+    both = split.new_both.to_arrow().select(["user_id", "item_id", "rating"])
+    pq.write_table(both, root / "pairs.parquet")
+    batch = BatchOptions(overwrite=True)
+    score(root / "model", root / "pairs.parquet", root / "scores.parquet", batch=batch)
+    scores = pq.read_table(root / "scores.parquet")
+    say("\nPredicted ratings of new items by new users (nobody's rating of either was seen):\n")
+    say(console.table(scores.slice(0, 5).to_pylist()))
+
+    newcomers = split.new_users.users.ids
+    users = sample.users.filter(pc.is_in(sample.users["user_id"], value_set=newcomers))
+    pq.write_table(users, root / "new_users.parquet")
+    pq.write_table(split.train.to_arrow(), root / "seen.parquet")
+    recommend(
+        root / "model",
+        root / "recommendations.parquet",
+        users=root / "new_users.parquet",
+        exclude=root / "seen.parquet",
+        k=5,
+        batch=batch,
+    )
+    found = pq.read_table(root / "recommendations.parquet")
+    say(f"\nFive items for each of {users.num_rows:,} new users; the first two of them:\n")
+    say(console.table(_with_features(found.slice(0, 10), sample.items).to_pylist()))
+
+    outputs = {
+        "model": root / "model",
+        "pairs": root / "pairs.parquet",
+        "scores": root / "scores.parquet",
+        "recommendations": root / "recommendations.parquet",
+    }
+    say("\nOutputs:\n" + console.facts({name: str(path) for name, path in outputs.items()}))
+    say(f"\nGo on: simrec recommend --model {root / 'model'} --k 3 --out {root / 'for_all'}")
+    return {
+        "job": "demo",
+        "tasks": tasks,
+        "outputs": {name: str(path) for name, path in outputs.items()},
+    }
+
+
+def _shown_columns(tasks: list[dict[str, Any]]) -> list[str]:
+    baselines = [name for name in tasks[0] if name.startswith("rmse_") or name.endswith("_rmse")]
+    others = [name for name in baselines if name != "best_rmse"]
+    return ["task", "n", "rmse", *others, "best_rmse"]
+
+
+def _with_features(found: pa.Table, items: pa.Table) -> pa.Table:
+    """Put some readable features of the items beside the recommendations."""
+    readable = [
+        field.name
+        for field in items.schema
+        if pa.types.is_string(field.type) or pa.types.is_list(field.type)
+    ]
+    names = [name for name in readable if name != "item_id"][:2]
+    rows = np.asarray(pc.index_in(found["item_id"], value_set=items["item_id"].combine_chunks()))
+    for name in names:
+        found = found.append_column(name, items[name].take(pa.array(rows)))
+    return found

@@ -1,0 +1,182 @@
+"""Vectors of known and new entities, looked up by id."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.ids import IdMap
+from simrec.errors import InputError
+from simrec.jobs.source import Source
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
+
+Side = Literal["user", "item"]
+Unknown = Literal["error", "prior", "skip"]
+# Rows encoded at once, and above how many bytes new vectors are kept on disk.
+_BLOCK = 1 << 16
+_ON_DISK = 256 << 20
+_ENCODING = threading.Lock()
+
+
+def encode(model: "TwoTower", side: Side, table: pa.Table) -> tuple[pa.Array, np.ndarray]:
+    """Return ids and vectors of a feature table."""
+    # One thread at a time: the encoder is a TensorFlow model that uses all cores by itself.
+    with _ENCODING:
+        embedded = model.embed_items(table) if side == "item" else model.embed_users(table)
+    vectors = embedded["vector"].combine_chunks()
+    flat = vectors.flatten().to_numpy(zero_copy_only=False)
+    ids = embedded[f"{side}_id"].combine_chunks()
+    return ids, flat.reshape(len(ids), -1).astype(np.float32, copy=False)
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Users or items with their vectors: those the model knows, then new ones from a table.
+
+    Attributes
+    ----------
+    side : str
+        ``"user"`` or ``"item"``.
+    known, new : IdMap or None
+        Ids; row i of `new` is row ``len(known) + i`` of `vectors`.
+    vectors : ndarray
+        One row per known id, per new id, and a last one for the prior if `unknown` asks for it.
+    unknown : str
+        What to do with an id that is neither.
+    """
+
+    side: Side
+    known: IdMap
+    new: IdMap | None
+    vectors: np.ndarray
+    unknown: Unknown
+
+    def __len__(self) -> int:
+        return len(self.known) + (len(self.new) if self.new is not None else 0)
+
+    @property
+    def ids(self) -> pa.Array:
+        """All ids, in the order of the vectors."""
+        if self.new is None or len(self.new) == 0:
+            return self.known.ids
+        return pa.concat_arrays([self.known.ids, self.new.ids.cast(self.known.ids.type)])
+
+    def find(self, values: pa.ChunkedArray) -> np.ndarray:
+        """Return the row of each id, -1 where there is none."""
+        if values.null_count:
+            first = pc.index(pc.is_null(values), True).as_py()
+            raise InputError(
+                f"column {self.side}_id: {values.null_count} missing ids, the first in row {first} "
+                "of the batch. Remove those rows."
+            )
+        rows = self.known.rows(values)
+        if self.new is not None:
+            missing = np.flatnonzero(rows < 0)
+            if len(missing):
+                found = self.new.rows(values.take(pa.array(missing)))
+                rows = rows.copy()
+                rows[missing] = np.where(found >= 0, found + len(self.known), -1)
+        return rows
+
+    def resolve(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+        """Return rows (-1 for unknown ids to skip), and how many ids are unknown."""
+        rows = self.find(values)
+        unknown = rows < 0
+        n_unknown = int(unknown.sum())
+        if n_unknown:
+            if self.unknown == "error":
+                example = values[int(np.argmax(unknown))].as_py()
+                raise InputError(
+                    f"column {self.side}_id: {n_unknown} rows with ids the model does not know, "
+                    f"for example {example!r}. Give their features with --{self.side}s, or say "
+                    "--unknown prior (an average entity) or --unknown skip."
+                )
+            if self.unknown == "prior":
+                rows = np.where(unknown, len(self.vectors) - 1, rows)
+        return rows, n_unknown
+
+
+def collect(
+    model: "TwoTower",
+    side: Side,
+    source: Source | None,
+    unknown: Unknown,
+    scratch: Path,
+) -> Entities:
+    """Gather the vectors of all entities a job may meet; new ones go through the encoder once."""
+    known: IdMap = model.items_ if side == "item" else model.users_
+    vectors: np.ndarray = model.item_vectors_ if side == "item" else model.user_vectors_
+    extra: list[np.ndarray] = []
+    new: IdMap | None = None
+    if source is not None:
+        ids, fresh = _encode_new(model, side, source, known)
+        if len(ids):
+            new = IdMap.from_values(ids)
+            if len(new) < len(ids):
+                raise InputError(
+                    f"{source.name}: {len(ids) - len(new)} rows repeat a {side}_id, for example "
+                    f"{_first_repeated(ids)!r}. Keep one row per {side}."
+                )
+            order = new.rows(ids)
+            sorted_vectors = np.empty_like(fresh)
+            sorted_vectors[order] = fresh
+            extra.append(sorted_vectors)
+    if unknown == "prior":
+        prior = model.item_prior_ if side == "item" else model.user_prior_
+        extra.append(np.asarray(prior, dtype=np.float32)[None, :])
+    if extra:
+        vectors = _join([vectors, *extra], scratch / f"{side}_vectors.npy")
+    return Entities(side, known, new, vectors, unknown)
+
+
+def _encode_new(
+    model: "TwoTower", side: Side, source: Source, known: IdMap
+) -> tuple[pa.Array, np.ndarray]:
+    column = f"{side}_id"
+    source.require(column)
+    ids: list[pa.Array] = []
+    vectors: list[np.ndarray] = []
+    for table in read_blocks(source):
+        fresh = table.filter(pa.array(~known.contains(table[column])))
+        if fresh.num_rows:
+            some_ids, some_vectors = encode(model, side, fresh)
+            ids.append(some_ids)
+            vectors.append(some_vectors)
+    if not ids:
+        return pa.array([], known.ids.type), np.empty((0, 0), np.float32)
+    return pa.concat_arrays(ids), np.concatenate(vectors)
+
+
+def read_blocks(source: Source) -> Iterator[pa.Table]:
+    """Read a table block by block."""
+    for unit in source.units(1 << 62):
+        yield from source.batches(unit, None, _BLOCK)
+
+
+def _join(arrays: list[np.ndarray], path: Path) -> np.ndarray:
+    """Stack matrices, on disk if they are large."""
+    shape = (sum(len(a) for a in arrays), arrays[0].shape[1])
+    if shape[0] * shape[1] * 4 <= _ON_DISK:
+        return np.concatenate(arrays)
+    joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    start = 0
+    for array in arrays:
+        for block in range(0, len(array), _BLOCK):
+            piece = array[block : block + _BLOCK]
+            joined[start + block : start + block + len(piece)] = piece
+        start += len(array)
+    joined.flush()
+    return joined
+
+
+def _first_repeated(ids: pa.Array) -> Any:
+    counts = pc.value_counts(ids)
+    repeated = pc.greater(counts.field("counts"), 1)
+    return counts.field("values").filter(repeated)[0].as_py()

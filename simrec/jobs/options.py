@@ -1,0 +1,257 @@
+"""Options of commands, read off Python signatures.
+
+The command line, the sections of a pipeline file and the Python functions take the same options
+under the same names, because the first two are derived from the third: names, types, choices and
+defaults from the signature, help from the NumPy docstring.
+"""
+
+import dataclasses
+import difflib
+import inspect
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from simrec.errors import InputError
+
+Path = str | os.PathLike
+REQUIRED = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command.
+
+    Attributes
+    ----------
+    name : str
+        The name of the Python parameter.
+    kinds : tuple of type
+        What a value may be, of ``bool``, ``int``, ``float``, ``str``; tried in this order.
+    choices : tuple of str
+        The words allowed where `kinds` has ``str``; empty for any.
+    count : int or str or None
+        How many values: None for one, a number, or ``"*"``.
+    mapping : bool
+        Whether the value is a table of names and words (``name=word`` on the command line).
+    optional : bool
+        Whether None is a value.
+    path : bool
+        Whether it names a file or directory.
+    default : object
+        `REQUIRED` where there is none.
+    help : str
+        One sentence.
+    group : str
+        The parameter this is a field of, where the function takes a dataclass of options.
+    """
+
+    name: str
+    kinds: tuple[type, ...]
+    choices: tuple[str, ...] = ()
+    count: int | str | None = None
+    mapping: bool = False
+    optional: bool = False
+    path: bool = False
+    default: Any = REQUIRED
+    help: str = ""
+    group: str = ""
+
+    @property
+    def flag(self) -> str:
+        """The option as written on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is REQUIRED
+
+    def expects(self) -> str:
+        """Say in words what a value looks like."""
+        words = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
+        one = " or ".join(
+            "one of " + ", ".join(self.choices) if kind is str and self.choices else words[kind]
+            for kind in self.kinds
+            if not (kind is int and float in self.kinds)
+        )
+        if self.mapping:
+            return f"a table of names, each with {one}"
+        if self.count == "*":
+            return f"a list, each {one}"
+        return one if self.count is None else f"a list of {self.count}, each {one}"
+
+    def parse(self, text: str) -> Any:
+        """Read one word of the command line."""
+        if self.optional and text.lower() == "none":
+            return None
+        for kind in self.kinds:
+            try:
+                return self._one(kind(text) if kind is not bool else _BOOLS[text.lower()])
+            except (ValueError, KeyError):
+                continue
+        raise InputError(f"{self.flag}: expected {self.expects()}, got {text!r}")
+
+    def check(self, value: Any) -> Any:
+        """Check a value that comes from a pipeline file; lists become tuples."""
+        try:
+            if value is None and self.optional:
+                return None
+            if self.mapping:
+                if not isinstance(value, Mapping):
+                    raise ValueError
+                return {str(key): self._one(word) for key, word in value.items()}
+            if self.count is None:
+                return self._one(value)
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise ValueError
+            if self.count not in ("*", len(value)):
+                raise ValueError
+            return tuple(self._one(word) for word in value)
+        except ValueError:
+            message = f"{self.name}: expected {self.expects()}, got {value!r}"
+            raise InputError(message) from None
+
+    def _one(self, value: Any) -> Any:
+        for kind in self.kinds:
+            if kind is float and isinstance(value, int) and not isinstance(value, bool):
+                return float(value)
+            if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+                continue
+            if kind is str and self.choices and value not in self.choices:
+                continue
+            return value
+        raise ValueError(value)
+
+
+_BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def options_of(function: Callable, skip: Iterable[str] = ()) -> dict[str, Option]:
+    """Return the options of a function or class, by name, in the order of its parameters.
+
+    Parameters whose type cannot be written on a command line (callbacks, models) are left out.
+    """
+    hints = _hints(function)
+    help_texts = parameter_help(inspect.getdoc(function) or "")
+    options = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if name in skip or name not in hints:
+            continue
+        if dataclasses.is_dataclass(hints[name]):
+            for field, option in options_of(hints[name]).items():
+                options[field] = dataclasses.replace(option, group=name)
+            continue
+        kind = _read_type(hints[name])
+        if kind is not None:
+            options[name] = Option(
+                name, **kind, default=parameter.default, help=help_texts.get(name, "")
+            )
+    return options
+
+
+def call(function: Callable, values: Mapping[str, Any]) -> Any:
+    """Call a function with options by name, those of a group gathered in their dataclass."""
+    hints = _hints(function)
+    arguments: dict[str, Any] = {}
+    groups: dict[str, dict[str, Any]] = {}
+    for name, option in options_of(function).items():
+        if name in values:
+            target = groups.setdefault(option.group, {}) if option.group else arguments
+            target[name] = values[name]
+    gathered = {group: hints[group](**fields) for group, fields in groups.items()}
+    extra = {name: value for name, value in values.items() if name not in options_of(function)}
+    return function(**arguments, **gathered, **extra)
+
+
+def _hints(function: Callable) -> dict[str, Any]:
+    """Return the types of parameters, but for those whose names are known to type checkers only."""
+    target: Any = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    hints = {}
+    for name, hint in inspect.get_annotations(target).items():
+        if isinstance(hint, str):
+            try:
+                hint = eval(hint, target.__globals__)
+            except NameError:
+                continue
+        hints[name] = hint
+    return hints
+
+
+def _read_type(hint: Any) -> dict[str, Any] | None:
+    """Turn a type hint into the fields of an Option; None if it is no option."""
+    origin = typing.get_origin(hint)
+    members = typing.get_args(hint) if origin in (typing.Union, types.UnionType) else (hint,)
+    kinds: list[type] = []
+    choices: list[str] = []
+    fields: dict[str, Any] = {}
+    for member in members:
+        origin, arguments = typing.get_origin(member), typing.get_args(member)
+        if member is type(None):
+            fields["optional"] = True
+        elif inspect.isclass(member) and issubclass(member, os.PathLike):
+            fields["path"] = True
+        elif member in (bool, int, float, str):
+            kinds.append(member)
+        elif origin is Literal:
+            choices += [word for word in arguments if isinstance(word, str)]
+        elif origin in (tuple, list) or (inspect.isclass(origin) and issubclass(origin, Sequence)):
+            inner = _read_type(arguments[0])
+            if inner is None:
+                return None
+            fixed = origin is tuple and len(arguments) > 1 and arguments[1] is not Ellipsis
+            fields |= {**inner, "count": len(arguments) if fixed else "*"}
+            kinds += fields.pop("kinds")
+        elif inspect.isclass(origin) and issubclass(origin, Mapping):
+            inner = _read_type(arguments[1])
+            if inner is None:
+                return None
+            fields |= {**inner, "mapping": True}
+            kinds += fields.pop("kinds")
+        else:
+            return None
+    if choices:
+        kinds.append(str)
+        fields["choices"] = tuple(choices)
+    if not kinds:
+        return None
+    order = (bool, int, float, str)
+    return {"kinds": tuple(kind for kind in order if kind in kinds), **fields}
+
+
+def parameter_help(docstring: str) -> dict[str, str]:
+    """Return the first sentence of each entry in the Parameters section of a NumPy docstring."""
+    match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-{3,}|\Z)", docstring, re.M | re.S)
+    if match is None:
+        return {}
+    help_texts: dict[str, str] = {}
+    names: list[str] = []
+    lines: list[str] = []
+
+    def finish() -> None:
+        text = " ".join(line.strip() for line in lines if line.strip())
+        sentence = re.split(r"(?<=[.;:]) (?=[A-Z(`])", text, maxsplit=1)[0].rstrip(".;:")
+        help_texts.update(dict.fromkeys(names, sentence.replace("``", "").replace("`", "")))
+
+    for line in match.group(1).splitlines():
+        if line and not line[0].isspace():
+            finish()
+            names = [name.strip() for name in line.split(" : ")[0].split(",")]
+            lines = []
+        else:
+            lines.append(line)
+    finish()
+    return help_texts
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Say which known name is meant by `word`, as the end of an error message."""
+    known = list(known)
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(sorted(known))}"
