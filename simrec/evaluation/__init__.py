@@ -1,0 +1,1 @@
+"""Metrics over arrays, baselines, and the four-task table."""

@@ -1,0 +1,276 @@
+"""Exact top-k by scalar product: block maxima first, then only the few blocks that matter.
+
+How it works. Scores of a block of items for a block of queries come from one matrix product, and
+are reduced at once to the maxima of small runs of items ("cells"). The k-th largest of a query's
+cell maxima bounds its k-th best score from below, so only the cells that reach it can hold a
+result: about k cells of 32 items. Their scores are computed once more by `dot_rows`, whose result
+does not depend on how the work was cut up, and sorted.
+
+The threshold is lowered by a bound on the rounding error of a matrix product, so that the result
+is the exact top-k of the scores as `dot_rows` defines them, ties included, whatever library
+multiplied the matrices and whatever the block sizes.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from simrec.errors import InputError
+from simrec.scoring.pairs import as_vectors, dot_rows
+from simrec.scoring.products import Backend, Product, choose_product, writable
+
+_CELL = 32  # items per cell: larger costs more second looks, smaller more maxima to keep
+_QUERIES = 1024  # queries per block
+_ITEMS = 2048  # items per matrix product: with 1,024 queries an 8 MB block, inside most L3 caches
+_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB per thread
+_SECOND_LOOK_FLOATS = 1 << 21  # item vectors gathered at a time for the second look
+
+
+def top_k(
+    queries: np.ndarray,
+    items: np.ndarray,
+    k: int,
+    exclude: Any = None,
+    *,
+    backend: Backend = "auto",
+    threads: int | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the k items with the largest scalar product for each query, exactly.
+
+    The result for a query does not depend on the other queries of the call, on `backend` or on
+    `threads`. Of equal scores the lower item row comes first. Memory beyond the arguments and the
+    result is bounded (about 100 MB per thread), whatever the number of queries and items.
+
+    Parameters
+    ----------
+    queries : ndarray of shape (n_queries, d)
+        Converted to float32 if it is not.
+    items : ndarray of shape (n_items, d)
+        The candidates; pass a subset of rows to rank a subset. May be memory-mapped.
+    k : int
+        Results per query; may exceed the number of items.
+    exclude : scipy sparse matrix of shape (n_queries, n_items), optional
+        Every stored entry, whatever its value, is an item the query must not get.
+    backend : {"auto", "numpy", "tensorflow"}
+        The library that multiplies the matrices. "auto" takes NumPy for small problems and
+        TensorFlow for large ones; TensorFlow is imported only where the work outweighs that.
+    threads : int, optional
+        Blocks of queries worked on at a time; default: the processors at hand.
+
+    Returns
+    -------
+    ids : ndarray of shape (n_queries, k), int64
+        Rows of `items`, best first; -1 where a query has fewer than k candidates.
+    scores : ndarray of shape (n_queries, k), float32
+        Their scalar products; -inf where there is none.
+
+    Raises
+    ------
+    InputError
+        If shapes do not agree, k is not positive or a vector is not finite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ids, scores = top_k(np.array([[1.0, 0.0]]), np.array([[0.5, 1.0], [2.0, 0.0]]), k=2)
+    >>> ids
+    array([[1, 0]])
+    >>> scores
+    array([[2. , 0.5]], dtype=float32)
+    """
+    queries, items = as_vectors(queries, "queries"), as_vectors(items, "items")
+    if queries.shape[1] != items.shape[1]:
+        raise InputError(
+            f"queries have {queries.shape[1]} coordinates and items {items.shape[1]}: "
+            "both must come from the same model"
+        )
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"k must be a positive integer, got {k!r}")
+    excluded = _as_csr(exclude, (len(queries), len(items)))
+    query_norms, item_norms = _norms(queries, "queries"), _norms(items, "items")
+
+    ids = np.full((len(queries), k), -1, np.int64)
+    scores = np.full((len(queries), k), -np.inf, np.float32)
+    if not len(queries) or not len(items):
+        return ids, scores
+    prepare = choose_product(backend, queries.shape[0] * items.shape[0] * items.shape[1])
+    cell = _CELL if len(items) >= 16 * _CELL * k else 1
+    # All queries go through one chunk of items before the next, and keep their k best so far.
+    chunk = min(len(items), max(_KEPT_FLOATS // _QUERIES * cell, -(-2 * k // cell) * cell))
+    size = min(len(queries), _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
+    starts = range(0, len(queries), size)
+    threads = min(len(starts), threads or _processors())
+
+    def search(start: int) -> None:
+        rows = slice(start, start + size)
+        _search(
+            multiply(queries[rows]),
+            queries[rows],
+            part,
+            first,
+            cell,
+            slack[rows],
+            None if excluded is None else excluded[rows],
+            ids[rows],
+            scores[rows],
+        )
+
+    with ThreadPoolExecutor(threads) as pool:
+        for first in range(0, len(items), chunk):
+            part = items[first : first + chunk]
+            multiply = prepare(part, _ITEMS)
+            slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
+            # list() waits for the chunk and raises what a thread raised.
+            list((pool.map if threads > 1 else map)(search, starts))
+    return ids, scores
+
+
+def _search(
+    product: Product,
+    queries: np.ndarray,
+    items: np.ndarray,
+    first: int,
+    cell: int,
+    slack: np.ndarray,
+    excluded: sparse.csr_matrix | None,
+    ids: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Merge the best of `items`, rows from `first` on, into the `ids` and `scores` so far."""
+    k, n = ids.shape[1], len(queries)
+    if excluded is not None and len(items) < excluded.shape[1]:
+        excluded = excluded[:, first : first + len(items)]
+    maxima = _cell_maxima(product, len(items), n, cell, excluded)
+    # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
+    # less the slack. What was found in earlier chunks may raise the bar.
+    bar = np.maximum(_kth_largest(maxima, k) - slack, scores[:, -1])
+    # Below the lowest finite number are only the excluded, at -inf.
+    lowest = np.finfo(np.float32).min
+    found = np.flatnonzero(maxima >= np.maximum(bar - slack, lowest))
+    del maxima
+    step = max(1, _SECOND_LOOK_FLOATS // (cell * max(1, queries.shape[1])))
+    kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+    for start in range(0, len(found), step):
+        cells, query = np.divmod(found[start : start + step], n)
+        rows = cells[:, None] * cell + np.arange(cell)
+        exact = dot_rows(queries[query][:, None], items[np.minimum(rows, len(items) - 1)])
+        good = (exact >= bar[query][:, None]) & (rows < len(items))
+        pair, _ = np.nonzero(good)
+        kept.append((query[pair], rows[good], exact[good]))
+        # Many equal scores may all reach the bar: keep the k best of each query as we go.
+        if sum(len(part[0]) for part in kept) > _KEPT_FLOATS:
+            _merge(kept, excluded, first, ids, scores)
+            kept = []
+    _merge(kept, excluded, first, ids, scores)
+
+
+def _cell_maxima(
+    product: Product, n_items: int, n: int, cell: int, excluded: sparse.csr_matrix | None
+) -> np.ndarray:
+    """Return the largest score of each cell of items for each of n queries, (cells, n)."""
+    maxima = np.empty((-(-n_items // cell), n), np.float32)
+    if excluded is not None:
+        by_item = excluded.tocsc()
+        offsets = by_item.indptr
+        flat = np.repeat(np.arange(n_items, dtype=np.int64), np.diff(offsets)) * n + by_item.indices
+    for start in range(0, n_items, _ITEMS):
+        stop = min(start + _ITEMS, n_items)
+        block = product(start, stop)
+        target = block
+        if excluded is not None and offsets[stop] > offsets[start]:
+            target = writable(block)
+            target.reshape(-1)[flat[offsets[start] : offsets[stop]] - start * n] = -np.inf
+        cells, whole = start // cell, (stop - start) // cell
+        np.maximum.reduce(
+            target[: whole * cell].reshape(whole, cell, n),
+            axis=1,
+            out=maxima[cells : cells + whole],
+        )
+        if whole * cell < stop - start:
+            maxima[cells + whole] = target[whole * cell :].max(axis=0)
+    return maxima
+
+
+def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
+    """Return a lower bound, close in practice, of the k-th largest value of each column."""
+    # Maxima of groups of cells leave few values to sort. The two best cells of a query seldom share
+    # one of 16 k groups; where they do, or where the last cells fill no group, the bound is lower.
+    group = max(1, len(maxima) // (16 * k))
+    groups = len(maxima) // group
+    if groups < k:
+        return np.full(maxima.shape[1], -np.inf, np.float32)
+    shape = (groups, group, maxima.shape[1])
+    largest = np.maximum.reduce(maxima[: groups * group].reshape(shape), axis=1)
+    return np.partition(np.ascontiguousarray(largest.T), groups - k, axis=1)[:, groups - k]
+
+
+def _merge(
+    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
+    excluded: sparse.csr_matrix | None,
+    first: int,
+    ids: np.ndarray,
+    scores: np.ndarray,
+) -> None:
+    """Sort what was found (query, row, score) into the k best of each query so far."""
+    if not found:
+        return
+    query, row, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if excluded is not None and excluded.nnz:
+        per_query = np.diff(excluded.indptr)
+        taken = np.repeat(np.arange(len(ids), dtype=np.int64), per_query) * excluded.shape[1]
+        taken += excluded.indices  # ascending, as the indices of each row are sorted
+        wanted = query * excluded.shape[1] + row
+        at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
+        free = taken[at] != wanted
+        query, row, score = query[free], row[free], score[free]
+    item = row + first
+    if first or ids[:, 0].max() >= 0:
+        old_query, old_rank = np.nonzero(ids >= 0)
+        query = np.concatenate([old_query, query])
+        item = np.concatenate([ids[old_query, old_rank], item])
+        score = np.concatenate([scores[old_query, old_rank], score])
+    order = np.lexsort((item, -score, query))
+    query, item, score = query[order], item[order], score[order]
+    rank = np.arange(len(query)) - np.searchsorted(query, np.arange(len(ids)))[query]
+    top = rank < ids.shape[1]
+    ids[query[top], rank[top]] = item[top]
+    scores[query[top], rank[top]] = score[top]
+
+
+def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:
+    """Bound the difference between a score of a matrix product and that of `dot_rows`."""
+    # Each errs by at most d u |q| |v| with u = eps / 2, in any order of summation; the factors
+    # leave room for the rounding of the norms and of the thresholds themselves.
+    relative = 1.1 * (d + 8) * np.finfo(np.float32).eps
+    return (relative * query_norms * item_norm + np.finfo(np.float32).tiny).astype(np.float32)
+
+
+def _norms(vectors: np.ndarray, name: str) -> np.ndarray:
+    with np.errstate(over="ignore", invalid="ignore"):
+        norms = np.sqrt(dot_rows(vectors, vectors))
+    bad = ~np.isfinite(norms)
+    if bad.any():
+        raise InputError(
+            f"{name}: {int(bad.sum())} of {len(vectors)} vectors hold NaN, infinity or numbers "
+            f"beyond float32 (first: row {int(np.argmax(bad))}); such scores would mean nothing"
+        )
+    return norms
+
+
+def _as_csr(exclude: Any, shape: tuple[int, int]) -> sparse.csr_matrix | None:
+    if exclude is None:
+        return None
+    if not sparse.issparse(exclude) or exclude.shape != shape:
+        got = exclude.shape if sparse.issparse(exclude) else type(exclude).__name__
+        raise InputError(f"exclude must be a scipy sparse matrix of shape {shape}, got {got}")
+    matrix = sparse.csr_matrix(exclude)
+    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
