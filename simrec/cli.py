@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         values = vars(parser.parse_args([*words[1:], *early]))
         return _run(command, values)
     except InputError as error:
-        code, message = 2, f"error: {error}"
+        return _say(f"error: {error}", 2, error if verbose else None)
     except KeyboardInterrupt:
         return _say("interrupted; a batch job goes on from here when it is started again", 130)
     except BrokenPipeError:
@@ -70,12 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        code, message = 1, f"failed: {_describe(error)}"
-        if not verbose:
-            message += "\n(--verbose shows where)"
-    if verbose:
-        traceback.print_exc()
-    return _say(message, code)
+        hint = "" if verbose else "\n(--verbose shows where)"
+        return _say(f"failed: {_describe(error)}{hint}", 1, error if verbose else None)
 
 
 def _run(command: str, values: dict[str, Any]) -> int:
@@ -272,7 +268,9 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _say(message: str, code: int) -> int:
+def _say(message: str, code: int, error: Exception | None = None) -> int:
+    if error is not None:
+        traceback.print_exception(error)
     print(f"simrec: {message}", file=sys.stderr, flush=True)
     return code
 

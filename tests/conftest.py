@@ -42,3 +42,68 @@ def movielens_1m() -> Path:
 def mnist() -> Path:
     """The directory of the MNIST digits (.npz)."""
     return _real_data("mnist")
+
+
+@pytest.fixture(scope="session")
+def tables(tmp_path_factory) -> Path:
+    """Small Parquet tables: ratings, items, users, new_items, new_users, pairs.
+
+    User ids are integers, item ids strings. The last ten items have features and no ratings;
+    new_items and new_users are unknown to a model trained on items and users.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(0)
+    n_users, n_items, n_new = 60, 50, 8
+    directory = tmp_path_factory.mktemp("tables")
+
+    def features(n: int) -> dict:
+        return {
+            "year": rng.integers(1950, 2020, n),
+            "kind": rng.choice(["drama", "comedy", "crime"], n),
+        }
+
+    items = {"item_id": [f"i{i:02d}" for i in range(n_items)], **features(n_items)}
+    users = {"user_id": np.arange(100, 100 + n_users), **features(n_users)}
+    new_items = {"item_id": [f"n{i}" for i in range(n_new)], **features(n_new)}
+    new_users = {"user_id": np.arange(900, 900 + n_new), **features(n_new)}
+    cells = rng.permutation(n_users * (n_items - 10))[:900]
+    user, item = cells // (n_items - 10), cells % (n_items - 10)
+    taste = 3 + (users["kind"][user] == items["kind"][item]) + rng.normal(0, 0.5, len(cells))
+    ratings = {
+        "user_id": users["user_id"][user],
+        "item_id": np.array(items["item_id"])[item],
+        "rating": np.clip(np.round(taste), 1, 5).astype(np.float32),
+    }
+    pairs = {
+        "user_id": rng.choice(users["user_id"], 4000),
+        "item_id": rng.choice(items["item_id"], 4000),
+        "note": np.arange(4000),
+    }
+    for name, table in {
+        "ratings": ratings,
+        "items": items,
+        "users": users,
+        "new_items": new_items,
+        "new_users": new_users,
+        "pairs": pairs,
+    }.items():
+        pq.write_table(pa.table(table), directory / f"{name}.parquet", row_group_size=400)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def model_directory(tables, tmp_path_factory) -> Path:
+    """A model trained on `tables`."""
+    from simrec import TwoTower
+
+    path = tmp_path_factory.mktemp("model") / "model"
+    model = TwoTower(embedding_dim=4, bounds=(1, 5), random_state=0)
+    model.fit(
+        str(tables / "ratings.parquet"),
+        items=str(tables / "items.parquet"),
+        users=str(tables / "users.parquet"),
+    ).save(path)
+    return path

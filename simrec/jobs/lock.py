@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,18 +25,25 @@ def lock(path: Path) -> Iterator[None]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = {"host": socket.gethostname(), "pid": os.getpid(), "started": _started(os.getpid())}
-    while True:
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            break
-        except FileExistsError:
-            _take_over(path, mine["host"])
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(mine, file)
+    while not _create(path, json.dumps(mine)):
+        _take_over(path, mine["host"])
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _create(path: Path, text: str) -> bool:
+    """Make a file with its content in one step; False if it is there already."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    aside.write_text(text)
+    try:
+        os.link(aside, path)
+        return True
+    except FileExistsError:
+        return False
+    finally:
+        aside.unlink()
 
 
 def _take_over(path: Path, host: Any) -> None:
@@ -46,7 +54,6 @@ def _take_over(path: Path, host: Any) -> None:
     except FileNotFoundError:
         return
     except (ValueError, KeyError, TypeError):
-        # Killed between creating and writing it, or being written just now.
         raise InputError(
             f"{path}: an unreadable lock. If no other job writes there, delete this file."
         ) from None

@@ -156,7 +156,9 @@ class Source:
         return pa.concat_tables(tables).cast(schema) if tables else schema.empty_table()
 
     def require(self, *columns: str) -> None:
-        """Raise InputError unless the table has these columns."""
+        """Raise InputError unless the table has rows, and these columns."""
+        if self.rows == 0:
+            raise InputError(f"{self.name}: the table is empty, expected at least one row")
         for column in columns:
             if column not in self.schema.names:
                 raise InputError(

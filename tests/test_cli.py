@@ -1,0 +1,236 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import __version__
+from simrec.cli import main
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command; give its exit code, standard output and standard error."""
+
+    def command(*words):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    return command
+
+
+@pytest.fixture
+def data(tables):
+    names = ("ratings", "items", "users")
+    return [w for name in names for w in (f"--{name}", tables / f"{name}.parquet")]
+
+
+def test_help_and_version(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for command in ("demo", "train", "evaluate", "score", "recommend", "embed", "run", "doctor"):
+        assert f"    {command}" in out
+    assert run("--version")[1].strip() == f"simrec {__version__}"
+    assert run()[0] == 0
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate", "score", "recommend", "embed", "run"])
+def test_each_command_has_help(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0 and f"simrec {command}" in out and "--json" in out
+
+
+def test_model_options_are_those_of_the_constructor(run):
+    import inspect
+
+    from simrec import TwoTower
+
+    _, out, _ = run("train", "--help")
+    for name in inspect.signature(TwoTower).parameters:
+        if name != "verbose":
+            assert "--" + name.replace("_", "-") in out, name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["trian"], "invalid choice: 'trian'"),
+        (["score", "--pairs", "x"], "required: --model, --out"),
+        (["score", "--model", "m", "--pairs", "p", "--out", "o", "--onknown", "x"], "--unknown?"),
+        (["train", "--ratings", "r", "--out", "o", "--embedding-dim", "big"], "an integer"),
+        (["score", "--model", "m", "--pairs", "p", "--out", "o", "--unknown", "x"], "one of error"),
+        (["run"], "required: FILE.toml"),
+    ],
+)
+def test_bad_usage(run, words, message):
+    code, _, err = run(*words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_train_score_recommend_embed(run, data, tables, tmp_path):
+    model = tmp_path / "model"
+    words = ["--bounds", 1, 5, "--embedding-dim", 3, "--quiet"]
+    code, out, err = run("train", *data, *words, "--out", model)
+    assert code == 0, err
+    assert "model id" in out and err == ""
+    code, out, _ = run(
+        *("score", "--model", model, "--pairs", tables / "pairs.parquet"),
+        *("--out", tmp_path / "scores", "--json"),
+    )
+    assert code == 0
+    assert json.loads(out)["rows_out"] == 4000
+    scores = pq.read_table(tmp_path / "scores")["score"].to_numpy()
+    assert scores.min() >= 1 and scores.max() <= 5
+    code, out, _ = run(
+        *("recommend", "--model", model, "--k", 3, "--exclude", tables / "ratings.parquet"),
+        *("--out", tmp_path / "top.parquet", "--json", tmp_path / "summary.json"),
+    )
+    assert code == 0 and "rows out" in out
+    assert json.loads((tmp_path / "summary.json").read_text())["rows_out"] == 180
+    code, _, _ = run(
+        *("embed", "--model", model, "--items", tables / "new_items.parquet"),
+        *("--out", tmp_path / "vectors"),
+    )
+    assert code == 0 and pq.read_table(tmp_path / "vectors").num_rows == 8
+
+
+def test_evaluate_prints_four_tasks(run, data, tmp_path):
+    code, out, err = run("evaluate", *data, "--bounds", 1, 5, "--json", tmp_path / "e.json")
+    assert code == 0, err
+    tasks = json.loads((tmp_path / "e.json").read_text())["tasks"]
+    assert [task["task"] for task in tasks] == ["warm", "new_items", "new_users", "new_both"]
+    assert all(task["task"] in out for task in tasks)
+    assert all(0 < task["rmse"] < 3 for task in tasks if task["n"])
+
+
+def ratings_with(**changes):
+    columns = {"user_id": [1, 1, 2, 3], "item_id": ["a", "b", "a", "b"], "rating": [1.0, 2, 3, 4]}
+    columns |= changes
+    return pa.table({name: column for name, column in columns.items() if column is not None})
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (ratings_with(user_id=[1, None, 2, 3]), ["user_id", "1"]),
+        (ratings_with(item_id=["a", None, "a", "b"]), ["item_id"]),
+        (ratings_with(rating=[1.0, None, 3, 4]), ["rating"]),
+        (ratings_with(rating=[1.0, float("nan"), 3, 4]), ["rating"]),
+        (ratings_with(rating=[1.0, 9.0, 3, 4]), ["rating", "9", "bounds"]),
+        (ratings_with(rating=["x", "y", "z", "w"]), ["rating"]),
+        (ratings_with(rating=None, stars=[1.0, 2, 3, 4]), ["rating", "stars"]),
+        (ratings_with(user_id=[1.5, 2.5, 3.5, 4.5]), ["user_id"]),
+        (ratings_with().slice(0, 0), ["empty"]),
+    ],
+    ids=[
+        *("null user", "null item", "null rating", "NaN rating", "out of bounds", "text rating"),
+        *("missing column", "float ids", "empty"),
+    ],
+)
+def test_bad_ratings(run, tmp_path, table, words):
+    path = tmp_path / "ratings.parquet"
+    pq.write_table(table, path)
+    code, out, err = run("train", "--ratings", path, "--bounds", 1, 5, "--out", tmp_path / "model")
+    assert code == 2, err
+    assert out == "" and "Traceback" not in err
+    for word in ["ratings.parquet", *words]:
+        assert word in err
+    assert [p.name for p in tmp_path.iterdir()] == ["ratings.parquet"]
+
+
+def test_other_bad_input(run, data, tables, model_directory, tmp_path):
+    path = tmp_path / "bad.parquet"
+    path.write_bytes(b"PAR1 no table")
+    out = ("--out", tmp_path / "out")
+    pairs = ("--pairs", tables / "pairs.parquet")
+    changed = tmp_path / "changed"
+    shutil.copytree(model_directory, changed)
+    array = sorted(changed.glob("*.npy"))[0]
+    content = bytearray(array.read_bytes())
+    content[-1] ^= 1
+    array.write_bytes(content)
+    other = tmp_path / "other"
+    shutil.copytree(model_directory, other)
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "manifest.json").write_text(json.dumps({**manifest, "format_version": 99}))
+    repeated = tmp_path / "repeated.parquet"
+    pq.write_table(ratings_with(item_id=["a", "a", "a", "b"]), repeated)
+    before = {p.name for p in tmp_path.iterdir()}
+    cases = [
+        (("train", "--ratings", path, *out), "bad.parquet"),
+        (("train", "--ratings", tmp_path / "absent.parquet", *out), "absent.parquet"),
+        (("train", *data[:2], "--items", path, *out), "bad.parquet"),
+        (("train", "--ratings", repeated, "--duplicates", "error", *out), "repeated.parquet"),
+        (("train", *data, "--bounds", 5, 1, *out), "bounds"),
+        (("score", "--model", model_directory, "--pairs", path, *out), "bad.parquet"),
+        (("score", "--model", tmp_path / "absent", *pairs, *out), "absent: does not exist"),
+        (("score", "--model", changed, *pairs, *out), f"{array.name}: its content does not match"),
+        (("score", "--model", other, *pairs, *out), "format version 99"),
+        (("embed", "--model", model_directory, *out), "either items or users"),
+        (("recommend", "--model", model_directory, "--k", 0, *out), "at least 1"),
+        (("run", tmp_path / "absent.toml"), "absent.toml"),
+    ]
+    for words, message in cases:
+        code, _, err = run(*words)
+        assert (code, message in err, "Traceback" in err) == (2, True, False), (words, err)
+        assert {p.name for p in tmp_path.iterdir()} == before
+
+
+def test_failures_show_where_on_request(run, data, tmp_path, monkeypatch):
+    from simrec.jobs import train as module
+
+    def fail(*_, **__):
+        raise RuntimeError("the disk caught fire")
+
+    monkeypatch.setattr(module.DataOptions, "load_ratings", fail)
+    code, _, err = run("train", *data, "--out", tmp_path / "m")
+    assert code == 1
+    assert err == "simrec: failed: RuntimeError: the disk caught fire\n(--verbose shows where)\n"
+    for words in (["train", *data, "--out", "m", "--verbose"], ["--verbose", "train", *data]):
+        code, _, err = run(*words, *([] if "--out" in words else ["--out", tmp_path / "m"]))
+        assert code == 1 and "Traceback" in err and "the disk caught fire" in err
+
+
+def test_interrupts_and_closed_pipes(run, data, tables, tmp_path, monkeypatch):
+    from simrec.jobs import train as module
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module.DataOptions, "load_ratings", interrupt)
+    code, _, err = run("train", *data, "--out", tmp_path / "m")
+    assert code == 130 and "interrupted" in err
+    command = f"{sys.executable} -m simrec.cli --help | head -1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert done.stdout.startswith("usage: simrec") and done.stderr == ""
+
+
+def test_doctor(run):
+    code, out, _ = run("doctor", "--json")
+    report = json.loads(out)
+    assert code == 0 and report["healthy"]
+    assert report["simrec"] in (__version__, "not installed")
+    assert report["self_test"].startswith("passed")
+
+
+def test_demo(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("demo", "--out", "here", "--quiet")
+    assert code == 0, err
+    assert "best_rmse" in out and "new items" in out
+    for name in ("model/manifest.json", "scores.parquet", "recommendations.parquet"):
+        assert (tmp_path / "here" / name).exists() and name.split("/")[0] in out
+    code, out, _ = run("demo", "--out", "here", "--quiet", "--json")
+    tasks = json.loads(out)["tasks"]
+    assert code == 0 and len(tasks) == 4
+    for task in tasks:
+        assert task["best_rmse"] < task["rmse"] * 1.02

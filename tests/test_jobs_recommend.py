@@ -1,0 +1,189 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.recommend import recommend
+
+
+@pytest.fixture(scope="module")
+def model(model_directory):
+    return TwoTower.load(model_directory)
+
+
+def brute_force(model, users, items, k, allowed=lambda user, item: True, /, **features):
+    """Recommend by scoring every pair."""
+    pairs = pa.table(
+        {"user_id": np.repeat(users, len(items)), "item_id": np.tile(items, len(users)).tolist()}
+    )
+    scores = model.predict(pairs, **features).reshape(len(users), len(items))
+    rows = []
+    for user, row in zip(users, scores, strict=True):
+        listed = [(-s, item) for s, item in zip(row, items, strict=True) if allowed(user, item)]
+        for rank, (s, item) in enumerate(sorted(listed)[:k], start=1):
+            rows.append((user, item, -s, rank))
+    return rows
+
+
+def as_rows(path):
+    table = pq.read_table(path)
+    assert table.column_names == ["user_id", "item_id", "score", "rank"]
+    return [tuple(row.values()) for row in table.to_pylist()]
+
+
+def same(found, expected):
+    assert [row[:2] + row[3:] for row in found] == [row[:2] + row[3:] for row in expected]
+    np.testing.assert_allclose([r[2] for r in found], [r[2] for r in expected], rtol=1e-6)
+
+
+def ids(path, column):
+    return pq.read_table(path)[column].to_pylist()
+
+
+def test_all_known_users(tables, model, model_directory, tmp_path):
+    summary = recommend(model_directory, tmp_path / "out", k=4)
+    users, items = (
+        ids(tables / "users.parquet", "user_id"),
+        ids(tables / "items.parquet", "item_id"),
+    )
+    same(as_rows(tmp_path / "out"), brute_force(model, users, items, 4))
+    assert summary["rows_in"] == 60 and summary["rows_out"] == 240
+
+
+def test_parts_and_memory_do_not_change_the_result(model_directory, tmp_path):
+    recommend(model_directory, tmp_path / "a", k=3)
+    small = BatchOptions(part_rows=7, memory="1MB")
+    summary = recommend(model_directory, tmp_path / "b", k=3, batch=small)
+    assert summary["parts"] == 9
+    assert as_rows(tmp_path / "a") == as_rows(tmp_path / "b")
+
+
+def test_seen_items_are_left_out(tables, model, model_directory, tmp_path):
+    ratings = tables / "ratings.parquet"
+    recommend(model_directory, tmp_path / "out", k=5, exclude=ratings)
+    seen = {(r["user_id"], r["item_id"]) for r in pq.read_table(ratings).to_pylist()}
+    found = as_rows(tmp_path / "out")
+    assert not seen & {row[:2] for row in found}
+    users, items = (
+        ids(tables / "users.parquet", "user_id"),
+        ids(tables / "items.parquet", "item_id"),
+    )
+    same(found, brute_force(model, users, items, 5, lambda u, i: (u, i) not in seen))
+
+
+def test_new_users_and_a_catalogue_with_new_items(tables, model, model_directory, tmp_path):
+    catalogue = pa.concat_tables(
+        [
+            pq.read_table(tables / "new_items.parquet"),
+            pq.read_table(tables / "items.parquet").slice(5, 10),
+        ]
+    )
+    pq.write_table(catalogue, tmp_path / "catalogue.parquet")
+    summary = recommend(
+        model_directory,
+        tmp_path / "out",
+        users=tables / "new_users.parquet",
+        items=tmp_path / "catalogue.parquet",
+        k=3,
+    )
+    assert summary["new_users"] == 8
+    expected = brute_force(
+        model,
+        ids(tables / "new_users.parquet", "user_id"),
+        catalogue["item_id"].to_pylist(),
+        3,
+        items=catalogue,
+        users=pq.read_table(tables / "new_users.parquet"),
+    )
+    same(as_rows(tmp_path / "out"), expected)
+
+
+def test_new_items_only(tables, model_directory, tmp_path):
+    recommend(model_directory, tmp_path / "known", k=20, new_items_only=True)
+    unrated = {f"i{k}" for k in range(40, 50)}
+    found = as_rows(tmp_path / "known")
+    assert {row[1] for row in found} == unrated and len(found) == 600
+    recommend(
+        model_directory,
+        tmp_path / "catalogue",
+        items=tables / "new_items.parquet",
+        new_items_only=True,
+    )
+    assert {row[1] for row in as_rows(tmp_path / "catalogue")} == {f"n{k}" for k in range(8)}
+
+
+def test_eligible_items(tables, model, model_directory, tmp_path):
+    pq.write_table(pa.table({"item_id": ["i03", "i07", "zz"]}), tmp_path / "items.parquet")
+    recommend(model_directory, tmp_path / "a", k=5, eligible=tmp_path / "items.parquet")
+    users = ids(tables / "users.parquet", "user_id")
+    same(as_rows(tmp_path / "a"), brute_force(model, users, ["i03", "i07"], 5))
+
+
+def test_eligible_pairs(tables, model, model_directory, tmp_path):
+    rng = np.random.default_rng(1)
+    users, items = (
+        ids(tables / "users.parquet", "user_id"),
+        ids(tables / "items.parquet", "item_id"),
+    )
+    pairs = {
+        (int(u), str(i))
+        for u, i in np.column_stack([rng.choice(users, 300), rng.choice(items, 300)])
+    }
+    pq.write_table(
+        pa.table({"user_id": [u for u, _ in pairs], "item_id": [i for _, i in pairs]}),
+        tmp_path / "pairs.parquet",
+    )
+    recommend(
+        model_directory,
+        tmp_path / "out",
+        k=3,
+        eligible=tmp_path / "pairs.parquet",
+        exclude=tables / "ratings.parquet",
+    )
+    seen = {
+        (r["user_id"], r["item_id"]) for r in pq.read_table(tables / "ratings.parquet").to_pylist()
+    }
+    allowed = pairs - seen
+    expected = brute_force(model, users, items, 3, lambda u, i: (u, i) in allowed)
+    same(as_rows(tmp_path / "out"), expected)
+
+
+def test_min_score(model_directory, tmp_path):
+    recommend(model_directory, tmp_path / "all", k=50)
+    everything = as_rows(tmp_path / "all")
+    limit = float(np.median([row[2] for row in everything]))
+    summary = recommend(model_directory, tmp_path / "some", k=50, min_score=limit)
+    assert as_rows(tmp_path / "some") == [row for row in everything if row[2] >= limit]
+    assert summary["users_with_fewer_than_k"] > 0
+
+
+def test_unknown_users(tables, model_directory, tmp_path):
+    pq.write_table(pa.table({"user_id": [100, 5]}), tmp_path / "users.parquet")
+    users = tmp_path / "users.parquet"
+    with pytest.raises(InputError, match="1 users the model does not know, for example 5"):
+        recommend(model_directory, tmp_path / "out", users=users)
+    assert [p.name for p in tmp_path.iterdir()] == ["users.parquet"]
+    recommend(model_directory, tmp_path / "skip", users=users, unknown="skip", k=2)
+    assert {row[0] for row in as_rows(tmp_path / "skip")} == {100}
+    recommend(model_directory, tmp_path / "prior", users=users, unknown="prior", k=2)
+    assert {row[0] for row in as_rows(tmp_path / "prior")} == {100, 5}
+
+
+def test_bad_options(model_directory, tables, tmp_path):
+    with pytest.raises(InputError, match="k: expected at least 1"):
+        recommend(model_directory, tmp_path / "out", k=0)
+    pq.write_table(pa.table({"item_id": ["zz"]}), tmp_path / "items.parquet")
+    with pytest.raises(InputError, match="no candidate items are left"):
+        recommend(model_directory, tmp_path / "out", eligible=tmp_path / "items.parquet")
+    assert [p.name for p in tmp_path.iterdir()] == ["items.parquet"]
+
+
+def test_int_items_stay_ints(model_directory, tmp_path):
+    recommend(model_directory, tmp_path / "out", k=1)
+    schema = pq.read_schema(next((tmp_path / "out").glob("part-*")))
+    assert schema.field("user_id").type == pa.int64()
+    assert schema.field("item_id").type == pa.string()
+    assert pc.all(pc.equal(pq.read_table(tmp_path / "out")["rank"], 1)).as_py()

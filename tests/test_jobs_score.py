@@ -1,0 +1,183 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.embed import embed
+from simrec.jobs.score import score
+
+SMALL_PARTS = BatchOptions(part_rows=400)
+
+
+@pytest.fixture(scope="module")
+def model(model_directory):
+    return TwoTower.load(model_directory)
+
+
+def new_pairs(tables, path):
+    """Write known, new and mixed pairs."""
+    new_users = pq.read_table(tables / "new_users.parquet")["user_id"].to_pylist()
+    new_items = pq.read_table(tables / "new_items.parquet")["item_id"].to_pylist()
+    users = [100, new_users[0], 101, new_users[1]]
+    items = ["i00", "i01", new_items[0], new_items[1]]
+    pq.write_table(pa.table({"user_id": users, "item_id": items}), path)
+    return path
+
+
+def test_scores_equal_predictions(tables, model, model_directory, tmp_path):
+    summary = score(model_directory, tables / "pairs.parquet", tmp_path / "out", batch=SMALL_PARTS)
+    pairs, result = pq.read_table(tables / "pairs.parquet"), pq.read_table(tmp_path / "out")
+    assert result.column_names == ["user_id", "item_id", "note", "score"]
+    assert result.drop_columns("score").equals(pairs)
+    np.testing.assert_array_equal(result["score"].to_numpy(), model.predict(pairs))
+    assert summary["rows_in"] == summary["rows_out"] == 4000
+    assert summary["parts"] == 10
+    assert json.loads((tmp_path / "out" / "_summary.json").read_text()) == summary
+
+
+def test_the_output_directory(tables, model_directory, tmp_path):
+    score(model_directory, tables / "pairs.parquet", tmp_path / "out", batch=SMALL_PARTS)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+    manifest = json.loads((tmp_path / "out" / "_manifest.json").read_text())
+    assert sum(part["rows"] for part in manifest["parts"].values()) == 4000
+    from simrec.files import sha256
+
+    for name, part in manifest["parts"].items():
+        assert sha256(tmp_path / "out" / name) == part["sha256"]
+        about = pq.read_schema(tmp_path / "out" / name).metadata
+        assert about[b"simrec.model_id"].decode() == manifest["job"]["model_id"]
+    first = pq.ParquetFile(tmp_path / "out" / "part-000000.parquet").metadata
+    assert first.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_a_single_file(tables, model_directory, tmp_path):
+    out = tmp_path / "out.parquet"
+    score(model_directory, tables / "pairs.parquet", out, batch=SMALL_PARTS)
+    assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
+    assert pq.ParquetFile(out).metadata.num_rows == 4000
+    again = score(model_directory, tables / "pairs.parquet", out, batch=SMALL_PARTS)
+    assert again["already_complete"]
+
+
+def test_new_ids_are_scored_by_their_features(tables, model, model_directory, tmp_path):
+    pairs = new_pairs(tables, tmp_path / "pairs.parquet")
+    features = {"items": tables / "new_items.parquet", "users": tables / "new_users.parquet"}
+    score(model_directory, pairs, tmp_path / "out", **features)
+    expected = model.predict(str(pairs), **{k: str(v) for k, v in features.items()})
+    scores = pq.read_table(tmp_path / "out")["score"].to_numpy()
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
+    assert len(set(scores.tolist())) == 4
+
+
+def test_unknown_ids(tables, model, model_directory, tmp_path):
+    pairs = new_pairs(tables, tmp_path / "pairs.parquet")
+    with pytest.raises(InputError, match="column user_id: 2 rows .* example 900.* --unknown prior"):
+        score(model_directory, pairs, tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["pairs.parquet"]
+    summary = score(model_directory, pairs, tmp_path / "prior", unknown="prior")
+    assert summary["unknown_users"] == summary["unknown_items"] == 2
+    np.testing.assert_allclose(
+        pq.read_table(tmp_path / "prior")["score"].to_numpy(),
+        model.predict(str(pairs), unknown="prior"),
+        rtol=1e-6,
+    )
+    summary = score(model_directory, pairs, tmp_path / "skip", unknown="skip")
+    assert summary["rows_dropped"] == 3 and summary["rows_out"] == 1
+
+
+def test_null_ids_and_wrong_types(tables, model_directory, tmp_path):
+    path = tmp_path / "pairs.parquet"
+    pq.write_table(pa.table({"user_id": [100, None], "item_id": ["i00", "i01"]}), path)
+    with pytest.raises(InputError, match=r"pairs.parquet .*column user_id: 1 missing"):
+        score(model_directory, path, tmp_path / "out")
+    pq.write_table(pa.table({"user_id": ["100"], "item_id": ["i00"]}), path)
+    with pytest.raises(InputError, match="pairs.parquet"):
+        score(model_directory, path, tmp_path / "out")
+    pq.write_table(pa.table({"user": [100], "item_id": ["i00"]}), path)
+    with pytest.raises(InputError, match="no column 'user_id'; did you mean 'user'"):
+        score(model_directory, path, tmp_path / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["pairs.parquet"]
+
+
+def test_repeated_new_ids_are_refused(tables, model_directory, tmp_path):
+    new = pq.read_table(tables / "new_items.parquet")
+    pq.write_table(pa.concat_tables([new, new.slice(0, 1)]), tmp_path / "items.parquet")
+    with pytest.raises(InputError, match="1 rows repeat a item_id, for example 'n0'"):
+        score(
+            model_directory,
+            tables / "pairs.parquet",
+            tmp_path / "out",
+            items=tmp_path / "items.parquet",
+        )
+
+
+def test_select(tables, model_directory, tmp_path):
+    score(model_directory, tables / "pairs.parquet", tmp_path / "a", select=("note",))
+    assert pq.read_table(tmp_path / "a").column_names == ["note", "score"]
+    with pytest.raises(InputError, match="no column 'nota'; did you mean 'note'"):
+        score(model_directory, tables / "pairs.parquet", tmp_path / "b", select=("nota",))
+    with pytest.raises(InputError, match="has a column 'score' already"):
+        scored = pq.read_table(tables / "pairs.parquet").append_column(
+            "score", pa.array(np.zeros(4000))
+        )
+        pq.write_table(scored, tmp_path / "scored.parquet")
+        score(model_directory, tmp_path / "scored.parquet", tmp_path / "d")
+
+
+def test_partitions_are_kept_or_chosen(tables, model_directory, tmp_path):
+    pairs = pq.read_table(tables / "pairs.parquet")
+    days = pa.array([f"d{k % 3}" for k in range(len(pairs))])
+    pq.write_to_dataset(pairs.append_column("day", days), tmp_path / "in", partition_cols=["day"])
+    score(model_directory, tmp_path / "in", tmp_path / "kept")
+    kept = pq.read_table(tmp_path / "kept")
+    assert {p.name for p in (tmp_path / "kept").iterdir() if p.is_dir()} == {
+        *("day=d0", "day=d1", "day=d2")
+    }
+    whole = score(model_directory, tables / "pairs.parquet", tmp_path / "whole")
+    assert whole["rows_out"] == 4000
+    expected = pq.read_table(tmp_path / "whole").sort_by("note")
+    assert kept.sort_by("note").select(expected.column_names).equals(expected)
+
+    chosen = BatchOptions(partition_by=("day",), part_rows=400)
+    pq.write_table(pairs.append_column("day", days), tmp_path / "flat.parquet", row_group_size=500)
+    score(model_directory, tmp_path / "flat.parquet", tmp_path / "chosen", batch=chosen)
+    divided = pq.read_table(tmp_path / "chosen").sort_by("note")
+    assert divided.select(expected.column_names).equals(expected)
+    assert len(list((tmp_path / "chosen" / "day=d1").iterdir())) == 8
+    with pytest.raises(InputError, match="partition_by: 'dya' is no output column"):
+        bad = BatchOptions(partition_by=("dya",))
+        score(model_directory, tmp_path / "flat.parquet", tmp_path / "x", batch=bad)
+
+
+def test_known_ids_need_no_tensorflow(tables, model_directory, tmp_path):
+    code = (
+        "import sys; from simrec.cli import main;"
+        "code = main(sys.argv[1:]);"
+        "assert code == 0, code;"
+        "assert not {'tensorflow', 'tf_keras', 'keras'} & set(sys.modules)"
+    )
+    words = ["score", "--model", model_directory, "--pairs", tables / "pairs.parquet"]
+    command = [sys.executable, "-c", code, *map(str, [*words, "--out", tmp_path / "out"])]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def test_embed(tables, model, model_directory, tmp_path):
+    for side, name in (("item", "new_items"), ("user", "users")):
+        path = tables / f"{name}.parquet"
+        summary = embed(model_directory, tmp_path / name, **{f"{side}s": path})
+        result = pq.read_table(tmp_path / name)
+        expected = getattr(model, f"embed_{side}s")(str(path))
+        assert result[f"{side}_id"].to_pylist() == expected[f"{side}_id"].to_pylist()
+        np.testing.assert_allclose(
+            np.array(result["vector"].to_pylist()), np.array(expected["vector"].to_pylist()), 1e-6
+        )
+        assert summary["new"] == (8 if name == "new_items" else 0)
+    with pytest.raises(InputError, match="either items or users"):
+        embed(model_directory, tmp_path / "x")
