@@ -1,0 +1,237 @@
+"""Ids as people give them, and the row numbers SimRec works with."""
+
+import bisect
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.id_arrays import check_ids, dense_span, id_kind, id_offsets, number_ids
+from simrec.errors import InputError
+
+# Below this many values, a binary search each beats building a hash table of all known ids.
+_FEW = 64
+# From this share of the known ids on (one in so many), a hash table beats binary searches.
+_MANY = 16
+
+
+class IdMap:
+    """Distinct ids in ascending order, and the way from ids to rows and back.
+
+    Row `r` is the id at place `r`. Ids are integers or strings of any Arrow type and come back
+    as the type they were given in. Strings are ordered by code point, as Python orders them.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array or pyarrow.ChunkedArray
+        The ids, already distinct and ascending. For any others there is `IdMap.from_values`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> ids = IdMap.from_values(["tea", "mate", "tea"])
+    >>> ids.rows(["tea", "milk"])
+    array([ 1, -1])
+    >>> ids.take([0]).to_pylist()
+    ['mate']
+    """
+
+    __slots__ = ("_direct", "_ids")
+
+    def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
+        checked = check_ids(ids, "id", "IdMap")
+        array = _flat(checked)
+        if not _ascending(array):
+            raise InputError(
+                "IdMap: the ids are not distinct and ascending. "
+                "Use IdMap.from_values, which sorts them."
+            )
+        self._ids: pa.Array = array
+        self._direct: tuple[int, np.ndarray] | None = None
+
+    @classmethod
+    def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
+        """Collect the distinct ids among some values.
+
+        Parameters
+        ----------
+        values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
+            Ids in any order, repeated or not.
+        name : str
+            What the ids are, for error messages.
+        """
+        return encode_ids(values, name)[0]
+
+    @property
+    def ids(self) -> pa.Array:
+        """The ids, one per row."""
+        return self._ids
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the ids."""
+        return self._ids.type
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, IdMap):
+            return NotImplemented
+        return bool(self._ids.equals(other._ids))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(repr(v) for v in self._ids.slice(0, 3).to_pylist())
+        return f"IdMap({len(self):,} ids, {self.type}: {shown}{', ...' if len(self) > 3 else ''})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"ids": self._ids}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._ids = state["ids"]
+        self._direct = None
+
+    def rows(self, values: Any, name: str = "ids") -> np.ndarray:
+        """Find the row of each id.
+
+        Parameters
+        ----------
+        values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
+            Ids of the same kind, integers or strings; integers may be of another width.
+        name : str
+            What the ids are, for error messages.
+
+        Returns
+        -------
+        numpy.ndarray
+            Row numbers, int64, and -1 for an id that is not in the map.
+
+        Raises
+        ------
+        InputError
+            If ids are null, or are strings where the map has integers or the other way round.
+        """
+        array = check_ids(values, name)
+        if not len(array) or not len(self):
+            return np.full(len(array), -1, dtype=np.int64)
+        kind, own = id_kind(array.type), id_kind(self.type)
+        if kind != own:
+            cast = "int" if own == "integer" else "str"
+            raise InputError(
+                f"{name}: {kind} ids were given ({array.type}, such as {array[0].as_py()!r}) where "
+                f"the known ids are {own}s (such as {self._ids[0].as_py()!r}). "
+                f"Convert the column, for example with .astype({cast!r}) in pandas."
+            )
+        return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
+
+    def contains(self, values: Any, name: str = "ids") -> np.ndarray:
+        """Tell for each id whether it is in the map."""
+        return self.rows(values, name) >= 0
+
+    def take(self, rows: Any) -> pa.Array:
+        """Give the ids of some rows, in the Arrow type they came in."""
+        index = np.asarray(rows)
+        if index.size and (index.min() < 0 or index.max() >= len(self)):
+            raise IndexError(f"rows must be between 0 and {len(self) - 1}")
+        return self._ids.take(pa.array(index.astype(np.int64, copy=False)))
+
+    def union(self, other: "IdMap") -> "IdMap":
+        """Give the map of the ids that are in either."""
+        if not len(other):
+            return self
+        if not len(self):
+            return other
+        if id_kind(self.type) != id_kind(other.type):
+            raise InputError(
+                f"ids of two kinds cannot share a map: {self.type} and {other.type}. "
+                "Convert one of the columns."
+            )
+        schemas = [pa.schema([("id", m.type)]) for m in (self, other)]
+        shared = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        chunks = [m.ids.cast(shared) for m in (self, other)]
+        return IdMap.from_values(pa.chunked_array(chunks))
+
+    def _chunk_rows(self, chunk: pa.Array) -> np.ndarray:
+        if isinstance(chunk, pa.DictionaryArray):
+            return self._chunk_rows(chunk.dictionary)[chunk.indices.to_numpy()]
+        if id_kind(self.type) == "integer":
+            return self._integer_rows(chunk.to_numpy())
+        if len(chunk) < _FEW < len(self):
+            return np.array([self._bisect(value) for value in chunk.to_pylist()], dtype=np.int64)
+        known = self._ids
+        if chunk.type != known.type:
+            chunk, known = chunk.cast(pa.large_string()), known.cast(pa.large_string())
+        found = pc.fill_null(pc.index_in(chunk, value_set=known), -1)
+        return found.to_numpy().astype(np.int64)
+
+    def _bisect(self, value: str) -> int:
+        row = bisect.bisect_left(self._ids, value, key=lambda scalar: scalar.as_py())
+        return row if row < len(self) and self._ids[row].as_py() == value else -1
+
+    def _integer_rows(self, values: np.ndarray) -> np.ndarray:
+        known = self._ids.to_numpy()
+        low, high = int(known[0]), int(known[-1])
+        inside = (values >= low) & (values <= high)  # exact whatever the two integer types
+        if not inside.all():
+            rows = np.full(len(values), -1, dtype=np.int64)
+            rows[inside] = self._integer_rows(values[inside])
+            return rows
+        if high - low >= dense_span(len(known)):
+            values = values.astype(known.dtype, copy=False)
+            if _MANY * len(values) > len(known):
+                found = pc.index_in(pa.array(values), value_set=pa.array(known))
+                return pc.fill_null(found, -1).to_numpy().astype(np.int64)
+            rows = np.searchsorted(known, values)
+            return np.where(known[rows] == values, rows, -1)
+        if self._direct is None:
+            table = np.full(high - low + 1, -1, dtype=np.int64)
+            table[id_offsets(known, low)] = np.arange(len(known))
+            self._direct = low, table
+        return self._direct[1][id_offsets(values, low)]
+
+
+def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
+    """Collect the distinct ids and number every value by them, in one go.
+
+    Parameters
+    ----------
+    values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
+        Ids in any order.
+    name : str
+        What the ids are, for error messages.
+
+    Returns
+    -------
+    ids : IdMap
+        The distinct ids.
+    rows : numpy.ndarray
+        The row of each value, int32 (int64 beyond 2**31 distinct ids).
+    """
+    ids, rows = number_ids(check_ids(values, name))
+    return _trusted(ids), rows
+
+
+def _trusted(ids: pa.Array) -> IdMap:
+    """Wrap ids that are known to be distinct and ascending, without checking again."""
+    made = IdMap.__new__(IdMap)
+    made._ids = ids
+    made._direct = None
+    return made
+
+
+def _ascending(ids: pa.Array) -> bool:
+    if len(ids) < 2:
+        return True
+    return bool(pc.all(pc.less(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py())
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if pa.types.is_string(values.type) and values.nbytes > np.iinfo(np.int32).max:
+        values = values.cast(pa.large_string())  # 32-bit offsets cannot hold them in one piece
+    flat = values.combine_chunks()
+    return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat

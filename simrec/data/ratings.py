@@ -1,0 +1,320 @@
+"""Ratings: who rated what, how high and when."""
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec.data.duplicates import pair_keys, repeated_pairs, settle
+from simrec.data.ids import IdMap, check_ids, encode_ids
+from simrec.data.problems import show_row
+from simrec.data.rating_columns import check_bounds, outside, rating_values, timestamp_values
+from simrec.data.tables import TableLike, describe, read_table
+from simrec.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+_PIECE = 1 << 22
+
+
+@dataclass(frozen=True, eq=False, repr=False, slots=True)
+class Ratings:
+    """Ratings of items by users, one for each pair that was observed. Immutable.
+
+    Made by `from_parquet`, `from_arrow`, `from_pandas` or `from_table`, which are the same. The
+    constructor trusts its arguments and takes over the arrays.
+
+    Attributes
+    ----------
+    users, items : IdMap
+        The ids that occur, and their rows.
+    user_rows, item_rows : numpy.ndarray
+        Row in `users` and in `items` of each rating, in the order of the input's rows.
+    values : numpy.ndarray
+        The ratings, float32. All 1 for plain interactions.
+    timestamps : numpy.ndarray or None
+        Time of each rating, int64, float64 or datetime64, if there was such a column.
+    n_duplicates : int
+        How many rows were merged away because their pair occurred before.
+    """
+
+    users: IdMap
+    items: IdMap
+    user_rows: np.ndarray
+    item_rows: np.ndarray
+    values: np.ndarray
+    timestamps: np.ndarray | None = None
+    n_duplicates: int = 0
+
+    def __post_init__(self) -> None:
+        for array in (self.user_rows, self.item_rows, self.values, self.timestamps):
+            if array is not None:
+                if array.shape != (len(self.values),):
+                    raise ValueError("Ratings: the arrays must have one entry for each rating")
+                array.flags.writeable = False
+
+    @classmethod
+    def from_table(
+        cls,
+        source: "TableLike | Ratings",
+        *,
+        user_id: str = "user_id",
+        item_id: str = "item_id",
+        rating: str | None = "rating",
+        timestamp: str | None = "timestamp",
+        duplicates: Literal["resolve", "error"] = "resolve",
+        bounds: tuple[float, float] | None = None,
+        name: str | None = None,
+    ) -> "Ratings":
+        """Take ratings from any table, or as they are.
+
+        Parameters
+        ----------
+        source : pandas.DataFrame, pyarrow.Table, str, path or Ratings
+            The ratings. `Ratings` come back as they are, checked against the bounds.
+        user_id, item_id : str
+            Columns of the ids, integers or strings.
+        rating : str or None
+            Column of the ratings, numbers. None for plain interactions: every rating is then 1.
+        timestamp : str or None
+            Column of the times: numbers, dates or timestamps. The default is used if it is there;
+            another name has to be there. None leaves times aside.
+        duplicates : {"resolve", "error"}
+            What to do where a (user, item) pair occurs in several rows. "resolve" keeps the rating
+            with the latest time, or the mean of all (of the latest, if several are) where there
+            are no times to decide; it stands where the pair came first. They are counted in
+            `n_duplicates` and logged. "error" refuses them.
+        bounds : (float, float), optional
+            Lowest and highest possible rating; ratings outside of them are refused.
+        name : str, optional
+            The table's part in the call, for error messages.
+
+        Returns
+        -------
+        Ratings
+
+        Raises
+        ------
+        InputError
+            If a column is missing or of the wrong type, ids or ratings are null or NaN, ratings
+            are infinite or outside of the bounds, there is no row, or a file cannot be read.
+        """
+        if duplicates not in ("resolve", "error"):
+            raise InputError(f"duplicates must be 'resolve' or 'error', got {duplicates!r}.")
+        if bounds is not None:
+            bounds = check_bounds(bounds)
+        if isinstance(source, Ratings):
+            if bounds is not None:
+                source.check_bounds(*bounds, name=name)
+            return source
+        label = describe(source, name)
+        table = _read(source, user_id, item_id, rating, timestamp, name)
+        check_ids(table.column(user_id), user_id, label, table=table)
+        check_ids(table.column(item_id), item_id, label, table=table)
+        if rating is None:
+            values = np.ones(table.num_rows, dtype=np.float32)
+        else:
+            values = rating_values(table, rating, label)
+        has_times = timestamp is not None and timestamp in table.column_names
+        times = timestamp_values(table, timestamp, label) if has_times and timestamp else None
+        with ThreadPoolExecutor(2) as pool:
+            both = pool.map(encode_ids, [table.column(user_id), table.column(item_id)])
+            (users, user_rows), (items, item_rows) = both
+        del table  # most of the memory in use here
+        ratings = cls(users, items, user_rows, item_rows, values, times)
+        if bounds is not None:
+            ratings.check_bounds(*bounds, name=label)
+        return ratings._settled(duplicates, label)
+
+    # The same under the name of what is given, which reads better in a script.
+    from_parquet = from_table
+    from_arrow = from_table
+    from_pandas = from_table
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __repr__(self) -> str:
+        return f"Ratings({len(self):,} of {self.n_users:,} users on {self.n_items:,} items)"
+
+    @property
+    def n_users(self) -> int:
+        """How many users there are."""
+        return len(self.users)
+
+    @property
+    def n_items(self) -> int:
+        """How many items there are."""
+        return len(self.items)
+
+    @property
+    def density(self) -> float:
+        """Share of all pairs of users and items that was observed."""
+        cells = self.n_users * self.n_items
+        return len(self) / cells if cells else 0.0
+
+    @property
+    def mean(self) -> float:
+        """The mean rating; NaN if there is none."""
+        return float(self.values.mean(dtype=np.float64)) if len(self) else float("nan")
+
+    def to_csr(self) -> sparse.csr_matrix:
+        """Give the users x items matrix. What is stored was observed, ratings of 0 included."""
+        coordinates = (self.user_rows, self.item_rows)
+        shape = (self.n_users, self.n_items)
+        return sparse.csr_matrix(sparse.coo_matrix((self.values, coordinates), shape=shape))
+
+    def to_arrow(self) -> pa.Table:
+        """Give a table with columns user_id, item_id, rating and, if known, timestamp."""
+        columns = {
+            "user_id": _ids_of(self.users, self.user_rows),
+            "item_id": _ids_of(self.items, self.item_rows),
+            "rating": pa.array(self.values),
+        }
+        if self.timestamps is not None:
+            columns["timestamp"] = pa.array(self.timestamps)
+        return pa.table(columns)
+
+    def select(self, which: np.ndarray) -> "Ratings":
+        """Take some of the ratings; users and items left without any are gone.
+
+        Parameters
+        ----------
+        which : numpy.ndarray
+            One boolean per rating, or positions in the order wanted, none twice.
+
+        Returns
+        -------
+        Ratings
+        """
+        which = np.asarray(which)
+        if which.dtype == bool:
+            if which.shape != (len(self),):
+                raise InputError(
+                    f"select: {len(self):,} ratings need as many booleans, got {which.shape}."
+                )
+        else:
+            which = which.astype(np.int64, casting="same_kind" if which.size else "unsafe")
+            if len(np.unique(which % max(len(self), 1))) < len(which):
+                raise InputError("select: a position is given twice; give each rating once.")
+        users, user_rows = _shrink(self.users, self.user_rows[which])
+        items, item_rows = _shrink(self.items, self.item_rows[which])
+        times = None if self.timestamps is None else self.timestamps[which]
+        return Ratings(users, items, user_rows, item_rows, self.values[which], times)
+
+    def check_bounds(self, low: float, high: float, name: str | None = None) -> None:
+        """Refuse ratings outside of the bounds.
+
+        Parameters
+        ----------
+        low, high : float
+            Lowest and highest possible rating.
+        name : str, optional
+            The table's name, for the error message.
+
+        Raises
+        ------
+        InputError
+            With the number of such ratings, the range found, and an example.
+        """
+        bad = outside(self.values, low, high)
+        if bad is None:
+            return
+        first = int(np.argmax(bad))
+        raise InputError(
+            f"{name or 'ratings'}: {np.count_nonzero(bad):,} of {len(self):,} ratings lie outside "
+            f"of the bounds {low:g} to {high:g} (they go from {self.values.min():g} to "
+            f"{self.values.max():g}), the first is row {first:,}: {self._show(first)}. "
+            "Give wider bounds, or drop or correct these rows."
+        )
+
+    def _show(self, row: int) -> str:
+        return show_row(self.select(np.array([row])).to_arrow(), 0)
+
+    def _settled(self, duplicates: str, label: str) -> "Ratings":
+        rows = repeated_pairs(self.user_rows, self.item_rows, self.n_items)
+        if not len(rows):
+            return self
+        keys = pair_keys(self.user_rows[rows], self.item_rows[rows], self.n_items)
+        times = None if self.timestamps is None else self.timestamps[rows]
+        first, values, latest = settle(rows, keys, self.values[rows], times)
+        n_extra = len(rows) - len(first)
+        example = int(first.min())
+        if duplicates == "error":
+            raise InputError(
+                f"{label}: {n_extra:,} of {len(self):,} rows repeat a (user, item) pair that came "
+                f"before; row {example:,} is the first to be repeated: {self._show(example)}. Keep "
+                "one row for each pair, or allow duplicates='resolve' (the latest, else the mean)."
+            )
+        rule = "the mean" if latest is None else "the latest"
+        logger.warning(
+            "%s: %d of %d rows repeat a (user, item) pair; %s rating of each pair was kept",
+            label,
+            n_extra,
+            len(self),
+            rule,
+        )
+        keep = np.ones(len(self), dtype=bool)
+        keep[rows] = False
+        keep[first] = True
+        merged, times = self.values.copy(), None
+        merged[first] = values
+        if self.timestamps is not None:
+            times = self.timestamps.copy()
+            times[first] = latest
+            times = times[keep]
+        return Ratings(
+            self.users,
+            self.items,
+            self.user_rows[keep],
+            self.item_rows[keep],
+            merged[keep],
+            times,
+            n_extra,
+        )
+
+
+def _read(
+    source: TableLike,
+    user_id: str,
+    item_id: str,
+    rating: str | None,
+    timestamp: str | None,
+    name: str | None,
+) -> pa.Table:
+    if len({user_id, item_id, rating, timestamp} - {None}) < 2 + (rating is not None) + (
+        timestamp is not None
+    ):
+        raise InputError("user_id, item_id, rating and timestamp must be different columns.")
+    columns = [user_id, item_id] + ([rating] if rating is not None else [])
+    optional = []
+    if timestamp == "timestamp":
+        optional = [timestamp]
+    elif timestamp is not None:
+        columns.append(timestamp)
+    try:
+        return read_table(source, columns, optional=optional, name=name)
+    except InputError as error:
+        if rating is None or f"no column {rating!r}" not in str(error):
+            raise
+        raise InputError(f"{error} For interactions without ratings pass rating=None.") from error
+
+
+def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
+    # In pieces: an Arrow array of strings holds no more than 2 GB.
+    pieces = [ids.take(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
+    return pa.chunked_array(pieces, type=ids.type)
+
+
+def _shrink(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
+    used = np.zeros(len(ids), dtype=bool)
+    used[rows] = True
+    if used.all():
+        return ids, rows
+    places = np.cumsum(used, dtype=rows.dtype)
+    places -= 1
+    return IdMap(ids.take(np.flatnonzero(used))), places[rows]

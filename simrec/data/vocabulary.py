@@ -1,0 +1,115 @@
+"""The frequent values of a column, in order, and the way from values to their places."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.kinds import family
+from simrec.data.numbers import Context, numbers
+
+_TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
+_RESERVED = ("<missing>", "<unknown>")
+_EXACT = 2.0**53  # up to here a float64 says which integer it is
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Values in ascending order.
+
+    Attributes
+    ----------
+    values : pyarrow.Array
+        large_string, int64 or float64, without nulls.
+    """
+
+    values: pa.Array
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, min_count: int) -> "Vocabulary":
+        """Collect the values that occur at least `min_count` times; null is none.
+
+        Parameters
+        ----------
+        values : pyarrow.ChunkedArray
+            Strings, numbers, booleans, dates; or a dictionary of them.
+        context : Context
+            Where they come from.
+        min_count : int
+            How often a value has to occur.
+        """
+        plain = _plain(values, context)
+        counted = pc.value_counts(plain)
+        frequent = pc.greater_equal(counted.field("counts"), min_count)
+        found = counted.field("values").filter(frequent).drop_null()
+        found = found.take(pc.sort_indices(found))
+        if pa.types.is_string(found.type):
+            found = found.cast(pa.large_string())
+        return cls(found)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def names(self, column: str) -> list[str]:
+        """Name the feature of each value: `column=value`."""
+        # A value that reads like one of our own buckets is quoted, to keep names apart.
+        shown = (f'"{v}"' if v in _RESERVED else v for v in self.values.to_pylist())
+        return [f"{column}={value}" for value in shown]
+
+    def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
+        """Find the place of each value, int32; -1 for those that are not in it and for null."""
+        if pa.types.is_null(values.type) or not len(values):
+            return np.full(len(values), -1, dtype=np.int32)
+        if pa.types.is_dictionary(values.type) and values.num_chunks:
+            return np.concatenate([self._dictionary_codes(c, context) for c in values.chunks])
+        plain = _plain(values, context)
+        if plain.type != self.values.type and not pa.types.is_string(plain.type):
+            plain = _like(plain, self.values.type)
+        known = self.values.cast(plain.type)
+        found = pc.fill_null(pc.index_in(plain, value_set=known, skip_nulls=True), -1)
+        return np.array(found.to_numpy(), dtype=np.int32)
+
+    def _dictionary_codes(self, chunk: pa.DictionaryArray, context: Context) -> np.ndarray:
+        words = self.codes(pa.chunked_array([chunk.dictionary]), context)
+        places = pc.fill_null(chunk.indices.cast(pa.int64()), len(words)).to_numpy()
+        return np.append(words, np.int32(-1))[places]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the values, ready for JSON."""
+        holds = next(name for name, type_ in _TYPES.items() if type_ == self.values.type)
+        return {"holds": holds, "values": self.values.to_pylist()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
+        """Restore from `to_dict`."""
+        return cls(pa.array(data["values"], type=_TYPES[data["holds"]]))
+
+
+def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
+    """Bring values to one of few types: strings, int64, or float64 if not all are integers."""
+    type_ = values.type
+    if pa.types.is_dictionary(type_):
+        return _plain(values.cast(type_.value_type), context)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return values
+    if pa.types.is_duration(type_):
+        return values.cast(pa.int64())
+    if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
+        return values.cast(pa.int64())
+    if family(type_) != "number" or pa.types.is_decimal(type_) or pa.types.is_uint64(type_):
+        return values.cast(pa.string()).cast(pa.large_string())
+    x, missing = numbers(values, context)
+    reals = pa.chunked_array([pa.array(x, mask=missing)])
+    whole = bool(np.all((x == np.floor(x)) & (np.abs(x) <= _EXACT)))
+    # pandas makes floats of integers with gaps: they are the same categories as without.
+    return reals.cast(pa.int64()) if whole else reals
+
+
+def _like(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Make numbers comparable with the vocabulary's; what cannot be in it becomes null."""
+    if type_ == pa.int64() and values.type == pa.float64():
+        whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less_equal(pc.abs(values), _EXACT))
+        values = pc.if_else(whole, values, pa.scalar(None, pa.float64()))
+    return values.cast(type_, safe=type_ != pa.float64())
