@@ -9,7 +9,8 @@ import pyarrow as pa
 from scipy import sparse
 
 from simrec.data.blocks import assemble
-from simrec.data.columns import CategoryColumn, Column, ListColumn, NumberColumn, VectorColumn
+from simrec.data.columns import CategoryColumn, Column, ListColumn, VectorColumn
+from simrec.data.curves import CurveColumn, number_from_dict
 from simrec.data.kinds import KINDS, allowed, default_kind, family
 from simrec.data.numbers import Context
 from simrec.data.problems import listing, nearest
@@ -21,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _FORMAT = 1
 _RESTORE: dict[str, Callable[[dict[str, Any]], Column]] = {
-    "number": NumberColumn.from_dict,
+    "number": number_from_dict,
     "category": CategoryColumn.from_dict,
     "list": ListColumn.from_dict,
     "vector": VectorColumn.from_dict,
@@ -63,6 +64,9 @@ class FeatureEncoder:
         Number of features for each column of text.
     id_column : str, optional
         The column of ids, which is no feature.
+    knots : int
+        Points at quantiles of a number whose nearness are features too (`year~1985`), so that a
+        linear model can learn a piecewise linear curve; fewer than 3 for none.
 
     Attributes
     ----------
@@ -97,12 +101,14 @@ class FeatureEncoder:
         min_count: int = 2,
         n_hash: int = 4096,
         id_column: str | None = None,
+        knots: int = 0,
     ) -> None:
         self.columns = columns
         self.ignore = ignore
         self.min_count = min_count
         self.n_hash = n_hash
         self.id_column = id_column
+        self.knots = knots
 
     def fit(self, table: TableLike, name: str = "features") -> "FeatureEncoder":
         """Learn means, values and words from a table; forgets what was learned before.
@@ -166,6 +172,7 @@ class FeatureEncoder:
                 "min_count": self.min_count,
                 "n_hash": self.n_hash,
                 "id_column": self.id_column,
+                "knots": self.knots,
             },
             "columns": [
                 {
@@ -274,7 +281,7 @@ class FeatureEncoder:
 
     def _fit_column(self, kind: str, values: pa.ChunkedArray, context: Context) -> Column:
         if kind == "number":
-            return NumberColumn.fit(values, context)
+            return CurveColumn.fit(values, context, self.knots)
         if kind == "category":
             return CategoryColumn.fit(values, context, self.min_count)
         if kind == "list":

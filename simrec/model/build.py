@@ -9,7 +9,6 @@ from simrec.errors import InputError
 from simrec.model.encoders import build_decoder, build_encoder, copy_encoder
 from simrec.model.initial import random_last_layer, spectral_last_layer
 from simrec.model.inputs import Features, Targets
-from simrec.model.keras import tf
 from simrec.model.network import Penalties, SimEcNetwork, SymmetricBlock
 from simrec.scoring.output import Output
 
@@ -86,13 +85,11 @@ def make_network(
         start = random_last_layer(targets.matrix.shape[1], d, rng)
     seed = int(rng.integers(2**31 - 1))
     block = target_of_row = None
-    if params["symmetric"] and rows_of_targets is not None:
-        block = SymmetricBlock(
-            [targets.relation(r)[rows_of_targets] for r in range(targets.n_relations)],
-            params["symmetric_block"],
-            tf.random.Generator.from_seed(seed + 1),
-        )
-    if params["self_similarity"] and rows_of_targets is not None:
+    if rows_of_targets is not None:
+        if params["symmetric"] and targets.n_columns <= params["symmetric_block"]:
+            block = SymmetricBlock(
+                [targets.relation(r)[rows_of_targets] for r in range(targets.n_relations)]
+            )
         target_of_row = np.full(targets.n_rows, -1, np.int32)
         target_of_row[rows_of_targets] = np.arange(targets.n_columns)
     penalties = Penalties(
@@ -117,6 +114,7 @@ def make_network(
         target_of_row,
         targets.n_relations,
         seed,
+        expand=params["optimizer"] != "lbfgs",
     )
 
 

@@ -4,7 +4,7 @@ Observed entries carry weight one (or the weight of their relation), the others 
 loss is the weighted mean, so an unobserved entry has no part in it and exactly zero gradient.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from simrec.errors import InputError
 from simrec.model.keras import keras, tf
@@ -56,6 +56,30 @@ def binary_cross_entropy(target: Any, z: Any, output: Output) -> Any:
 _POINTWISE = {"mse": squared_error, "mae": absolute_error, "bce": binary_cross_entropy}
 
 
+class Factors(NamedTuple):
+    """Predictions Y W_l kept as factors, with R W_l^T, for a squared error that never forms them."""
+
+    y: Any
+    last: Any
+    targets_last: Any
+
+
+def mean_squared_error(targets: Any, z: Factors) -> Any:
+    """Mean of (R - Y W_l)^2 over complete rows, in the time of one product with R.
+
+    ||R - Y W||^2 = ||R||^2 - 2 <R W^T, Y> + <Y^T Y, W W^T>: no array of the size of R but R itself.
+    The difference loses digits once the error is far below the size of R, its gradient does not.
+    """
+    total = (
+        tf.nn.l2_loss(targets) * 2.0
+        - 2.0 * tf.reduce_sum(z.targets_last * z.y)
+        + tf.reduce_sum(
+            tf.matmul(z.y, z.y, transpose_a=True) * tf.matmul(z.last, z.last, transpose_a=True)
+        )
+    )
+    return tf.math.divide_no_nan(total, tf.cast(tf.size(targets), tf.float32))
+
+
 class ObservedLoss(keras.losses.Loss):
     """Weighted mean of a pointwise loss, for `tfrs.tasks.Ranking`.
 
@@ -76,6 +100,8 @@ class ObservedLoss(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return sum(weight * l) / sum(weight); zero where nothing was observed."""
+        if isinstance(y_pred, Factors):
+            return mean_squared_error(y_true, y_pred)
         losses = self.pointwise(y_true, y_pred, self.output)
         if sample_weight is None:
             return tf.reduce_mean(losses)

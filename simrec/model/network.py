@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from simrec.model.encoders import kernels_squared
 from simrec.model.keras import keras, tf, tfrs
-from simrec.model.losses import ObservedLoss
+from simrec.model.losses import Factors, ObservedLoss, mean_squared_error
 from simrec.scoring.output import Output
 
 
@@ -33,61 +33,28 @@ class Penalties:
 class SymmetricBlock:
     """The square block of S whose rows are the targets, for ``||S - W_l^T W_l||^2``.
 
-    Where the block is larger than `size`, each step draws `size` targets (or, from a sparse block,
-    `size` squared over eight entries) instead of forming the whole product.
+    Kept apart where there are few targets: their whole product then costs less than a batch.
     """
 
-    def __init__(self, blocks: Sequence[Any], size: int, generator: Any):
+    def __init__(self, blocks: Sequence[Any]):
         self.n = blocks[0].shape[0]
-        self.size = size
-        self.generator = generator
-        self.sparse = sp.issparse(blocks[0])
-        self.blocks: list[Any] = []
-        for block in blocks:
-            if self.sparse:
-                entries = block.tocoo()
-                self.blocks.append(
-                    (
-                        tf.constant(np.stack([entries.row, entries.col], 1), tf.int32),
-                        tf.constant(entries.data, tf.float32),
-                    )
-                )
-            else:
-                self.blocks.append(tf.constant(block, tf.float32))
-
-    def _dense(self, block: Any, w: Any) -> Any:
-        if self.n > self.size:
-            some = tf.argsort(self.generator.uniform([self.n]))[: self.size]
-            block = tf.gather(tf.gather(block, some), some, axis=1)
-            w = tf.gather(w, some)
-        observed = ~tf.math.is_nan(block)
-        # `where` twice: a NaN in the branch not taken would still poison the gradient.
-        error = tf.where(
-            observed,
-            tf.math.squared_difference(
-                tf.where(observed, block, 0.0), tf.matmul(w, w, transpose_b=True)
-            ),
-            0.0,
-        )
-        return tf.math.divide_no_nan(
-            tf.reduce_sum(error), tf.reduce_sum(tf.cast(observed, tf.float32))
-        )
-
-    def _entries(self, block: Any, w: Any) -> Any:
-        pairs, values = block
-        limit = max(1, self.size * self.size // 8)
-        if values.shape[0] > limit:
-            some = self.generator.uniform([limit], 0, values.shape[0], dtype=tf.int32)
-            pairs, values = tf.gather(pairs, some), tf.gather(values, some)
-        products = tf.reduce_sum(tf.gather(w, pairs[:, 0]) * tf.gather(w, pairs[:, 1]), axis=1)
-        return tf.reduce_mean(tf.math.squared_difference(values, products))
+        dense = [block.toarray() if sp.issparse(block) else block for block in blocks]
+        if sp.issparse(blocks[0]):
+            # What is not stored is missing, and what is stored counts, a zero included.
+            for values, block in zip(dense, blocks, strict=True):
+                stored = block.copy()
+                stored.data = np.ones_like(stored.data)
+                values[stored.toarray() == 0] = np.nan
+        self.values = [tf.constant(np.nan_to_num(block, nan=0.0), tf.float32) for block in dense]
+        self.masks = [tf.constant(~np.isnan(block), tf.float32) for block in dense]
 
     def __call__(self, last: Any) -> Any:
-        """Return the mean over relations of the error of the block, or of a sample of it."""
-        part = self._entries if self.sparse else self._dense
-        errors = [
-            part(block, last[r * self.n : (r + 1) * self.n]) for r, block in enumerate(self.blocks)
-        ]
+        """Return the mean over relations of the error of W_l^T W_l."""
+        errors = []
+        for r, (values, mask) in enumerate(zip(self.values, self.masks, strict=True)):
+            w = last[r * self.n : (r + 1) * self.n]
+            error = tf.math.squared_difference(values, tf.matmul(w, w, transpose_b=True))
+            errors.append(tf.math.divide_no_nan(tf.reduce_sum(error * mask), tf.reduce_sum(mask)))
         return tf.add_n(errors) / len(errors)
 
 
@@ -109,15 +76,17 @@ class SimEcNetwork(tfrs.Model):
     penalties : Penalties
         Weights of the further terms.
     block : SymmetricBlock or None
-        For the symmetric regulariser.
+        For the symmetric regulariser with few targets.
     decoder : keras.Model or None
         From embeddings back to features.
     target_of_row : ndarray or None
-        For the self-similarity: the target column that each row is, or -1.
+        For the symmetric terms: the target column that each row is, or -1.
     n_relations : int
         Number of relations side by side in the columns.
     seed : int
         Of the input dropout.
+    expand : bool
+        Whether squared errors of complete rows are computed without forming Y W_l.
     """
 
     def __init__(
@@ -133,6 +102,7 @@ class SimEcNetwork(tfrs.Model):
         target_of_row: np.ndarray | None = None,
         n_relations: int = 1,
         seed: int = 0,
+        expand: bool = False,
     ):
         super().__init__(name="simec")
         self.encoder = encoder
@@ -145,6 +115,7 @@ class SimEcNetwork(tfrs.Model):
         self.penalties = penalties
         self.block = block
         self.n_relations = n_relations
+        self.expand = expand and loss == "mse" and not output.bounded
         self.generator = tf.random.Generator.from_seed(seed)
         self.target_of_row = None if target_of_row is None else tf.constant(target_of_row, tf.int32)
 
@@ -170,10 +141,16 @@ class SimEcNetwork(tfrs.Model):
             left = tf.gather(y, inputs["segments"])
             right = tf.gather(self.last, inputs["columns"])
             z = tf.reduce_sum(left * right, axis=1)
+        elif self.expand and weights is None:
+            z = Factors(y, self.last, tf.matmul(inputs["targets"], self.last))
         else:
             z = tf.matmul(y, self.last, transpose_b=True)
         loss = self.task(inputs["targets"], z, sample_weight=weights, compute_metrics=False)
-        count = tf.cast(tf.size(z), tf.float32) if weights is None else tf.reduce_sum(weights)
+        count = (
+            tf.cast(tf.size(inputs["targets"]), tf.float32)
+            if weights is None
+            else tf.reduce_sum(weights)
+        )
         self.error.update_state(loss, sample_weight=count)
         return loss + self._penalty(inputs, y) if training else loss
 
@@ -198,8 +175,8 @@ class SimEcNetwork(tfrs.Model):
             total += p.l2_embedding * tf.reduce_mean(tf.reduce_sum(y * y, axis=1))
         if p.l2_last:
             total += p.l2_last * self._last_norm(inputs)
-        if p.symmetric and self.block is not None:
-            total += p.symmetric * self.block(self.last)
+        if p.symmetric:
+            total += p.symmetric * self._symmetric(inputs)
         if p.orthogonal:
             total += p.orthogonal * self._off_diagonal()
         if p.self_similarity:
@@ -219,6 +196,41 @@ class SimEcNetwork(tfrs.Model):
             return tf.reduce_mean(norms)
         observed = tf.reduce_sum(tf.cast(inputs["weights"] > 0, tf.float32), axis=0)
         return tf.math.divide_no_nan(tf.reduce_sum(observed * norms), tf.reduce_sum(observed))
+
+    def _symmetric(self, inputs: dict[str, Any]) -> Any:
+        """Error of W_l^T W_l: the whole block of few targets, else the batch's rows of it.
+
+        The rows of a batch are a sample of S, fetched already: for many targets the product of all
+        with all is never formed.
+        """
+        if self.block is not None:
+            return self.block(self.last)
+        column = tf.gather(self.target_of_row, inputs["rows"])
+        k = self.n_relations
+        n = self.last.shape[0] // k
+        if "segments" in inputs:
+            row = tf.gather(column, inputs["segments"])
+            inside = tf.squeeze(tf.where(row >= 0), 1)
+            other = tf.gather(inputs["columns"], inside)
+            # The target itself, within the columns of the entry's relation.
+            own = tf.gather(row, inside) + (other // n) * n
+            z = tf.reduce_sum(tf.gather(self.last, own) * tf.gather(self.last, other), axis=1)
+            error = tf.math.squared_difference(tf.gather(inputs["targets"], inside), z)
+            weights = tf.ones_like(error)
+        else:
+            inside = tf.squeeze(tf.where(column >= 0), 1)
+            own = tf.gather(column, inside)
+            targets = tf.gather(inputs["targets"], inside)
+            parts = tf.split(self.last, k)
+            if k == 1 and self.expand and "weights" not in inputs:
+                z = Factors(tf.gather(self.last, own), self.last, tf.matmul(targets, self.last))
+                return mean_squared_error(targets, z)
+            z = tf.concat([tf.matmul(tf.gather(w, own), w, transpose_b=True) for w in parts], 1)
+            error = tf.math.squared_difference(targets, z)
+            weights = tf.ones_like(error)
+            if "weights" in inputs:
+                weights = tf.cast(tf.gather(inputs["weights"], inside) > 0, tf.float32)
+        return tf.math.divide_no_nan(tf.reduce_sum(error * weights), tf.reduce_sum(weights))
 
     def _off_diagonal(self) -> Any:
         """Mean square of the off-diagonal of W_l W_l^T; the diagonal is free."""

@@ -49,7 +49,7 @@ class SimEc(Params):
     symmetric : float
         Weight lambda of ``||S - W_l^T W_l||^2`` (mean over observed entries), for a symmetric S.
     symmetric_block : int
-        Most targets whose product is formed in one step; more are sampled anew each step.
+        Most targets whose whole product is formed in each step; of more, the batch's rows.
     self_similarity : float
         Weight of ``||S - Y Y^T||^2`` over pairs of a batch, for a symmetric S.
     orthogonal : float

@@ -115,9 +115,11 @@ def train(
     rate: Any = schedule.learning_rate
     if schedule.schedule == "cosine":
         rate = keras.optimizers.schedules.CosineDecay(rate, schedule.epochs * n_batches)
-    optimizer = keras.optimizers.get(
-        {"class_name": schedule.optimizer, "config": {"learning_rate": rate}}
-    )
+    config: dict[str, Any] = {"learning_rate": rate}
+    if schedule.optimizer in ("adam", "adamax"):
+        # Keras' default of 1e-7 is as large as the gradients of a small matrix of similarities.
+        config["epsilon"] = 1e-10
+    optimizer = keras.optimizers.get({"class_name": schedule.optimizer, "config": config})
     network.compile(optimizer=optimizer)
     calls = list(callbacks)
     if validation is not None and schedule.patience is not None:

@@ -1,6 +1,7 @@
 """The output nonlinearity g of the scorer: identity, or bounded to the rating scale."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from simrec.errors import InputError
 class Output:
     """Map a scalar product z to a prediction r = g(z).
 
-    Without bounds g(z) = z + shift. With bounds g(z) = lower + (upper - lower) * sigmoid(z + shift).
+    Without bounds g(z) = z + shift. With bounds, g rises from lower to upper: as a sigmoid,
+    lower + (upper - lower) * sigmoid(z + shift), or as the identity z + shift that is clipped.
     ``shift`` is set so that z = 0 gives the mean of the training targets.
 
     Parameters
@@ -20,20 +22,30 @@ class Output:
         The range of the predictions; both None for an unbounded output.
     shift : float
         Added to z before the nonlinearity.
+    kind : {"sigmoid", "clip"}
+        Shape of a bounded output.
     """
 
     lower: float | None = None
     upper: float | None = None
     shift: float = 0.0
+    kind: Literal["sigmoid", "clip"] = "sigmoid"
 
     @classmethod
-    def fit(cls, bounds: tuple[float, float] | None, mean: float) -> "Output":
+    def fit(
+        cls,
+        bounds: tuple[float, float] | None,
+        mean: float,
+        kind: Literal["sigmoid", "clip"] = "sigmoid",
+    ) -> "Output":
         """Return the output for `bounds` whose value at z = 0 is `mean`."""
         if bounds is None:
             return cls(shift=float(mean))
         lower, upper = (float(b) for b in bounds)
         if not lower < upper:
             raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
+        if kind == "clip":
+            return cls(lower, upper, float(mean), kind)
         # A constant target at a bound would need an infinite shift: stay just inside.
         share = np.clip((mean - lower) / (upper - lower), 1e-3, 1 - 1e-3)
         return cls(lower, upper, float(np.log(share / (1 - share))))
@@ -48,6 +60,10 @@ class Output:
         z = np.asarray(z)
         if self.lower is None or self.upper is None:
             return z + z.dtype.type(self.shift)
+        if self.kind == "clip":
+            return np.clip(
+                z + z.dtype.type(self.shift), z.dtype.type(self.lower), z.dtype.type(self.upper)
+            )
         one = z.dtype.type(1)
         # 0.5 * (1 + tanh(z / 2)) is the sigmoid without overflow.
         half = np.tanh((z + z.dtype.type(self.shift)) * z.dtype.type(0.5))

@@ -1,0 +1,59 @@
+"""Three blocks of coordinates in one vector, so that one scalar product answers all four tasks.
+
+A block holds z = [y, b] of an entity as [y, b, 1] for an item and as [w, 1, b] for a user, whose
+scalar product is y . w + b + b'. An entity is zero in the blocks that are not its own::
+
+                 known       new items    new users
+    known item   posterior   0            items beside new users
+    new item     0           encoder      0
+    known user   posterior   users beside new items    0
+    new user     0           encoder      encoder
+"""
+
+import numpy as np
+
+from simrec.model.rating import ITEMS, USERS, RatingTowers
+
+
+def item_coordinates(z: np.ndarray, scale: float) -> np.ndarray:
+    """Write [y, b] as an item's coordinates of a block, in units of the ratings."""
+    return np.hstack([z * np.float32(scale), np.ones((len(z), 1), np.float32)])
+
+
+def user_coordinates(z: np.ndarray, scale: float) -> np.ndarray:
+    """Write [w, b] as a user's coordinates of a block."""
+    one = np.ones((len(z), 1), np.float32)
+    return np.hstack([z[:, :-1], one, z[:, -1:] * np.float32(scale)])
+
+
+def known_vectors(towers: RatingTowers, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Give the vectors of the rated items and of the users who rated."""
+    known = towers.known.beliefs
+    items = item_coordinates(known[ITEMS].mean, scale)
+    users = user_coordinates(known[USERS].mean, scale)
+    beside_users = item_coordinates(towers.new_users.partners.mean, scale)
+    beside_items = user_coordinates(towers.new_items.partners.mean, scale)
+    return (
+        np.hstack([items, np.zeros_like(items), beside_users]),
+        np.hstack([users, beside_items, np.zeros_like(users)]),
+    )
+
+
+def new_weights(towers: RatingTowers, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Give the matrices that turn features of new items and new users into vectors.
+
+    The last row belongs to the constant feature, which carries the constants of the coordinates.
+    """
+    items = _weights(towers.new_items.weights, item_coordinates, scale)
+    beside_items = _weights(towers.user_weights, user_coordinates, scale)
+    users = _weights(towers.new_users.weights, user_coordinates, scale)
+    no_item, no_user = np.zeros_like(items), np.zeros_like(users)
+    return np.hstack([no_item, items, no_item]), np.hstack([no_user, beside_items, users])
+
+
+def _weights(B: np.ndarray, coordinates, scale: float) -> np.ndarray:  # type: ignore[no-untyped-def]
+    # Coordinates of a sum are the sum of coordinates, but for the constant 1, which counts once.
+    constant = coordinates(np.zeros((1, B.shape[1]), np.float32), scale)
+    weights = coordinates(B, scale) - constant
+    weights[-1] += constant[0]
+    return weights

@@ -1,0 +1,184 @@
+"""Linear encoders against a frozen last layer, solved exactly.
+
+With W_l frozen and a squared loss, the masked loss of a SimEc over all observed entries of row i is
+``y_i . S_i y_i - 2 h_i . y_i + const`` with y_i = B^T x_i (see `simrec.model.posterior`): the
+statistics S and h stand for the ratings. So the encoder is fitted at a cost that does not grow with
+the number of ratings, by conjugate gradients, and may be fitted again without some rows at once.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+
+from simrec.model.observed import Side
+from simrec.model.posterior import Scales, Statistics
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Rows of features of a side, and, if asked for, of its history: which partners it has.
+
+    History enters as the row of observed partners, divided by the root of its length, so that the
+    encoder can learn from *what* was rated as well as from how.
+    """
+
+    X: sparse.csr_matrix
+    groups: np.ndarray
+    side: Side | None = None
+    other: Side | None = None
+    _XT: sparse.csr_matrix = field(init=False)
+    _squares: sparse.csr_matrix = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._XT = self.X.T.tocsr()
+        self._squares = self._XT.multiply(self._XT).tocsr()
+        if self.side is not None and self.other is not None:
+            self.root = history_weight(self.side.counts)[:, None]
+            self.groups = np.append(
+                self.groups, np.full(self.other.n_rows, self.groups.max(initial=-1) + 1)
+            )
+
+    @property
+    def n_features(self) -> int:
+        """Columns of features, without those of history."""
+        return self.X.shape[1]
+
+    def forward(self, B: np.ndarray) -> np.ndarray:
+        """Encode all rows."""
+        Y = self.X @ B[: self.n_features]
+        if self.side is not None:
+            Y += self.root * self.side.count(B[self.n_features :])
+        return Y
+
+    def backward(self, Y: np.ndarray) -> np.ndarray:
+        """Apply the transpose of `forward`."""
+        return self._transposed(self._XT, Y, 1)
+
+    def backward_squares(self, Y: np.ndarray) -> np.ndarray:
+        """Apply the transpose of `forward` with every entry of the rows squared."""
+        return self._transposed(self._squares, Y, 2)
+
+    def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
+        G = XT @ Y
+        if self.other is not None and self.side is not None:
+            G = np.vstack([G, self.other.count(self.root**power * Y)])
+        return G
+
+
+def history_weight(counts: np.ndarray) -> np.ndarray:
+    """Weight of each entry of a row of history."""
+    return (1.0 / np.sqrt(np.maximum(counts, 1))).astype(np.float32)
+
+
+def solve(
+    inputs: Inputs,
+    stats: Statistics,
+    penalty: np.ndarray,
+    start: np.ndarray | None = None,
+    iterations: int = 20,
+    tolerance: float = 1e-4,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit the encoder's weights B, and give the diagonal of the normal equations too.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Feature rows.
+    stats : Statistics
+        What the observed entries say of each row.
+    penalty : numpy.ndarray
+        Weight of the squares of B: p x 1 or p x D.
+    start : numpy.ndarray, optional
+        Weights to begin from.
+    iterations : int
+        Most steps of conjugate gradients.
+    tolerance : float
+        Size of the preconditioned residual, relative to the right-hand side, at which to stop.
+    """
+    penalty = penalty.astype(np.float32)
+    right = inputs.backward(stats.h)
+    diagonal = inputs.backward_squares(np.einsum("mii->mi", stats.S)) + penalty
+    if start is None:
+        B = np.zeros_like(right)
+        residual = right.copy()
+    else:
+        B = start.copy()
+        residual = right - _normal(inputs, stats, penalty, B)
+    goal = tolerance**2 * _inner(right, right / diagonal)
+    direction = residual / diagonal
+    size = _inner(residual, direction)
+    for _ in range(iterations):
+        if size <= goal:
+            break
+        image = _normal(inputs, stats, penalty, direction)
+        step = np.float32(size / _inner(direction, image))
+        B += step * direction
+        residual -= step * image
+        scaled = residual / diagonal
+        size, last = _inner(residual, scaled), size
+        direction = scaled + np.float32(size / last) * direction
+    return B, diagonal
+
+
+def _normal(inputs: Inputs, stats: Statistics, penalty: np.ndarray, B: np.ndarray) -> np.ndarray:
+    Y = inputs.forward(B)
+    return inputs.backward((stats.S @ Y[:, :, None])[:, :, 0]) + penalty * B
+
+
+def _inner(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
+
+
+def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Statistics:
+    """Give the evidence on the prior's mean once the offset of each entity is integrated out.
+
+    An entity with many ratings tells its own embedding well, but that is still one draw around
+    what the features say: S becomes ``L - L P^-1 L``, at most L.
+    """
+    L = scales.L.astype(np.float32)
+    D = len(L)
+    CL = (covariance.reshape(-1, D) @ L).reshape(-1, D, D)
+    LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
+    h = np.float32(scales.t) * (stats.h[:, None, :] @ CL)[:, 0]
+    return Statistics(L - LCL, h, stats.squares)
+
+
+def learned_penalty(
+    B: np.ndarray, diagonal: np.ndarray, groups: np.ndarray, highest: float = 1e6
+) -> np.ndarray:
+    """Re-estimate the penalty of each group of features from the size of its weights.
+
+    The weights of a group are taken as draws from N(0, 1 / penalty); those of features that say
+    nothing shrink, their penalty grows, and they drop out.
+    """
+    sizes = np.einsum("pd,pd->p", B, B, dtype=np.float64) + (1.0 / diagonal).sum(1)
+    count = np.bincount(groups)
+    mean = np.bincount(groups, sizes) / np.maximum(count * B.shape[1], 1)
+    return np.minimum(1.0 / np.maximum(mean, 1e-12), highest)
+
+
+def cross_fit(
+    inputs: Inputs,
+    stats: Statistics,
+    penalty: np.ndarray,
+    folds: np.ndarray,
+    start: np.ndarray | None = None,
+    iterations: int = 20,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit the encoder on all rows, and encode each row by an encoder that has not seen it.
+
+    Returns
+    -------
+    B : numpy.ndarray
+        Weights fitted on all rows.
+    held_out : numpy.ndarray
+        An embedding for each row, from the encoder fitted without the row's fold.
+    """
+    B, _ = solve(inputs, stats, penalty, start, iterations)
+    held_out = np.empty_like(stats.h)
+    for fold in range(int(folds.max(initial=0)) + 1):
+        rows = folds == fold
+        without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations)
+        held_out[rows] = inputs.X[rows] @ without
+    return B, held_out

@@ -1,0 +1,143 @@
+"""The observed entries of R in both directions, and the sparse products the towers are fitted by."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.ratings import Ratings
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One direction of R: a row for each entity of this side, a column for each of the other.
+
+    Rows are kept in blocks of about equal numbers of entries. Each row is summed by one thread in
+    one order, so the number of threads changes no bit of a result.
+    """
+
+    blocks: list[sparse.csr_matrix]
+    starts: np.ndarray
+    counts: np.ndarray
+    ones: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """How many entities this side has."""
+        return len(self.counts)
+
+    def count(self, table: np.ndarray) -> np.ndarray:
+        """Sum the rows of a table over each entity's observed partners."""
+        return self._product(table, ones=True)
+
+    def weigh(self, table: np.ndarray) -> np.ndarray:
+        """Sum the rows of a table over each entity's partners, times the observed values."""
+        return self._product(table, ones=False)
+
+    def squares(self) -> np.ndarray:
+        """Sum the squares of each entity's values."""
+        parts = [
+            np.add.reduceat(np.append(b.data.astype(np.float64) ** 2, 0), b.indptr[:-1])
+            * (np.diff(b.indptr) > 0)
+            for b in self.blocks
+        ]
+        return np.concatenate(parts)
+
+    def _product(self, table: np.ndarray, ones: bool) -> np.ndarray:
+        out = np.empty((self.n_rows, table.shape[1]), np.float32)
+        table = np.ascontiguousarray(table, np.float32)
+
+        def fill(i: int) -> None:
+            block = self.blocks[i]
+            if ones:
+                parts = (self.ones[: block.nnz], block.indices, block.indptr)
+                block = sparse.csr_matrix(parts, shape=block.shape, copy=False)
+            out[self.starts[i] : self.starts[i + 1]] = block @ table
+
+        in_threads(fill, len(self.blocks))
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """Ratings as deviations from their mean, in units of their spread, seen from both sides."""
+
+    items: Side
+    users: Side
+    mean: float
+    scale: float
+
+    @classmethod
+    def of(cls, ratings: Ratings) -> "Observed":
+        """Arrange ratings, rows in the order of their id maps."""
+        mean = ratings.mean
+        scale = float(np.std(ratings.values, dtype=np.float64)) or 1.0
+        values = ((ratings.values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
+        shape = (ratings.n_users, ratings.n_items)
+        users = sparse.csr_matrix(
+            sparse.coo_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
+        )
+        users.sort_indices()
+        items = users.T.tocsr()
+        return cls(_side(items), _side(users), mean, scale)
+
+    @property
+    def n_entries(self) -> int:
+        """How many entries were observed."""
+        return int(self.items.counts.sum())
+
+    def sample(self, n: int, rng: np.random.Generator) -> "Entries":
+        """Draw entries, all of them where there are no more than `n`."""
+        total = self.n_entries
+        places = np.arange(total) if total <= n else np.sort(rng.integers(0, total, n))
+        ends = np.cumsum([block.nnz for block in self.users.blocks])
+        owner = np.searchsorted(ends, places, side="right")
+        items, values = np.empty(len(places), np.int64), np.empty(len(places), np.float32)
+        for i, block in enumerate(self.users.blocks):
+            here = owner == i
+            at = places[here] - (ends[i] - block.nnz)
+            items[here], values[here] = block.indices[at], block.data[at]
+        users = np.searchsorted(np.cumsum(self.users.counts), places, side="right")
+        return Entries(items, users, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Entries:
+    """Some observed entries, one by one."""
+
+    items: np.ndarray
+    users: np.ndarray
+    values: np.ndarray
+
+
+def n_threads() -> int:
+    """How many threads this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def in_threads(work: Callable[[int], None], n: int) -> None:
+    """Call ``work(0) ... work(n - 1)``, side by side where there are cores."""
+    if n == 1 or n_threads() == 1:
+        for i in range(n):
+            work(i)
+        return
+    with ThreadPoolExecutor(n_threads()) as pool:
+        list(pool.map(work, range(n)))
+
+
+def _side(matrix: sparse.csr_matrix) -> Side:
+    m = matrix.shape[0]
+    # A few blocks a thread even out their work; small matrices are not worth the hand-over.
+    n_blocks = 1 if matrix.nnz < 50_000 else min(4 * n_threads(), m)
+    cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, n_blocks + 1)[1:-1])
+    starts = np.unique(np.concatenate([[0], cuts, [m]])).astype(np.int64)
+    blocks = []
+    for a, b in zip(starts[:-1], starts[1:], strict=True):
+        lo, hi = matrix.indptr[a], matrix.indptr[b]
+        parts = (matrix.data[lo:hi], matrix.indices[lo:hi], matrix.indptr[a : b + 1] - lo)
+        blocks.append(sparse.csr_matrix(parts, shape=(b - a, matrix.shape[1]), copy=False))
+    ones = np.ones(max(block.nnz for block in blocks), np.float32)
+    return Side(blocks, starts, np.diff(matrix.indptr).astype(np.int64), ones)

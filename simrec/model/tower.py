@@ -1,0 +1,157 @@
+"""One fitted tower: ids, vectors of what it knows, and the encoder for what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec.data.features import FeatureEncoder
+from simrec.data.ids import IdMap, check_ids
+from simrec.data.tables import TableLike, describe, read_table
+from simrec.errors import InputError
+
+Unknown = Literal["error", "prior"]
+
+
+@dataclass(eq=False)
+class Tower:
+    """Items or users of a fitted model.
+
+    Attributes
+    ----------
+    name : str
+        ``"item"`` or ``"user"``.
+    ids : IdMap
+        All entities the model knows, rated or known by their features alone.
+    counts : numpy.ndarray
+        Ratings of each in training; 0 for an entity known by its features alone.
+    vectors : numpy.ndarray
+        Their vectors, float32.
+    weights : numpy.ndarray
+        The linear encoder: a new entity with features x has the vector [x, 1] @ weights.
+    prior : numpy.ndarray
+        The vector of an average entity.
+    encoder : FeatureEncoder or None
+        From a table to x; None if the model was fitted without features of this side.
+    """
+
+    name: str
+    ids: IdMap
+    counts: np.ndarray
+    vectors: np.ndarray
+    weights: np.ndarray
+    prior: np.ndarray
+    encoder: FeatureEncoder | None
+
+    @property
+    def id_column(self) -> str:
+        """The name of the column of ids."""
+        return f"{self.name}_id"
+
+    def embed(self, source: TableLike) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """Give ids and vectors of a table's rows: rated entities as known, others by features."""
+        table = read_table(source, name=f"{self.name}s", allow_empty=True)
+        ids = id_values(table, self.id_column, describe(source, f"{self.name}s"))
+        rows = self.ids.rows(ids, self.id_column)
+        known = rows >= 0
+        by_features = ~known
+        has_features = len(table.column_names) > 1
+        if has_features and self.encoder is not None:
+            by_features |= known & (self.counts[rows] == 0)
+        vectors = np.empty((len(ids), self.vectors.shape[1]), np.float32)
+        vectors[~by_features] = self.vectors[rows[~by_features]]
+        if by_features.any():
+            if self.encoder is None or not has_features:
+                first = ids[int(np.argmax(by_features))].as_py()
+                raise InputError(self._no_features(int(by_features.sum()), first))
+            vectors[by_features] = self.encode(table.filter(pa.array(by_features)))
+        return ids, vectors
+
+    def encode(self, table: pa.Table) -> np.ndarray:
+        """Give the vectors of new entities from their features."""
+        assert self.encoder is not None
+        return encode_rows(self.encoder.transform(table), self.weights)
+
+    def find(
+        self, values: Any, extra: TableLike | None = None, unknown: Unknown = "error"
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Look ids up: give vectors, and the row in them of each id.
+
+        Parameters
+        ----------
+        values : ids
+            The ids, in any form that `IdMap` takes.
+        extra : table-like, optional
+            Features of ids the model may not know.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+        """
+        if unknown not in ("error", "prior"):
+            raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
+        rows = self.ids.rows(values, self.id_column)
+        vectors = self.vectors
+        if extra is not None:
+            ids, extra_vectors = self.embed(extra)
+            extra_ids = IdMap.from_values(ids, self.id_column)
+            if len(extra_ids) < len(ids):
+                raise InputError(
+                    f"{describe(extra, self.name + 's')}: {len(ids) - len(extra_ids)} rows repeat "
+                    f"a {self.id_column}. Keep one row for each {self.name}."
+                )
+            place = np.empty(len(ids), np.int64)
+            place[extra_ids.rows(ids)] = np.arange(len(ids))
+            # Fresh features count for whoever has no ratings; the rated keep their vectors.
+            fresh = (rows < 0) | (self.counts[rows] == 0)
+            found = np.full(len(rows), -1, np.int64)
+            found[fresh] = extra_ids.rows(_take(values, fresh), self.id_column)
+            rows = np.where(found >= 0, len(vectors) + place[found], rows)
+            vectors = np.concatenate([vectors, extra_vectors])
+        missing = rows < 0
+        if missing.any():
+            if unknown == "error":
+                first = _take(values, missing)[0]
+                first = first.as_py() if isinstance(first, pa.Scalar) else first
+                raise InputError(self._no_features(int(missing.sum()), first))
+            rows = np.where(missing, len(vectors), rows)
+            vectors = np.concatenate([vectors, self.prior[None]])
+        return vectors, rows
+
+    def _no_features(self, count: int, example: Any) -> str:
+        what = f"{self.id_column}: {count:,} ids have neither ratings nor features in this model"
+        remedy = (
+            f"pass a table with their features as {self.name}s="
+            if self.encoder is not None
+            else f"the model was fitted without features of {self.name}s"
+        )
+        return (
+            f"{what}, for example {example!r}; {remedy}, "
+            f"or unknown='prior' for the answer for an average {self.name}."
+        )
+
+
+def encode_rows(X: sparse.csr_matrix, weights: np.ndarray) -> np.ndarray:
+    """Apply a linear encoder whose last row of weights is the constant."""
+    return (X @ weights[:-1] + weights[-1]).astype(np.float32, copy=False)
+
+
+def id_values(table: pa.Table, column: str, label: str) -> pa.ChunkedArray:
+    """Give the checked ids of a table."""
+    if column not in table.column_names:
+        raise InputError(
+            f"{label}: no column {column!r}, it has {', '.join(table.column_names)}. "
+            "Rename the column of ids."
+        )
+    return check_ids(table.column(column), column, label, table=table)
+
+
+def _take(values: Any, mask: np.ndarray) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values.filter(pa.array(mask))
+    if isinstance(values, Sequence):
+        return [value for value, keep in zip(values, mask, strict=True) if keep]
+    return np.asarray(values)[mask]

@@ -1,0 +1,363 @@
+"""`TwoTower`: ratings and features in; answers for known and for new items and users out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.ratings import Ratings
+from simrec.data.tables import TableLike, read_table
+from simrec.errors import InputError
+from simrec.model import two_tower_files
+from simrec.model.params import Params
+from simrec.model.prepare import Prepared, prepare
+from simrec.model.progress import Progress
+from simrec.model.recommend import recommend
+from simrec.model.tower import Tower, Unknown
+from simrec.scoring.output import Output
+from simrec.scoring.pairs import score_pairs
+
+if TYPE_CHECKING:
+    from simrec.data.features import FeatureEncoder
+    from simrec.data.ids import IdMap
+
+logger = logging.getLogger(__name__)
+
+
+class TwoTower(Params):
+    """Recommender of two similarity encoders whose scalar product scores a user and an item.
+
+    The item tower is learned against the users, the user tower against the items with its last
+    layer frozen to their embeddings. An entity with ratings has the posterior of its embedding
+    around what its features say; one without has what its features say. One model answers for
+    known users and items, new items, new users, and both new.
+
+    Parameters
+    ----------
+    embedding_dim : int
+        Coordinates of an embedding, without biases.
+    bounds : (float, float) or None
+        Lowest and highest rating; None for those of the training ratings.
+    objective : {"rating", "ranking"}
+        What to learn: ratings, or which items a user likes among all.
+    threshold : float or None
+        Rating from which an item is liked, for ranking; None for 80% of the way up the bounds.
+    epochs : int
+        Most sweeps over both towers; fitting stops earlier once the error has settled.
+    tolerance : float
+        Relative improvement of the estimated error below which fitting stops.
+    folds : int
+        Parts in which items and users are held out to choose penalties and to fit partners.
+    min_count : int
+        How often a category has to occur in training to be a feature.
+    knots : int
+        Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
+    item_columns, user_columns : mapping of str to str or None
+        How to encode feature columns: number, category, list, vector, text or ignore.
+    random_state : int
+        Seed; the same seed gives the same model on the same machine.
+    verbose : int
+        Progress: 0 none, 1 a bar, 2 a line for each epoch.
+
+    Attributes
+    ----------
+    item_tower_, user_tower_ : Tower
+        The fitted towers.
+    items_, users_ : IdMap
+        All ids the model knows.
+    item_vectors_, user_vectors_ : ndarray
+        Their vectors; a score is `output_` of the scalar product of two of them.
+    item_counts_, user_counts_ : ndarray
+        Ratings of each in training.
+    item_prior_, user_prior_ : ndarray
+        Vectors of an average item and user.
+    item_encoder_, user_encoder_ : FeatureEncoder or None
+        From feature tables to feature rows.
+    output_ : Output
+        From scalar products to ratings.
+    history_ : list of dict
+        What was logged of each epoch.
+    chosen_ : dict
+        What fitting chose by itself, and the errors it expects.
+
+    Examples
+    --------
+    >>> from simrec import TwoTower, cold_start_split, make_synthetic
+    >>> data = make_synthetic(n_users=200, n_items=100, n_ratings=4000)
+    >>> split = cold_start_split(Ratings.from_arrow(data.ratings))
+    >>> model = TwoTower().fit(split.train, items=data.items, users=data.users)
+    >>> model.predict(split.new_items.to_arrow()).shape == (len(split.new_items),)
+    True
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int = 16,
+        bounds: tuple[float, float] | None = None,
+        objective: Literal["rating", "ranking"] = "rating",
+        threshold: float | None = None,
+        epochs: int = 20,
+        tolerance: float = 1e-4,
+        folds: int = 5,
+        min_count: int = 2,
+        knots: int = 10,
+        item_columns: Mapping[str, str] | None = None,
+        user_columns: Mapping[str, str] | None = None,
+        random_state: int = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.embedding_dim = embedding_dim
+        self.bounds = bounds
+        self.objective = objective
+        self.threshold = threshold
+        self.epochs = epochs
+        self.tolerance = tolerance
+        self.folds = folds
+        self.min_count = min_count
+        self.knots = knots
+        self.item_columns = item_columns
+        self.user_columns = user_columns
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self,
+        ratings: Ratings | TableLike,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        callbacks: Sequence[Any] | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+    ) -> "TwoTower":
+        """Learn both towers; an earlier fit is forgotten.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            Columns user_id, item_id, rating; for ranking the ratings may be left out.
+        items, users : table or path, optional
+            Features, one row for each item_id or user_id. Those without ratings are new entities
+            whose features the model then knows.
+        callbacks : sequence of keras.callbacks.Callback, optional
+            Called after each epoch with "loss" and "val_error".
+        log_dir : path, optional
+            Where to write logs for TensorBoard.
+
+        Returns
+        -------
+        TwoTower
+            Itself.
+        """
+        self._check()
+        data = prepare(self, ratings, items, users)
+        progress = Progress(self.epochs, self.verbose, callbacks, log_dir)
+        with progress:
+            if self.objective == "ranking":
+                self._fit_ranking(data, progress)
+            else:
+                self._fit_rating(data, progress)
+        self.history_ = progress.history
+        self.schema_ = data.schema
+        for name, value in self.chosen_.items():
+            logger.info("chosen: %s = %s", name, value)
+        return self
+
+    def _fit_rating(self, data: Prepared, progress: Progress) -> None:
+        from simrec.model.blocks import known_vectors, new_weights
+        from simrec.model.observed import Observed
+        from simrec.model.rating import fit_rating
+
+        observed = Observed.of(data.ratings)
+        towers = fit_rating(
+            observed,
+            (data.items.X, data.users.X),
+            (data.items.groups, data.users.groups),
+            self.embedding_dim,
+            self.epochs,
+            self.tolerance,
+            self.folds,
+            np.random.default_rng(self.random_state),
+            progress.epoch,
+        )
+        self.output_ = Output.fit(data.bounds, observed.mean, "clip")
+        vectors = known_vectors(towers, observed.scale)
+        weights = new_weights(towers, observed.scale)
+        self.item_tower_ = data.items.tower(vectors[0], weights[0])
+        self.user_tower_ = data.users.tower(vectors[1], weights[1])
+        self.chosen_ = {
+            "epochs": len(towers.history),
+            "item_penalty": towers.new_items.strength,
+            "user_penalty": towers.new_users.strength,
+            "expected_rmse_new_items": observed.scale * towers.new_items.error,
+            "expected_rmse_new_users": observed.scale * towers.new_users.error,
+        }
+
+    def _fit_ranking(self, data: Prepared, progress: Progress) -> None:
+        raise NotImplementedError
+
+    def predict(
+        self,
+        pairs: TableLike | Ratings,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        unknown: Unknown = "error",
+    ) -> np.ndarray:
+        """Predict the ratings of pairs.
+
+        Parameters
+        ----------
+        pairs : table, path or Ratings
+            Columns user_id and item_id.
+        items, users : table or path, optional
+            Features of ids the model does not know.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features: refuse, or answer for an
+            average item or user.
+
+        Returns
+        -------
+        numpy.ndarray
+            A float32 for each pair, within the bounds.
+        """
+        self._check_fitted()
+        source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
+        table = read_table(source, ["user_id", "item_id"], name="pairs", allow_empty=True)
+        user_vectors, user_rows = self.user_tower_.find(table["user_id"], users, unknown)
+        item_vectors, item_rows = self.item_tower_.find(table["item_id"], items, unknown)
+        return score_pairs(user_vectors, item_vectors, user_rows, item_rows, self.output_)
+
+    def recommend(
+        self,
+        users: Any = None,
+        k: int = 10,
+        items: Any = None,
+        exclude: Ratings | TableLike | None = None,
+        unknown: Unknown = "error",
+    ) -> pa.Table:
+        """Recommend the k best items to each user.
+
+        Parameters
+        ----------
+        users : ids, table or path, optional
+            For whom: a list or array of ids, or a table with user_id and, for new users, their
+            features. All users the model knows by default.
+        k : int
+            How many for each; fewer where there are not as many candidates.
+        items : ids, table or path, optional
+            The candidates, likewise. All items the model knows by default.
+        exclude : Ratings, table or path, optional
+            Pairs (user_id, item_id) that are not to be recommended, such as the ratings.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
+            scores the item that comes first among the candidates comes first.
+        """
+        self._check_fitted()
+        towers = (self.user_tower_, self.item_tower_)
+        return recommend(*towers, self.output_, users, k, items, exclude, unknown)
+
+    def embed_items(self, items: TableLike) -> pa.Table:
+        """Give the vectors of items: columns item_id and vector."""
+        self._check_fitted()
+        return _vectors(self.item_tower_, items)
+
+    def embed_users(self, users: TableLike) -> pa.Table:
+        """Give the vectors of users: columns user_id and vector."""
+        self._check_fitted()
+        return _vectors(self.user_tower_, users)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the model to a directory: no pickle, no code."""
+        self._check_fitted()
+        two_tower_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "TwoTower":
+        """Read a model written by `save`; nothing in the directory is executed."""
+        return two_tower_files.load(cls, path)
+
+    @property
+    def items_(self) -> "IdMap":
+        """All item ids the model knows."""
+        return self.item_tower_.ids
+
+    @property
+    def users_(self) -> "IdMap":
+        """All user ids the model knows."""
+        return self.user_tower_.ids
+
+    @property
+    def item_vectors_(self) -> np.ndarray:
+        """Vectors of the items, in the order of `items_`."""
+        return self.item_tower_.vectors
+
+    @property
+    def user_vectors_(self) -> np.ndarray:
+        """Vectors of the users, in the order of `users_`."""
+        return self.user_tower_.vectors
+
+    @property
+    def item_counts_(self) -> np.ndarray:
+        """Ratings of each item in training."""
+        return self.item_tower_.counts
+
+    @property
+    def user_counts_(self) -> np.ndarray:
+        """Ratings of each user in training."""
+        return self.user_tower_.counts
+
+    @property
+    def item_prior_(self) -> np.ndarray:
+        """Vector of an average item."""
+        return self.item_tower_.prior
+
+    @property
+    def user_prior_(self) -> np.ndarray:
+        """Vector of an average user."""
+        return self.user_tower_.prior
+
+    @property
+    def item_encoder_(self) -> "FeatureEncoder | None":
+        """From item tables to feature rows."""
+        return self.item_tower_.encoder
+
+    @property
+    def user_encoder_(self) -> "FeatureEncoder | None":
+        """From user tables to feature rows."""
+        return self.user_tower_.encoder
+
+    def _check(self) -> None:
+        whole = {
+            "embedding_dim": 1,
+            "epochs": 1,
+            "folds": 2,
+            "min_count": 1,
+            "knots": 0,
+        }
+        for name, least in whole.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
+        if self.objective not in ("rating", "ranking"):
+            raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
+        if not self.tolerance >= 0:
+            raise InputError(f"tolerance must not be negative, got {self.tolerance!r}.")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "user_tower_"):
+            raise InputError("this TwoTower is not fitted yet: call fit, or TwoTower.load.")
+
+
+def _vectors(tower: Tower, source: TableLike) -> pa.Table:
+    ids, vectors = tower.embed(source)
+    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+    lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    return pa.table({tower.id_column: ids, "vector": lists})

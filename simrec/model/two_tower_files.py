@@ -1,0 +1,101 @@
+"""A `TwoTower` as a model directory, and back."""
+
+import os
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from simrec import artifacts
+from simrec.data.features import FeatureEncoder
+from simrec.data.ids import IdMap
+from simrec.model.tower import Tower
+from simrec.scoring.output import Output
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
+
+KIND = "two_tower"
+
+
+def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
+    """Write a fitted model."""
+    arrays: dict[str, np.ndarray] = {}
+    tables: dict[str, pa.Table] = {}
+    documents: dict[str, Any] = {"output": asdict(model.output_)}
+    for tower in (model.item_tower_, model.user_tower_):
+        arrays[f"{tower.name}_vectors"] = tower.vectors
+        arrays[f"{tower.name}_weights"] = tower.weights
+        arrays[f"{tower.name}_prior"] = tower.prior
+        tables[f"{tower.name}s"] = pa.table(
+            {tower.id_column: tower.ids.ids, "n_ratings": tower.counts}
+        )
+        if tower.encoder is not None:
+            documents[f"{tower.name}_encoder"] = tower.encoder.to_dict()
+    artifacts.save(
+        path,
+        KIND,
+        config=_plain(model.get_params()),
+        arrays=arrays,
+        tables=tables,
+        documents=documents,
+        facts={
+            "seed": model.random_state,
+            "counts": {
+                "ratings": int(model.item_counts_.sum()),
+                "items": len(model.items_),
+                "users": len(model.users_),
+                "rated_items": int((model.item_counts_ > 0).sum()),
+                "rating_users": int((model.user_counts_ > 0).sum()),
+            },
+            "schema": model.schema_,
+            "chosen": model.chosen_,
+            "history": model.history_,
+        },
+    )
+
+
+def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
+    """Read a model directory."""
+    artifact = artifacts.load(path, KIND)
+    config = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in artifact.config.items()
+    }
+    model = cls(**config)
+    model.output_ = Output(**artifact.documents["output"])
+    for name in ("item", "user"):
+        table = artifact.tables[f"{name}s"]
+        encoder = artifact.documents.get(f"{name}_encoder")
+        tower = Tower(
+            name,
+            IdMap(table[f"{name}_id"]),
+            table["n_ratings"].to_numpy(),
+            artifact.arrays[f"{name}_vectors"],
+            artifact.arrays[f"{name}_weights"],
+            artifact.arrays[f"{name}_prior"],
+            None if encoder is None else FeatureEncoder.from_dict(encoder),
+        )
+        setattr(model, f"{name}_tower_", tower)
+    facts = artifact.facts
+    model.schema_, model.chosen_, model.history_ = (
+        facts["schema"],
+        facts["chosen"],
+        facts["history"],
+    )
+    return model
+
+
+def _plain(params: dict[str, Any]) -> dict[str, Any]:
+    """Turn settings into plain JSON data."""
+    plain: dict[str, Any] = {}
+    for name, value in params.items():
+        if isinstance(value, np.generic):
+            value = value.item()
+        elif isinstance(value, tuple):
+            value = [float(v) for v in value]
+        elif value is not None and not isinstance(value, bool | int | float | str):
+            value = dict(value)
+        plain[name] = value
+    return plain
