@@ -59,6 +59,8 @@ def check_ids(
     where = label or "ids"
     if not len(array) and pa.types.is_null(array.type):
         return array.cast(pa.int64())
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.large_string())  # Arrow can neither sort nor take views
     if table is None:
         table = pa.table({column: array})
     if array.null_count or (pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py()):
@@ -179,9 +181,9 @@ def id_offsets(values: np.ndarray, low: int) -> np.ndarray:
     """Subtract the lowest id, to address a table by what is left."""
     if low == 0:
         return values.view(np.int64) if values.dtype == np.uint64 else values
-    # Widened first: int8 ids from -100 to 100 have offsets that int8 cannot hold.
-    wide = np.uint64 if values.dtype.kind == "u" else np.int64
-    return np.subtract(values, wide(low), dtype=wide).view(np.int64)
+    # In 64 bits, where what overflows (uint64) comes round to the right offset again.
+    wrapped = (low + 2**63) % 2**64 - 2**63
+    return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))
 
 
 def as_chunked(values: Any, name: str) -> pa.ChunkedArray:

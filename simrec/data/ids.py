@@ -20,7 +20,8 @@ class IdMap:
     """Distinct ids in ascending order, and the way from ids to rows and back.
 
     Row `r` is the id at place `r`. Ids are integers or strings of any Arrow type and come back
-    as the type they were given in. Strings are ordered by code point, as Python orders them.
+    as the type they were given in (string views as large strings). Strings are ordered by code
+    point, as Python orders them.
 
     Parameters
     ----------

@@ -1,9 +1,10 @@
 """Ratings: who rated what, how high and when."""
 
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +122,9 @@ class Ratings:
             values = rating_values(table, rating, label)
         has_times = timestamp is not None and timestamp in table.column_names
         times = timestamp_values(table, timestamp, label) if has_times and timestamp else None
+        if not isinstance(source, str | os.PathLike):  # memory of the caller's, who may change it
+            values = values.copy()
+            times = None if times is None else times.copy()
         with ThreadPoolExecutor(2) as pool:
             both = pool.map(encode_ids, [table.column(user_id), table.column(item_id)])
             (users, user_rows), (items, item_rows) = both
@@ -179,28 +183,19 @@ class Ratings:
             columns["timestamp"] = pa.array(self.timestamps)
         return pa.table(columns)
 
-    def select(self, which: np.ndarray) -> "Ratings":
+    def select(self, which: Any) -> "Ratings":
         """Take some of the ratings; users and items left without any are gone.
 
         Parameters
         ----------
-        which : numpy.ndarray
+        which : array-like
             One boolean per rating, or positions in the order wanted, none twice.
 
         Returns
         -------
         Ratings
         """
-        which = np.asarray(which)
-        if which.dtype == bool:
-            if which.shape != (len(self),):
-                raise InputError(
-                    f"select: {len(self):,} ratings need as many booleans, got {which.shape}."
-                )
-        else:
-            which = which.astype(np.int64, casting="same_kind" if which.size else "unsafe")
-            if len(np.unique(which % max(len(self), 1))) < len(which):
-                raise InputError("select: a position is given twice; give each rating once.")
+        which = _positions(which, len(self))
         users, user_rows = _shrink(self.users, self.user_rows[which])
         items, item_rows = _shrink(self.items, self.item_rows[which])
         times = None if self.timestamps is None else self.timestamps[which]
@@ -308,6 +303,25 @@ def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
     # In pieces: an Arrow array of strings holds no more than 2 GB.
     pieces = [ids.take(rows[start : start + _PIECE]) for start in range(0, len(rows), _PIECE)]
     return pa.chunked_array(pieces, type=ids.type)
+
+
+def _positions(which: Any, n: int) -> np.ndarray:
+    which = np.asarray(which)
+    if which.dtype == bool:
+        if which.shape != (n,):
+            raise InputError(f"select: {n:,} ratings need as many booleans, got {which.shape}.")
+        return which
+    if not which.size:
+        return np.empty(0, dtype=np.int64)
+    if which.dtype.kind not in "iu" or which.ndim != 1:
+        raise InputError(f"select: give booleans or integers, not {which.dtype} {which.shape}.")
+    if which.min() < -n or which.max() >= n:
+        raise InputError(f"select: positions go from {-n} to {n - 1}, got {which.max()}.")
+    seen = np.zeros(n, dtype=bool)
+    seen[which] = True
+    if np.count_nonzero(seen) < len(which):
+        raise InputError("select: a position is given twice; give each rating once.")
+    return which
 
 
 def _shrink(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:

@@ -132,20 +132,21 @@ def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> ds.Da
         raise InputError(f"{label}: no such file or directory.{close}")
     files = [str(root)] if not root.is_dir() else _parquet_files(root, label)
     shared = _unify(files, label)
+    partitioned = root.is_dir()
+    options: dict[str, Any] = {
+        "format": ds.ParquetFileFormat(
+            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
+        ),
+        "partitioning": "hive" if partitioned else None,
+        "partition_base_dir": str(root) if partitioned else None,
+    }
     try:
-        dataset = ds.dataset(
-            files,
-            format=ds.ParquetFileFormat(
-                default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
-            ),
-            partitioning="hive" if root.is_dir() else None,
-            partition_base_dir=str(root) if root.is_dir() else None,
-        )
-        # The dataset knows the partition columns, and of the others those of the first file.
-        for field in dataset.schema:
-            if field.name not in shared.names:
-                shared = shared.append(field)
-        return dataset.replace_schema(shared)
+        if partitioned:
+            # Opened by itself it has the partition columns, and else those of the first file.
+            for field in ds.dataset(files, **options).schema:
+                if field.name not in shared.names:
+                    shared = shared.append(field)
+        return ds.dataset(files, schema=shared, **options)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{label}: cannot be opened: {error}") from error
 
@@ -253,17 +254,13 @@ def _from_pandas(
     for name in wanted:
         series = frame.iloc[:, names.index(name)]
         try:
-            arrays.append(pa.chunked_array(pa.Array.from_pandas(series)))
-        except TypeError:  # a single array, not chunks
-            arrays.append(pa.chunked_array([pa.Array.from_pandas(series)]))
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            raise _mixed(frame, names, name, series, error, label) from error
+            arrays.append(pa.Array.from_pandas(series))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise _mixed(name, series, error, label) from error
     return pa.table(arrays, names=wanted) if wanted else pa.table({})
 
 
-def _mixed(
-    frame: Any, names: list[str], name: str, series: Any, error: Exception, label: str
-) -> InputError:
+def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
     """Say which types an object column mixes, and show a row of the rarer one."""
     types = np.array([type(value).__name__ for value in series], dtype=object)
     kinds, counts = np.unique(types.astype(str), return_counts=True)

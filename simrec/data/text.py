@@ -124,11 +124,11 @@ class _Terms:
 
 
 def _slices(values: pa.ChunkedArray) -> Iterator[pa.Array]:
-    if pa.types.is_null(values.type) or pa.types.is_dictionary(values.type):
-        values = values.cast(pa.large_string())
-    for chunk in values.chunks:
-        for start in range(0, len(chunk), _ROWS_AT_ONCE):
-            yield chunk.slice(start, _ROWS_AT_ONCE).cast(pa.large_string())
+    """Cut a column into pieces that do not depend on how Arrow has it in chunks."""
+    values = values.cast(pa.large_string())
+    for start in range(0, len(values), _ROWS_AT_ONCE):
+        piece = values.slice(start, _ROWS_AT_ONCE).combine_chunks()
+        yield piece.chunk(0) if isinstance(piece, pa.ChunkedArray) else piece
 
 
 def _terms(texts: pa.Array, n_hash: int) -> _Terms:

@@ -1,0 +1,182 @@
+"""Reading tables: every form they come in, and what is said when they cannot be read."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec.data.tables import describe, open_dataset, read_table
+from simrec.errors import InputError
+
+TABLE = pa.table({"item_id": [3, 1, 2], "title": ["c", "a", "b"], "year": [1990, None, 2001]})
+
+
+def test_every_form_gives_the_same_table(tmp_path):
+    path = tmp_path / "items.parquet"
+    pq.write_table(TABLE, path)
+    frame = TABLE.to_pandas(types_mapper=pd.ArrowDtype)
+    for source in (TABLE, TABLE.to_batches()[0], frame, path, str(path), tmp_path):
+        assert read_table(source).to_pylist() == TABLE.to_pylist()
+
+
+def test_columns_come_in_the_order_asked_for(tmp_path):
+    pq.write_table(TABLE, tmp_path / "items.parquet")
+    for source in (TABLE, TABLE.to_pandas(), tmp_path / "items.parquet", tmp_path):
+        read = read_table(source, ["year", "item_id"], optional=["title", "plot"])
+        assert read.column_names == ["year", "item_id", "title"]
+
+
+def test_a_missing_value_of_pandas_is_null():
+    frame = pd.DataFrame({"x": [1.0, np.nan], "s": ["a", None], "t": [pd.Timestamp(0), pd.NaT]})
+    read = read_table(frame)
+    assert [read.column(name).null_count for name in ("x", "s", "t")] == [1, 1, 1]
+
+
+def test_nan_of_arrow_stays_nan(tmp_path):
+    table = pa.table({"x": [1.0, float("nan")]})
+    pq.write_table(table, tmp_path / "x.parquet")
+    assert read_table(table).column("x").null_count == 0
+    assert read_table(tmp_path / "x.parquet").column("x").null_count == 0
+
+
+def test_directory_is_read_in_the_order_of_its_paths_and_notes_are_skipped(tmp_path):
+    for number in (2, 0, 1):
+        pq.write_table(pa.table({"a": [number]}), tmp_path / f"part-{number}.parquet")
+    (tmp_path / "README.md").write_text("not data")
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".part-0.parquet.crc").write_bytes(b"x")
+    assert read_table(tmp_path).column("a").to_pylist() == [0, 1, 2]
+
+
+def test_hive_partitions_become_columns(tmp_path):
+    for year in (2023, 2024):
+        folder = tmp_path / "ratings" / f"year={year}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"a": [year - 2000]}), folder / "part.parquet")
+    read = read_table(tmp_path / "ratings")
+    assert read.to_pylist() == [{"a": 23, "year": 2023}, {"a": 24, "year": 2024}]
+    assert read_table(tmp_path / "ratings", ["year"]).column("year").to_pylist() == [2023, 2024]
+    # A partition folder given by itself is just a directory, a file in it just a file.
+    assert read_table(tmp_path / "ratings" / "year=2023").column_names == ["a"]
+    assert read_table(tmp_path / "ratings/year=2023/part.parquet").column_names == ["a"]
+
+
+def test_a_single_partition_gives_its_column_too(tmp_path):
+    (tmp_path / "country=de").mkdir()
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "country=de" / "part.parquet")
+    assert read_table(tmp_path).to_pylist() == [{"a": 1, "country": "de"}]
+
+
+def test_parts_of_other_widths_and_with_other_columns_fit_together(tmp_path):
+    pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": [2**40], "b": ["x"]}), tmp_path / "1.parquet")
+    assert read_table(tmp_path).to_pylist() == [{"a": 1, "b": None}, {"a": 2**40, "b": "x"}]
+
+
+def test_parts_of_other_types_do_not(tmp_path):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"a": ["one"]}), tmp_path / "1.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet does not fit .* a .*same column types"):
+        read_table(tmp_path)
+
+
+def test_missing_path_names_it_and_the_nearest(tmp_path):
+    pq.write_table(TABLE, tmp_path / "ratings.parquet")
+    with pytest.raises(InputError, match=r"rating\.parquet: no such file.*'ratings\.parquet'"):
+        read_table(tmp_path / "rating.parquet")
+    with pytest.raises(InputError, match="items .*nowhere.*no such file"):
+        read_table(tmp_path / "nowhere" / "x.parquet", name="items")
+
+
+def test_directory_without_files(tmp_path):
+    with pytest.raises(InputError, match="holds no Parquet file"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"user_id,item_id\n1,2\n" * 10])
+def test_not_a_parquet_file(tmp_path, content):
+    path = tmp_path / "ratings.parquet"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=rf"ratings\.parquet: cannot be read.*{len(content)} byt"):
+        read_table(path)
+
+
+def test_truncated_part_of_a_directory_is_named(tmp_path):
+    for number in range(3):
+        pq.write_table(pa.table({"a": np.arange(1000)}), tmp_path / f"part-{number}.parquet")
+    whole = (tmp_path / "part-1.parquet").read_bytes()
+    (tmp_path / "part-1.parquet").write_bytes(whole[:-20])
+    with pytest.raises(InputError, match=r"part-1\.parquet: cannot be read as Parquet"):
+        read_table(tmp_path)
+
+
+@pytest.mark.parametrize("n_files", [1, 3])
+def test_damaged_pages_are_found_and_the_file_named(tmp_path, n_files):
+    values = np.random.default_rng(0).integers(0, 1 << 40, 5000)
+    for number in range(n_files):
+        pq.write_table(pa.table({"a": values}), tmp_path / f"part-{number}.parquet")
+    path = tmp_path / f"part-{n_files - 1}.parquet"
+    content = bytearray(path.read_bytes())
+    content[4:2000] = b"\xff" * 1996  # page headers, not the footer
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match=rf"part-{n_files - 1}\.parquet: cannot be read"):
+        read_table(path if n_files == 1 else tmp_path)
+
+
+def test_missing_columns_are_named_with_the_nearest(tmp_path):
+    table = pa.table({"user_id": [1], "itemId": [1], "Rating": [1.0]})
+    pq.write_table(table, tmp_path / "r.parquet")
+    for source in (table, table.to_pandas(), tmp_path / "r.parquet"):
+        with pytest.raises(InputError) as error:
+            read_table(source, ["user_id", "item_id", "rating"])
+        message = str(error.value)
+        assert "no column 'item_id' and no column 'rating'" in message
+        assert "'itemId'" in message and "'Rating'" in message
+        assert "The columns are: user_id, itemId, Rating" in message
+
+
+def test_an_index_is_no_column():
+    frame = TABLE.to_pandas().set_index("item_id")
+    with pytest.raises(InputError, match=r"'item_id' is the frame's index.*reset_index"):
+        read_table(frame, ["item_id"])
+
+
+def test_columns_of_one_name():
+    frame = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    table = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+    for source in (frame, table):
+        with pytest.raises(InputError, match="more than one column is called 'a'"):
+            read_table(source)
+
+
+def test_empty_tables():
+    empty = TABLE.slice(0, 0)
+    for source in (empty, empty.to_pandas()):
+        with pytest.raises(InputError, match=r"items .*empty \(no rows\)"):
+            read_table(source, name="items")
+        assert read_table(source, allow_empty=True).num_rows == 0
+
+
+def test_a_column_of_mixed_types_is_named_with_an_example():
+    frame = pd.DataFrame({"zip": pd.Series(["12345", "23456", 34567], dtype=object)})
+    with pytest.raises(InputError, match=r"'zip' mixes types \(1 int, 2 str\).*row 2: zip=34567"):
+        read_table(frame)
+
+
+@pytest.mark.parametrize("source", [None, 3, [1, 2], {"a": [1]}, np.zeros(3)])
+def test_what_is_no_table(source):
+    with pytest.raises(InputError, match=r"not a table.*DataFrame.*Parquet"):
+        read_table(source)
+
+
+def test_describe():
+    assert describe("x/ratings.parquet") == "x/ratings.parquet"
+    assert describe(TABLE, "items") == "items (Arrow table)"
+    assert describe(TABLE.to_pandas(), "users") == "users (DataFrame)"
+
+
+def test_open_dataset_scans_in_batches(tmp_path):
+    pq.write_table(pa.table({"a": np.arange(1000)}), tmp_path / "a.parquet")
+    batches = list(open_dataset(tmp_path / "a.parquet").to_batches(batch_size=100))
+    assert len(batches) == 10
