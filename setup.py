@@ -28,7 +28,18 @@ EXTRAS = {
     "paper": [*PLOTS, "scikit-learn>=1.4,<2"],
     "faiss": ["faiss-cpu>=1.8"],
     "ray": ["ray>=2.40,<3"],
-    "bench": [*PLOTS, "scikit-learn>=1.4,<2", "psutil>=5.9"],
+    # The peers that benchmarks compare with.
+    "bench": [
+        *PLOTS,
+        "faiss-cpu>=1.8",
+        "implicit>=0.7.2",
+        "lightfm-next>=1.19,<2",
+        "lightgbm>=4.3,<5",
+        "myfm>=0.3.7,<0.5",
+        "psutil>=5.9",
+        "scikit-learn>=1.4,<2",
+        "scikit-surprise>=1.1.5,<2",
+    ],
 }
 EXTRAS["test"] = [
     *EXTRAS["paper"],

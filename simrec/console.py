@@ -20,6 +20,8 @@ def number(value: Any) -> str:
         return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.4f}" if abs(value) < 1e6 else f"{value:,.0f}"
+    if isinstance(value, list):
+        return ", ".join(map(number, value))
     return str(value)
 
 

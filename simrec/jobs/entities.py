@@ -1,6 +1,5 @@
 """Vectors of known and new entities, looked up by id."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +21,11 @@ Unknown = Literal["error", "prior", "skip"]
 # Rows encoded at once, and above how many bytes new vectors are kept on disk.
 _BLOCK = 1 << 16
 _ON_DISK = 256 << 20
-_ENCODING = threading.Lock()
 
 
 def encode(model: "TwoTower", side: Side, table: pa.Table) -> tuple[pa.Array, np.ndarray]:
     """Return ids and vectors of a feature table."""
-    # One thread at a time: the encoder is a TensorFlow model that uses all cores by itself.
-    with _ENCODING:
-        embedded = model.embed_items(table) if side == "item" else model.embed_users(table)
+    embedded = model.embed_items(table) if side == "item" else model.embed_users(table)
     vectors = embedded["vector"].combine_chunks()
     flat = vectors.flatten().to_numpy(zero_copy_only=False)
     ids = embedded[f"{side}_id"].combine_chunks()
@@ -46,6 +42,9 @@ class Entities:
         ``"user"`` or ``"item"``.
     known, new : IdMap or None
         Ids; row i of `new` is row ``len(known) + i`` of `vectors`.
+    unrated : ndarray of bool
+        Which of the known have no ratings: fresh features in `new` count more than those learned
+        with.
     vectors : ndarray
         One row per known id, per new id, and a last one for the prior if `unknown` asks for it.
     unknown : str
@@ -55,6 +54,7 @@ class Entities:
     side: Side
     known: IdMap
     new: IdMap | None
+    unrated: np.ndarray
     vectors: np.ndarray
     unknown: Unknown
 
@@ -63,7 +63,7 @@ class Entities:
 
     @property
     def ids(self) -> pa.Array:
-        """All ids, in the order of the vectors."""
+        """The id of each vector; an unrated one with fresh features has two."""
         if self.new is None or len(self.new) == 0:
             return self.known.ids
         return pa.concat_arrays([self.known.ids, self.new.ids.cast(self.known.ids.type)])
@@ -78,11 +78,11 @@ class Entities:
             )
         rows = self.known.rows(values)
         if self.new is not None:
-            missing = np.flatnonzero(rows < 0)
-            if len(missing):
-                found = self.new.rows(values.take(pa.array(missing)))
+            places = np.flatnonzero((rows < 0) | self.unrated[rows])
+            if len(places):
+                found = self.new.rows(values.take(pa.array(places)))
                 rows = rows.copy()
-                rows[missing] = np.where(found >= 0, found + len(self.known), -1)
+                rows[places] = np.where(found >= 0, found + len(self.known), rows[places])
         return rows
 
     def resolve(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
@@ -113,10 +113,11 @@ def collect(
     """Gather the vectors of all entities a job may meet; new ones go through the encoder once."""
     known: IdMap = model.items_ if side == "item" else model.users_
     vectors: np.ndarray = model.item_vectors_ if side == "item" else model.user_vectors_
+    unrated = np.asarray(model.item_counts_ if side == "item" else model.user_counts_) == 0
     extra: list[np.ndarray] = []
     new: IdMap | None = None
     if source is not None:
-        ids, fresh = _encode_new(model, side, source, known)
+        ids, fresh = _encode_new(model, side, source, known, unrated)
         if len(ids):
             new = IdMap.from_values(ids)
             if len(new) < len(ids):
@@ -133,18 +134,19 @@ def collect(
         extra.append(np.asarray(prior, dtype=np.float32)[None, :])
     if extra:
         vectors = _join([vectors, *extra], scratch / f"{side}_vectors.npy")
-    return Entities(side, known, new, vectors, unknown)
+    return Entities(side, known, new, unrated, vectors, unknown)
 
 
 def _encode_new(
-    model: "TwoTower", side: Side, source: Source, known: IdMap
+    model: "TwoTower", side: Side, source: Source, known: IdMap, unrated: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
     column = f"{side}_id"
     source.require(column)
     ids: list[pa.Array] = []
     vectors: list[np.ndarray] = []
     for table in read_blocks(source):
-        fresh = table.filter(pa.array(~known.contains(table[column])))
+        rows = known.rows(table[column])
+        fresh = table.filter(pa.array((rows < 0) | unrated[rows]))
         if fresh.num_rows:
             some_ids, some_vectors = encode(model, side, fresh)
             ids.append(some_ids)

@@ -21,7 +21,6 @@ def evaluate(
     cold_users: float = 0.2,
     warm: float = 0.1,
     k: int = 10,
-    threshold: float | None = None,
 ) -> dict[str, Any]:
     """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
 
@@ -41,8 +40,6 @@ def evaluate(
         Share of the remaining ratings to hold out.
     k : int
         Length of the lists that ranking metrics look at.
-    threshold : float, optional
-        Rating from which on an item counts as liked, for ranking metrics.
 
     Returns
     -------
@@ -62,7 +59,7 @@ def evaluate(
     started = time.perf_counter()
     model.fit(split.train, items=data.load_items(), users=data.load_users())
     fitted = time.perf_counter()
-    table = four_tasks(model, split, k=k, threshold=threshold)
+    table = four_tasks(model, split, k=k, threshold=model.threshold)
     return {
         "job": "evaluate",
         "seed": seed,

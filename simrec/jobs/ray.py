@@ -7,6 +7,7 @@ place whole, so that a second attempt does no harm.
 """
 
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ def run(
     ray = _import_ray()
     started = not ray.is_initialized()
     if started:
+        _check_address(address)
         try:
             ray.init(
                 address=address,
@@ -80,6 +82,17 @@ def _map(ray: Any, work: Work, units: Sequence[Unit], workers: int | None) -> It
 
 def _run_unit(work: Work, unit: Unit) -> Part:
     return work.run(unit)
+
+
+def _check_address(address: str | None) -> None:
+    """Refuse at once what Ray would wait for during minutes."""
+    host, colon, port = (address or "").rpartition(":")
+    if not (colon and port.isdigit()) or "://" in host:
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise InputError(f"ray: cannot reach a cluster at {address!r}: {error}") from None
 
 
 def _import_ray() -> Any:

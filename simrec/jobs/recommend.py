@@ -83,13 +83,15 @@ class RecommendTask:
             if len(model.users_)
             else (np.zeros((len(rows), self.candidates.shape[1]), np.float32))
         )
-        unknown = np.flatnonzero(rows < 0)
         counts = {"new_users": 0, "unknown_users": 0}
-        if len(unknown) == 0:
-            return ids, vectors, counts
         if model.user_encoder_ is not None and len(table.column_names) > 1:
-            counts["new_users"] = len(unknown)
-            _, vectors[unknown] = encode(model, "user", table.take(pa.array(unknown)))
+            # As everywhere: fresh features count for whoever has no ratings.
+            fresh = np.flatnonzero((rows < 0) | (model.user_counts_[rows] == 0))
+            if len(fresh):
+                _, vectors[fresh] = encode(model, "user", table.take(pa.array(fresh)))
+            return ids, vectors, {**counts, "new_users": len(fresh)}
+        unknown = np.flatnonzero(rows < 0)
+        if len(unknown) == 0:
             return ids, vectors, counts
         counts["unknown_users"] = len(unknown)
         if self.unknown == "error":
