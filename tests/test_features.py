@@ -132,6 +132,24 @@ def test_text_and_booleans_as_numbers_on_request():
         FeatureEncoder({"x": "number"}).fit(pa.table({"x": ["1", "many", None]}))
 
 
+def test_knots_make_a_piecewise_linear_curve():
+    table = pa.table({"x": [0.0, 1.0, 2.0, 5.0, 10.0, None], "one": [7] * 6})
+    names, features = encode(table, knots=5)
+    assert names[:2] == ["x", "x=missing"]
+    knots = [float(name.removeprefix("x~")) for name in names[2:7]]
+    assert knots == [0, 1, 2, 5, 10]
+    assert names[7:] == ["one", "one=missing"]  # a constant has no curve
+    np.testing.assert_allclose(features[:5, 2:7] @ knots, [0, 1, 2, 5, 10], rtol=1e-6)
+    np.testing.assert_allclose(features[:, 2:7].sum(axis=1), [1, 1, 1, 1, 1, 0])
+    encoder = FeatureEncoder(knots=5).fit(table)
+    beyond = encoder.transform(pa.table({"x": [-9.0, 99.0, 3.5], "one": [7, 7, 7]})).toarray()
+    np.testing.assert_allclose(beyond[:, 2:7] @ knots, [0, 10, 3.5], rtol=1e-6)
+
+
+def test_knots_that_are_close_keep_their_own_names():
+    encode(pa.table({"x": [20_240_101, 20_240_102, 20_240_103, 20_240_104]}), knots=4)
+
+
 # --- categories ---
 
 
@@ -317,6 +335,29 @@ def test_vectors_of_another_length_are_refused():
     encoder = FeatureEncoder().fit(pa.table({"v": [[1.0, 2.0]]}))
     with pytest.raises(InputError, match=r"length is not 2.*row 0: v=\[1\.0, 2\.0, 3\.0\]"):
         encoder.transform(pa.table({"v": [[1.0, 2.0, 3.0]]}))
+
+
+def test_vectors_of_length_zero():
+    table = pa.table({"v": pa.array([[], []], pa.list_(pa.float32())), "x": [1, 3]})
+    assert encode(table)[0] == ["x", "x=missing"]
+
+
+def test_vectors_beside_lists_over_many_rows():
+    rng = np.random.default_rng(0)
+    n = 40_000  # more than are filled in at a time
+    vectors = rng.normal(size=(n, 3)).astype(np.float32)
+    lists = [["a"] * (i % 3) for i in range(n)]
+    columns = {
+        "x": rng.normal(size=n),
+        "v": pa.FixedSizeListArray.from_arrays(pa.array(vectors.ravel()), 3),
+        "g": pa.array(lists),
+        "s": np.where(np.arange(n) % 2, "odd", "even"),
+    }
+    names, features = encode(pa.table(columns))
+    assert names == ["x", "x=missing", *(f"v[{i}]" for i in range(3)), *names[5:]]
+    np.testing.assert_array_equal(features[:, 2:5], vectors)
+    np.testing.assert_array_equal(features[:, names.index("g=a")], np.arange(n) % 3 > 0)
+    np.testing.assert_array_equal(features[:, names.index("s=odd")], np.arange(n) % 2)
 
 
 # --- free text ---
@@ -505,6 +546,9 @@ def test_not_fitted_and_unknown_format():
 
 
 def test_an_empty_table():
+    for table in (FILMS, FILMS.select(["year", "kind"])):
+        encoder = FeatureEncoder().fit(table)
+        assert encoder.transform(table.slice(0, 0)).shape == (0, encoder.n_features_)
     with pytest.raises(InputError, match="empty"):
         FeatureEncoder().fit(FILMS.slice(0, 0))
 

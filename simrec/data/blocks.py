@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+_ROWS_AT_ONCE = 1 << 14
+
 
 @dataclass(frozen=True)
 class Block:
@@ -55,7 +57,7 @@ def assemble(blocks: Sequence[Block], widths: Sequence[int], n_rows: int) -> spa
     indices = np.empty(n_entries, dtype=np.int32 if narrow else np.int64)
     data = np.empty(n_entries, dtype=np.float32)
     if varying:
-        _fill(blocks, starts, indptr[:-1].copy(), indices, data)
+        _fill(blocks, starts, indptr, indices, data)
     else:
         _fill_even(blocks, starts, indices.reshape(n_rows, each), data.reshape(n_rows, each))
     if narrow:
@@ -75,6 +77,8 @@ def _fill_even(
     for block, start in zip(blocks, starts, strict=False):
         assert isinstance(block.counts, int)
         width = block.counts
+        if not width or not len(data):
+            continue
         here = np.s_[:, left : left + width]
         np.add(block.indices.reshape(-1, width), start, out=indices[here], casting="same_kind")
         data[here] = 1 if block.data is None else block.data.reshape(-1, width)
@@ -84,20 +88,38 @@ def _fill_even(
 def _fill(
     blocks: Sequence[Block],
     starts: np.ndarray,
-    places: np.ndarray,
+    indptr: np.ndarray,
     indices: np.ndarray,
     data: np.ndarray,
 ) -> None:
-    """Fill in blocks row by row; `places` is where each row's next entry goes."""
-    for block, start in zip(blocks, starts, strict=False):
-        counts = block.counts
-        if isinstance(counts, int):
-            to = places if counts == 1 else (places[:, None] + np.arange(counts)).ravel()
-        else:
-            before = np.cumsum(counts, dtype=np.int64) - counts
-            to = np.repeat(places - before, counts)
-            to += np.arange(len(to))
-        own = block.indices + start
-        indices[to] = own if len(own) == len(to) else np.tile(own, len(to) // len(own))
-        data[to] = 1 if block.data is None else block.data
-        places += counts
+    """Fill in blocks of any shape, some rows at a time to stay within the processor's cache."""
+    n_rows = len(indptr) - 1
+    firsts = [_first_entries(block.counts, n_rows) for block in blocks]
+    for top in range(0, n_rows, _ROWS_AT_ONCE):
+        bottom = min(top + _ROWS_AT_ONCE, n_rows)
+        places = indptr[top:bottom].copy()  # where the next entry of each row goes
+        for block, start, first in zip(blocks, starts, firsts, strict=False):
+            counts = block.counts
+            if isinstance(counts, int):
+                to = places if counts == 1 else (places[:, None] + np.arange(counts)).ravel()
+                here = slice(top * counts, bottom * counts)
+                own = block.indices
+                own = np.tile(own, bottom - top) if len(own) == counts else own[here]
+                indices[to] = own + start
+            else:
+                counts = counts[top:bottom]
+                here = slice(first[top], first[bottom])
+                to = np.repeat(places - first[top:bottom], counts)
+                to += np.arange(here.start, here.stop)
+                indices[to] = block.indices[here] + start
+            data[to] = 1 if block.data is None else block.data[here]
+            places += counts
+
+
+def _first_entries(counts: int | np.ndarray, n_rows: int) -> np.ndarray:
+    """Give the place of each row's first entry within its block, and the end of the last."""
+    if isinstance(counts, int):
+        return np.empty(0, dtype=np.int64)
+    first = np.zeros(n_rows + 1, dtype=np.int64)
+    np.cumsum(counts, out=first[1:])
+    return first

@@ -256,7 +256,7 @@ class VectorColumn:
                 [c.flatten() for c in values.chunks], values.type.value_type
             )
             flat = elements.cast(pa.float32(), safe=False).to_numpy()  # a null becomes NaN
-            vectors = flat.reshape(-1, self.size)
+            vectors = flat.reshape(np.count_nonzero(there), self.size)
             finite = np.isfinite(vectors).all(axis=1)
             if not finite.all():
                 bad = np.zeros(n_rows, dtype=bool)

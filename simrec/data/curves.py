@@ -49,7 +49,10 @@ class CurveColumn:
 
     def names(self, column: str) -> list[str]:
         """Name the features."""
-        return [*self.number.names(column), *(f"{column}~{knot:.6g}" for knot in self.knots)]
+        short = [f"{knot:.6g}" for knot in self.knots]
+        if len(set(short)) < len(short):
+            short = [repr(knot) for knot in self.knots.tolist()]
+        return [*self.number.names(column), *(f"{column}~{knot}" for knot in short)]
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
         """Give the number, and its shares in the knots on both sides of it."""
