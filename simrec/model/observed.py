@@ -1,5 +1,6 @@
-"""The observed entries of R in both directions, and the sparse products the towers are fitted by."""
+"""The observed entries of R in both directions, and the sparse products that fitting needs."""
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -135,7 +136,7 @@ def _side(matrix: sparse.csr_matrix) -> Side:
     cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, n_blocks + 1)[1:-1])
     starts = np.unique(np.concatenate([[0], cuts, [m]])).astype(np.int64)
     blocks = []
-    for a, b in zip(starts[:-1], starts[1:], strict=True):
+    for a, b in itertools.pairwise(starts):
         lo, hi = matrix.indptr[a], matrix.indptr[b]
         parts = (matrix.data[lo:hi], matrix.indices[lo:hi], matrix.indptr[a : b + 1] - lo)
         blocks.append(sparse.csr_matrix(parts, shape=(b - a, matrix.shape[1]), copy=False))

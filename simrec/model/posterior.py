@@ -51,7 +51,7 @@ class Statistics:
 
 def statistics(side: Side, other: Belief) -> Statistics:
     """Collect the evidence for the entities of a side from what is believed of the other."""
-    n, D = other.mean.shape
+    D = other.mean.shape[1]
     upper = np.triu_indices(D)
     phi, bias = other.rows(), other.mean[:, -1:]
     moments = phi[:, upper[0]] * phi[:, upper[1]]

@@ -88,7 +88,7 @@ class Prepared:
 
 
 def prepare(
-    model: "TwoTower",
+    model: TwoTower,
     ratings: Ratings | TableLike,
     items: TableLike | None,
     users: TableLike | None,

@@ -64,8 +64,9 @@ class Progress:
         if self._callbacks is not None and error is None:
             self._callbacks.on_train_end()
 
-    def epoch(self, epoch: int, logs: dict[str, float]) -> None:
+    def epoch(self, logs: dict[str, float]) -> None:
         """Take note of a finished epoch."""
+        epoch = len(self.history)
         self.history.append({name: float(value) for name, value in logs.items()})
         text = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
         if self._verbose == 2:

@@ -1,6 +1,6 @@
 """Fit both towers to ratings: posterior embeddings for known entities, encoders for new ones.
 
-Three blocks of coordinates, each with its biases, side by side in one vector (`simrec.model.blocks`):
+Three blocks of coordinates, each with biases, side by side in one vector (`simrec.model.blocks`):
 
 known    item and user both rated: posteriors around a prior mean from features and history.
 items    a new item, from its features, beside users as they are *in terms of what features tell*.
@@ -11,7 +11,6 @@ block they would trust it too much; so they are fitted again, against embeddings
 items that were made without the item's own ratings (`cross_fit`).
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -28,8 +27,6 @@ from simrec.model.posterior import (
     statistics,
     update,
 )
-
-logger = logging.getLogger(__name__)
 
 ITEMS, USERS = 0, 1
 # Steps of conjugate gradients in each sweep: the weights go on from the sweep before.
@@ -82,78 +79,94 @@ class New:
 
 @dataclass(eq=False)
 class RatingTowers:
-    """All that was learned from ratings; see the module's text for the three blocks."""
+    """All that was learned from ratings; see the module's text for the three blocks.
+
+    `user_weights` is the encoder of new users in the block of new items.
+    """
 
     known: Known
     new_items: New
     new_users: New
     user_weights: np.ndarray
-    history: list[dict[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is learned from: the ratings, and features of both sides, items first.
+
+    Attributes
+    ----------
+    observed : Observed
+        The ratings.
+    features : (csr_matrix, csr_matrix)
+        Feature rows, float32, a constant column included.
+    groups : (numpy.ndarray, numpy.ndarray)
+        For each feature, the number of the column that it comes from.
+    """
+
+    observed: Observed
+    features: tuple[sparse.csr_matrix, sparse.csr_matrix]
+    groups: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        """The two directions of R."""
+        return self.observed.items, self.observed.users
+
+
+Report = Callable[[dict[str, float]], None]
 
 
 def fit_rating(
-    observed: Observed,
-    features: tuple[sparse.csr_matrix, sparse.csr_matrix],
-    groups: tuple[np.ndarray, np.ndarray],
+    problem: Problem,
     embedding_dim: int,
     epochs: int,
-    tolerance: float,
     folds: int,
     rng: np.random.Generator,
-    on_epoch: Callable[[int, dict[str, float]], None] | None = None,
+    report: Report,
 ) -> RatingTowers:
     """Fit the three blocks.
 
     Parameters
     ----------
-    observed : Observed
-        The ratings.
-    features : (csr_matrix, csr_matrix)
-        Feature rows of the items and of the users, float32, a constant column included.
-    groups : (numpy.ndarray, numpy.ndarray)
-        For each feature, the number of the column that it comes from.
+    problem : Problem
+        Ratings and features.
     embedding_dim : int
         Coordinates of an embedding in each block, without biases.
     epochs : int
-        Most sweeps over both sides.
-    tolerance : float
-        Relative improvement of the estimated error below which sweeps stop.
+        Sweeps over both sides.
     folds : int
         Parts in which entities are held out for cross-fitting.
     rng : numpy.random.Generator
         Source of the start and of the folds.
-    on_epoch : callable, optional
-        Called after each sweep with its number and what is logged of it.
+    report : callable
+        Told the loss of each sweep, and the error of each attempt on held-out entities.
     """
-    entries = observed.sample(_SAMPLE, rng)
-    known, history = _fit_known(
-        observed, features, groups, embedding_dim, epochs, tolerance, entries, rng, on_epoch
-    )
-    blocks = [
-        _fit_new(observed, features, groups, known, side, folds, entries, rng)
-        for side in (ITEMS, USERS)
-    ]
-    # What both are new: users' features against what items' features tell.
-    stats = statistics(observed.users, Belief(blocks[ITEMS].held_out))
-    penalty = _penalty(known.penalties[USERS], groups[USERS], blocks[USERS].strength, stats)
-    user_weights, _ = solve(Inputs(features[USERS], groups[USERS]), stats, penalty)
-    return RatingTowers(known, blocks[ITEMS], blocks[USERS], user_weights, history)
+    known = _fit_known(problem, embedding_dim, epochs, rng, report)
+    entries = problem.observed.sample(_SAMPLE, rng)
+    items = _fit_new(problem, known, ITEMS, folds, entries, rng, report)
+    users = _fit_new(problem, known, USERS, folds, entries, rng, report)
+    # Where both are new: users' features against what items' features tell.
+    stats = statistics(problem.observed.users, Belief(items.held_out))
+    inputs = Inputs(problem.features[USERS], problem.groups[USERS])
+    penalty = _penalty(known.penalties[USERS], inputs.groups, users.strength, stats)
+    user_weights, _ = solve(inputs, stats, penalty)
+    return RatingTowers(known, items, users, user_weights)
 
 
 def _fit_known(
-    observed: Observed,
-    features: tuple[sparse.csr_matrix, sparse.csr_matrix],
-    groups: tuple[np.ndarray, np.ndarray],
+    problem: Problem,
     embedding_dim: int,
     epochs: int,
-    tolerance: float,
-    entries: Entries,
     rng: np.random.Generator,
-    on_epoch: Callable[[int, dict[str, float]], None] | None,
-) -> tuple[Known, list[dict[str, float]]]:
-    sides: tuple[Side, Side] = (observed.items, observed.users)
+    report: Report,
+) -> Known:
+    sides = problem.sides
     D = embedding_dim + 1
-    inputs = [Inputs(features[k], groups[k], sides[k], sides[1 - k]) for k in (ITEMS, USERS)]
+    inputs = [
+        Inputs(problem.features[k], problem.groups[k], sides[k], sides[1 - k])
+        for k in (ITEMS, USERS)
+    ]
     known = Known(
         [_start(side.n_rows, D, rng) for side in sides],
         [Scales.start(D), Scales.start(D)],
@@ -161,8 +174,6 @@ def _fit_known(
         [np.zeros((len(i.groups), D), np.float32) for i in inputs],
         [np.full(int(i.groups.max()) + 1, 100.0) for i in inputs],
     )
-    history: list[dict[str, float]] = []
-    best = np.inf
     for epoch in range(epochs):
         for k in (ITEMS, USERS):
             stats = statistics(sides[k], known.beliefs[1 - k])
@@ -170,23 +181,12 @@ def _fit_known(
             # The first sweep finds embeddings; only then is there something to encode.
             if epoch:
                 _encode(known, k, inputs[k], marginal(stats, known.scales[k], covariance))
-            known.beliefs[k], scales = update(stats, known.priors[k], known.scales[k], covariance)
-            known.scales[k] = scales
-            known.scales[1 - k].t = scales.t
-        error = _left_out_error(
-            known.beliefs[ITEMS], known.beliefs[USERS], known.scales[USERS].t, entries, USERS
-        )
-        logs = {
-            "loss": observed.scale / np.sqrt(known.scales[USERS].t),
-            "val_error": observed.scale * error,
-        }
-        history.append(logs)
-        if on_epoch is not None:
-            on_epoch(epoch, logs)
-        if epoch >= 4 and error > best * (1 - tolerance):
-            break
-        best = min(best, error)
-    return known, history
+            known.beliefs[k], known.scales[k] = update(
+                stats, known.priors[k], known.scales[k], covariance
+            )
+            known.scales[1 - k].t = known.scales[k].t
+        report({"loss": problem.observed.scale / np.sqrt(known.scales[USERS].t)})
+    return known
 
 
 def _start(n: int, D: int, rng: np.random.Generator) -> Belief:
@@ -204,35 +204,33 @@ def _encode(known: Known, k: int, inputs: Inputs, stats: Statistics) -> None:
 
 
 def _fit_new(
-    observed: Observed,
-    features: tuple[sparse.csr_matrix, sparse.csr_matrix],
-    groups: tuple[np.ndarray, np.ndarray],
+    problem: Problem,
     known: Known,
     k: int,
     folds: int,
     entries: Entries,
     rng: np.random.Generator,
+    report: Report,
 ) -> New:
     """Fit the block of one side's new entities, its strength of penalty by held-out entities."""
-    sides = (observed.items, observed.users)
-    inputs = Inputs(features[k], groups[k])
+    sides = problem.sides
+    inputs = Inputs(problem.features[k], problem.groups[k])
     stats = statistics(sides[k], known.beliefs[1 - k])
     fold = rng.permutation(np.arange(sides[k].n_rows) % folds)
+    name = ("val_new_items", "val_new_users")[k]
     start: np.ndarray | None = None
 
     def attempt(strength: float) -> New:
         nonlocal start
-        penalty = _penalty(known.penalties[k], groups[k], strength, stats)
+        penalty = _penalty(known.penalties[k], inputs.groups, strength, stats)
         weights, held_out = cross_fit(inputs, stats, penalty, fold, start)
         start = weights
         partners, scales = Belief(np.empty(0)), known.scales[1 - k]
         partner_stats = statistics(sides[1 - k], Belief(held_out))
         for _ in range(2):  # the second time with precisions of this block
             partners, scales = update(partner_stats, known.priors[1 - k], scales)
-        beliefs = [partners, partners]
-        beliefs[k] = Belief(held_out)
-        error = _left_out_error(beliefs[ITEMS], beliefs[USERS], scales.t, entries, 1 - k)
-        logger.debug("%s: strength %g, error %.4f", "items users".split()[k], strength, error)
+        error = _left_out_error(Belief(held_out), partners, scales.t, entries, k)
+        report({name: problem.observed.scale * error})
         return New(weights, partners, scales, held_out, strength, error)
 
     return _search(attempt)
@@ -260,23 +258,22 @@ def _penalty(
     return strength * learned[groups][:, None] * shape
 
 
-def _left_out_error(items: Belief, users: Belief, t: float, entries: Entries, fitted: int) -> float:
-    """Estimate the error on entries that the fitted side had not seen.
+def _left_out_error(new: Belief, partners: Belief, t: float, entries: Entries, k: int) -> float:
+    """Estimate the error for new entities of side k from embeddings that did not see them.
 
-    An entity's posterior without one of its ratings follows in closed form from the one with it:
-    the residual grows by 1 / (1 - leverage).
+    The partners have seen the entries. A partner's posterior without one of its ratings follows
+    from the one with it in closed form: the residual grows by 1 / (1 - leverage).
     """
-    pair = (items.mean[entries.items], users.mean[entries.users])
-    own, partner = pair[fitted], pair[1 - fitted]
-    belief = (items, users)[fitted]
-    rows = (entries.items, entries.users)[fitted]
-    phi = np.hstack([partner[:, :-1], np.ones((len(partner), 1), np.float32)])
-    residual = entries.values - partner[:, -1] - np.einsum("nd,nd->n", phi, own)
-    assert belief.covariance is not None
-    leverage = np.empty(len(rows), np.float32)
+    new_rows, rows = (entries.items, entries.users)[k], (entries.items, entries.users)[1 - k]
+    assert partners.covariance is not None
+    total = 0.0
     for a in range(0, len(rows), 8192):
         part = slice(a, a + 8192)
-        C = belief.covariance[rows[part]]
-        leverage[part] = np.einsum("ni,nij,nj->n", phi[part], C, phi[part], optimize=True)
-    left_out = residual / (1 - np.minimum(t * leverage, 0.95))
-    return float(np.sqrt(np.mean(left_out.astype(np.float64) ** 2)))
+        z = new.mean[new_rows[part]]
+        phi = np.hstack([z[:, :-1], np.ones((len(z), 1), np.float32)])
+        own, C = partners.mean[rows[part]], partners.covariance[rows[part]]
+        residual = entries.values[part] - z[:, -1] - np.einsum("nd,nd->n", phi, own)
+        leverage = t * np.einsum("nd,nd->n", phi, (C @ phi[:, :, None])[:, :, 0])
+        left_out = residual / (1 - np.minimum(leverage, 0.95))
+        total += float(np.sum(left_out.astype(np.float64) ** 2))
+    return float(np.sqrt(total / len(rows)))

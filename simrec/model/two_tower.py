@@ -48,9 +48,7 @@ class TwoTower(Params):
     threshold : float or None
         Rating from which an item is liked, for ranking; None for 80% of the way up the bounds.
     epochs : int
-        Most sweeps over both towers; fitting stops earlier once the error has settled.
-    tolerance : float
-        Relative improvement of the estimated error below which fitting stops.
+        Sweeps over both towers.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int
@@ -101,8 +99,7 @@ class TwoTower(Params):
         bounds: tuple[float, float] | None = None,
         objective: Literal["rating", "ranking"] = "rating",
         threshold: float | None = None,
-        epochs: int = 20,
-        tolerance: float = 1e-4,
+        epochs: int = 16,
         folds: int = 5,
         min_count: int = 2,
         knots: int = 10,
@@ -116,7 +113,6 @@ class TwoTower(Params):
         self.objective = objective
         self.threshold = threshold
         self.epochs = epochs
-        self.tolerance = tolerance
         self.folds = folds
         self.min_count = min_count
         self.knots = knots
@@ -132,7 +128,7 @@ class TwoTower(Params):
         users: TableLike | None = None,
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
-    ) -> "TwoTower":
+    ) -> TwoTower:
         """Learn both towers; an earlier fit is forgotten.
 
         Parameters
@@ -143,7 +139,9 @@ class TwoTower(Params):
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
         callbacks : sequence of keras.callbacks.Callback, optional
-            Called after each epoch with "loss" and "val_error".
+            Called after each epoch with its "loss" (the noise left, in units of the ratings), and
+            after each attempt to encode new entities with the error on those held out,
+            "val_new_items" or "val_new_users".
         log_dir : path, optional
             Where to write logs for TensorBoard.
 
@@ -169,27 +167,27 @@ class TwoTower(Params):
     def _fit_rating(self, data: Prepared, progress: Progress) -> None:
         from simrec.model.blocks import known_vectors, new_weights
         from simrec.model.observed import Observed
-        from simrec.model.rating import fit_rating
+        from simrec.model.rating import Problem, fit_rating
 
         observed = Observed.of(data.ratings)
         towers = fit_rating(
-            observed,
-            (data.items.X, data.users.X),
-            (data.items.groups, data.users.groups),
+            Problem(
+                observed,
+                (data.items.X, data.users.X),
+                (data.items.groups, data.users.groups),
+            ),
             self.embedding_dim,
             self.epochs,
-            self.tolerance,
             self.folds,
             np.random.default_rng(self.random_state),
             progress.epoch,
         )
-        self.output_ = Output.fit(data.bounds, observed.mean, "clip")
+        self.output_ = Output(*data.bounds, shift=observed.mean, kind="clip")
         vectors = known_vectors(towers, observed.scale)
         weights = new_weights(towers, observed.scale)
         self.item_tower_ = data.items.tower(vectors[0], weights[0])
         self.user_tower_ = data.users.tower(vectors[1], weights[1])
         self.chosen_ = {
-            "epochs": len(towers.history),
             "item_penalty": towers.new_items.strength,
             "user_penalty": towers.new_users.strength,
             "expected_rmse_new_items": observed.scale * towers.new_items.error,
@@ -280,17 +278,17 @@ class TwoTower(Params):
         two_tower_files.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "TwoTower":
+    def load(cls, path: str | os.PathLike[str]) -> TwoTower:
         """Read a model written by `save`; nothing in the directory is executed."""
         return two_tower_files.load(cls, path)
 
     @property
-    def items_(self) -> "IdMap":
+    def items_(self) -> IdMap:
         """All item ids the model knows."""
         return self.item_tower_.ids
 
     @property
-    def users_(self) -> "IdMap":
+    def users_(self) -> IdMap:
         """All user ids the model knows."""
         return self.user_tower_.ids
 
@@ -325,12 +323,12 @@ class TwoTower(Params):
         return self.user_tower_.prior
 
     @property
-    def item_encoder_(self) -> "FeatureEncoder | None":
+    def item_encoder_(self) -> FeatureEncoder | None:
         """From item tables to feature rows."""
         return self.item_tower_.encoder
 
     @property
-    def user_encoder_(self) -> "FeatureEncoder | None":
+    def user_encoder_(self) -> FeatureEncoder | None:
         """From user tables to feature rows."""
         return self.user_tower_.encoder
 
@@ -348,8 +346,6 @@ class TwoTower(Params):
                 raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
         if self.objective not in ("rating", "ranking"):
             raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
-        if not self.tolerance >= 0:
-            raise InputError(f"tolerance must not be negative, got {self.tolerance!r}.")
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "user_tower_"):

@@ -59,7 +59,7 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
 def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
     """Read a model directory."""
     artifact = artifacts.load(path, KIND)
-    config = {
+    config: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in artifact.config.items()
     }

@@ -32,20 +32,13 @@ class Output:
     kind: Literal["sigmoid", "clip"] = "sigmoid"
 
     @classmethod
-    def fit(
-        cls,
-        bounds: tuple[float, float] | None,
-        mean: float,
-        kind: Literal["sigmoid", "clip"] = "sigmoid",
-    ) -> "Output":
-        """Return the output for `bounds` whose value at z = 0 is `mean`."""
+    def fit(cls, bounds: tuple[float, float] | None, mean: float) -> "Output":
+        """Return the sigmoid for `bounds` whose value at z = 0 is `mean`."""
         if bounds is None:
             return cls(shift=float(mean))
         lower, upper = (float(b) for b in bounds)
         if not lower < upper:
             raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
-        if kind == "clip":
-            return cls(lower, upper, float(mean), kind)
         # A constant target at a bound would need an infinite shift: stay just inside.
         share = np.clip((mean - lower) / (upper - lower), 1e-3, 1 - 1e-3)
         return cls(lower, upper, float(np.log(share / (1 - share))))
