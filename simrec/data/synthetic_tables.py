@@ -1,0 +1,123 @@
+"""Feature tables of synthetic users and items, and the numbers their preferences depend on."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_GENRES = _words(
+    "Action Adventure Animation Comedy Crime Documentary Drama Family Fantasy Horror Musical "
+    "Mystery Romance Thriller War Western"
+)
+_OCCUPATIONS = _words(
+    "artist baker carpenter clerk doctor driver engineer farmer lawyer librarian nurse pilot "
+    "retired scientist student teacher"
+)
+_REGIONS = _words("Centre Coast East Highlands Islands North South West")
+_GENDERS = ["female", "male", "other"]
+_ADJECTIVES = _words(
+    "Amber Ancient Borrowed Bright Broken Burning Crimson Crooked Distant Electric Empty Endless "
+    "Fallen Final Forgotten Frozen Gentle Gilded Golden Hidden Hollow Hungry Invisible Last Little "
+    "Lonely Lost Lucky Midnight Northern Pale Paper Quiet Restless Sacred Second Secret Silent "
+    "Silver Sleeping Stolen Stubborn Sunken Velvet Wandering Wild Winter Wooden"
+)
+_NOUNS = _words(
+    "Archive Bell Bridge Captain Carnival Castle City Clock Compass Crown Daughter Door Dream "
+    "Empire Express Falcon Garden Harbour Horizon Hotel House Island Journey Key Kingdom Lantern "
+    "Letter Library Lighthouse Machine Mirror Mountain Ocean Orchard Planet Promise River Road "
+    "Season Shadow Signal Song Station Storm Street Summer Tower Train Voyage Window"
+)
+MOOD_DIM = 6
+_YEARS = (1960, 2024)
+_MISSING = 0.03
+
+
+def make_items(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
+    """Return a table of n items, and what counts of it as numbers (n, features)."""
+    n_genres = rng.choice([1, 2, 3], n, p=[0.35, 0.4, 0.25])
+    # The first genres of a random order of all, so that no item has one twice.
+    order = np.argsort(rng.random((n, len(_GENRES))), axis=1)
+    has_genre = np.zeros((n, len(_GENRES)), np.float32)
+    rank = np.arange(3)[None, :]
+    item, place = np.nonzero(rank < n_genres[:, None])
+    has_genre[item, order[item, place]] = 1
+    row, genre = np.nonzero(has_genre)
+    offsets = np.searchsorted(row, np.arange(n + 1)).astype(np.int32)
+    genres = pa.ListArray.from_arrays(pa.array(offsets), pa.array(_GENRES).take(pa.array(genre)))
+
+    year = rng.integers(*_YEARS, n, dtype=np.int32)
+    year_known = rng.random(n) >= _MISSING
+    n_studios = int(np.clip(n // 40, 4, len(_NOUNS)))
+    share = 1 / np.arange(1, n_studios + 1)
+    studio = rng.choice(n_studios, n, p=share / share.sum())
+    studios = pa.array([f"{noun} Pictures" for noun in _NOUNS[:n_studios]])
+    mood = rng.standard_normal((n, MOOD_DIM)).astype(np.float32)
+    table = pa.table(
+        {
+            "item_id": ids,
+            "title": _titles(n, rng),
+            "genres": genres,
+            "year": pa.array(year, mask=~year_known),
+            "studio": studios.take(pa.array(studio)),
+            "mood": pa.FixedSizeListArray.from_arrays(pa.array(mood.ravel()), MOOD_DIM),
+        }
+    )
+    groups = [has_genre, _one_hot(studio), _number(year, year_known), mood]
+    return table, _features(groups)
+
+
+def make_users(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
+    """Return a table of n users, and what counts of it as numbers (n, features)."""
+    age = np.clip(np.round(15 + rng.gamma(3.0, 8.0, n)), 15, 90).astype(np.int32)
+    age_known = rng.random(n) >= _MISSING
+    gender = rng.choice(len(_GENDERS), n, p=[0.48, 0.48, 0.04])
+    occupation = rng.integers(0, len(_OCCUPATIONS), n)
+    region = rng.integers(0, len(_REGIONS), n)
+    table = pa.table(
+        {
+            "user_id": ids,
+            "age": pa.array(age, mask=~age_known),
+            "gender": pa.array(_GENDERS).take(pa.array(gender)),
+            "occupation": pa.array(_OCCUPATIONS).take(pa.array(occupation)),
+            "region": pa.array(_REGIONS).take(pa.array(region)),
+        }
+    )
+    groups = [_number(age, age_known), _one_hot(gender), _one_hot(occupation), _one_hot(region)]
+    return table, _features(groups)
+
+
+def _titles(n: int, rng: np.random.Generator) -> pa.Array:
+    """Return n different titles; when the words run out come the sequels."""
+    names = len(_ADJECTIVES) * len(_NOUNS)
+    part, name = np.divmod(np.arange(n), names)
+    name = rng.permutation(names)[name]
+    adjective = pa.array(_ADJECTIVES).take(pa.array(name // len(_NOUNS)))
+    noun = pa.array(_NOUNS).take(pa.array(name % len(_NOUNS)))
+    sequel = pc.if_else(pa.array(part == 0), "", pc.cast(pa.array(part + 1), pa.string()))
+    return pc.utf8_rtrim_whitespace(
+        pc.binary_join_element_wise("The", adjective, noun, sequel, " ")
+    )
+
+
+def _one_hot(codes: np.ndarray) -> np.ndarray:
+    return np.eye(codes.max(initial=0) + 1, dtype=np.float32)[codes]
+
+
+def _number(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return a standardised column; what is missing has no influence."""
+    spread = values[known].std() if known.any() else 0.0
+    centred = values - (values[known].mean() if known.any() else 0.0)
+    return np.where(known, centred / (spread or 1.0), 0.0).astype(np.float32)[:, None]
+
+
+def _features(groups: list[np.ndarray]) -> np.ndarray:
+    """Join the columns, each group centred and with the same total variance."""
+    parts = []
+    for group in groups:
+        centred = group - group.mean(axis=0)
+        parts.append(centred / max(np.sqrt(centred.var(axis=0).sum()), 1e-6))
+    return np.concatenate(parts, axis=1).astype(np.float32)

@@ -1,0 +1,214 @@
+"""The four-task table: its figures by hand, its candidates, its refusals."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from simrec.data.ratings import Ratings
+from simrec.data.split import ColdStartSplit, cold_start_split
+from simrec.data.synthetic import load_sample
+from simrec.errors import InputError
+from simrec.evaluation.baselines import BiasBaseline, MeanBaseline
+from simrec.evaluation.evaluate import evaluate
+from simrec.evaluation.metrics import rmse
+
+
+def ratings(*rows):
+    """Return ratings of rows (user, item, rating)."""
+    user, item, value = zip(*rows, strict=True)
+    return Ratings.from_arrow(pa.table({"user_id": user, "item_id": item, "rating": value}))
+
+
+class Fixed:
+    """A model that gives everyone the same score for an item, and remembers what it was asked."""
+
+    def __init__(self, scores):
+        self.scores = scores
+        self.asked = []
+
+    def predict(self, pairs):
+        assert pairs.column_names == ["user_id", "item_id"]  # the answer is not shown
+        return np.array([self.scores[i] for i in pairs.column("item_id").to_pylist()], np.float32)
+
+    def recommend(self, users, k=10, items=None, exclude=None):
+        seen = set()
+        if exclude is not None:
+            table = exclude.to_arrow()
+            seen = set(
+                zip(*(table.column(c).to_pylist() for c in table.column_names[:2]), strict=True)
+            )
+        candidates = sorted(items.to_pylist(), key=lambda item: -self.scores[item])
+        self.asked.append((users.to_pylist(), set(candidates)))
+        rows = []
+        for user in users.to_pylist():
+            allowed = [item for item in candidates if (user, item) not in seen][:k]
+            rows += [(user, item, rank) for rank, item in enumerate(allowed, start=1)]
+        names = ["user_id", "item_id", "rank"]
+        return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+
+
+@pytest.fixture
+def split():
+    """Items a to d and users 1, 2 are kept, e and f and user 3 are held out."""
+    return ColdStartSplit(
+        train=ratings((1, "a", 5), (1, "b", 1), (2, "c", 3), (2, "d", 4)),
+        warm=ratings((1, "c", 5), (2, "a", 2)),
+        new_items=ratings((1, "e", 4), (2, "f", 1)),
+        new_users=ratings((3, "d", 5), (3, "b", 1)),
+        new_both=ratings((3, "e", 2), (3, "f", 3)),
+    )
+
+
+@pytest.fixture
+def model():
+    return Fixed({"a": 5.0, "b": 4.0, "c": 3.0, "d": 2.0, "e": 1.0, "f": 2.0})
+
+
+def test_the_table_by_hand(split, model):
+    table = evaluate(model, split, k=2).set_index("task")
+    assert list(table.index) == ["warm", "new_items", "new_users", "new_both"]
+    assert table["n"].tolist() == [2, 2, 2, 2]
+    np.testing.assert_allclose(table.loc["warm", "rmse"], np.sqrt((2**2 + 3**2) / 2))
+    np.testing.assert_allclose(table.loc["warm", "mae"], 2.5)
+    np.testing.assert_allclose(table.loc["warm", "rmse_mean"], np.sqrt((1.75**2 + 1.25**2) / 2))
+    # User 1 has c to find among c and d (a and b are known): rank 1.
+    assert table.loc[
+        "warm", ["n_ranked", "precision@2", "recall@2", "ndcg@2", "map@2", "mrr"]
+    ].to_list() == [1, 0.5, 1, 1, 1, 1]
+    assert table.loc["warm", "coverage"] == 0.5
+    # User 1 has e to find among e and f: rank 2.
+    assert table.loc["new_items", ["n_ranked", "mrr", "map@2"]].to_list() == [1, 0.5, 0.5]
+    np.testing.assert_allclose(table.loc["new_items", "ndcg@2"], 1 / np.log2(3))
+    # User 3 has d to find among a to d: not in the first two.
+    assert table.loc["new_users", ["n_ranked", "recall@2", "mrr"]].to_list() == [1, 0, 0]
+    # No item was rated 4 or more: nothing to rank for.
+    assert table.loc["new_both", "n_ranked"] == 0
+    assert np.isnan(
+        table.loc["new_both", ["precision@2", "ndcg@2", "coverage"]].astype(float)
+    ).all()
+
+
+def test_what_is_ranked_for_whom(split, model):
+    evaluate(model, split, threshold=1)
+    kept, held_out = {"a", "b", "c", "d"}, {"e", "f"}
+    assert model.asked == [([1, 2], kept), ([1, 2], held_out), ([3], kept), ([3], held_out)]
+
+
+def test_the_threshold_decides_what_is_relevant(split, model):
+    table = evaluate(model, split, k=2, threshold=2).set_index("task")
+    assert table["n_ranked"].tolist() == [2, 1, 1, 1]
+    assert table.loc["new_both", "recall@2"] == 1
+
+
+def test_baselines_know_the_training_ratings_alone(split, model):
+    table = evaluate(model, split).set_index("task")
+    bias = BiasBaseline.fit(split.train)
+    for task, test in split.tasks().items():
+        assert table.loc[task, "rmse_bias"] == rmse(test.values, bias.predict(test))
+    assert table.loc["new_both", "rmse_bias"] == table.loc["new_both", "rmse_mean"]
+
+
+def test_without_recommend_there_are_errors_only(split):
+    class Constant:
+        def predict(self, pairs):
+            return np.full(pairs.num_rows, 3.0, np.float32)
+
+    table = evaluate(Constant(), split)
+    assert table["rmse"].notna().all()
+    assert table["ndcg@10"].isna().all()
+
+
+def test_a_task_without_ratings_has_a_row_of_nan(split, model):
+    nothing = split.warm.select(np.zeros(2, bool))
+    table = evaluate(
+        model, ColdStartSplit(split.train, nothing, split.new_items, nothing, nothing)
+    ).set_index("task")
+    assert table["n"].tolist() == [0, 2, 0, 0]
+    assert (
+        table.loc[["warm", "new_users", "new_both"]]
+        .drop(columns=["n", "n_ranked"])
+        .isna()
+        .all(axis=None)
+    )
+    assert table.loc["new_items", "rmse"] > 0
+
+
+def test_overlap_with_training_is_refused(split, model):
+    bad = ColdStartSplit(
+        split.train,
+        ratings((1, "c", 5), (2, "d", 4)),
+        split.new_items,
+        split.new_users,
+        split.new_both,
+    )
+    with pytest.raises(
+        InputError, match=r"warm: 1 of 2 test ratings.*'user_id': 2, 'item_id': 'd'"
+    ):
+        evaluate(model, bad)
+
+
+def test_missing_predictions_are_refused(split, model):
+    model.scores["f"] = np.nan
+    with pytest.raises(InputError, match=r"new_items: 1 of 2 predictions.*'item_id': 'f'"):
+        evaluate(model, split)
+
+
+def test_wrong_number_of_predictions_is_refused(split, model):
+    model.predict = lambda pairs: np.zeros(1)
+    with pytest.raises(InputError, match=r"shape \(1,\) for 2 pairs"):
+        evaluate(model, split)
+
+
+def test_foreign_recommendations_are_refused(split, model):
+    model.recommend = lambda users, k, items, exclude: pa.table(
+        {"user_id": users[:1], "item_id": ["zzz"], "rank": [1]}
+    )
+    with pytest.raises(InputError, match="not asked for"):
+        evaluate(model, split)
+
+
+def test_unknown_is_passed_on(split, model):
+    plain = model.predict
+    options = []
+    model.predict = lambda pairs, unknown="error": options.append(unknown) or plain(pairs)
+    recommend = model.recommend
+    model.recommend = lambda *args, unknown="error", **names: recommend(*args, **names)
+    evaluate(model, split, unknown="prior")
+    assert options == ["prior"] * 4
+
+
+def test_users_are_drawn_with_a_fixed_seed():
+    split = cold_start_split(load_sample().ratings)
+
+    class Popular(Fixed):
+        def __init__(self):
+            super().__init__({i: -i for i in range(1, 401)})
+
+    tables = [evaluate(Popular(), split, max_users=20, random_state=s) for s in (1, 1, 2)]
+    assert tables[0]["n_ranked"].tolist() == [20] * 4
+    assert tables[0].equals(tables[1])
+    assert not tables[0].equals(tables[2])
+
+
+class TestBaselines:
+    def test_bias_by_hand(self):
+        train = ratings((1, "a", 5), (1, "b", 3), (2, "a", 3))
+        bias = BiasBaseline.fit(train, user_shrinkage=0, item_shrinkage=0)
+        test = ratings((2, "b", 1), (3, "a", 1), (9, "z", 1))
+        expected = [1, bias.mean + bias.item_bias[0], 11 / 3]
+        np.testing.assert_allclose(bias.predict(test), expected, rtol=1e-3)
+
+    def test_shrinkage_draws_towards_the_mean(self):
+        train = ratings((1, "a", 5), (2, "b", 1))
+        weak, strong = BiasBaseline.fit(train, 1, 1), BiasBaseline.fit(train, 1000, 1000)
+        assert weak.predict(train)[0] > strong.predict(train)[0] > 3
+        np.testing.assert_allclose(
+            strong.predict(train), MeanBaseline.fit(train).predict(train), atol=0.01
+        )
+
+    def test_refusals(self):
+        train = ratings((1, "a", 5))
+        with pytest.raises(InputError, match="cannot be negative"):
+            BiasBaseline.fit(train, -1)
+        with pytest.raises(InputError, match="no ratings"):
+            MeanBaseline.fit(train.select(np.zeros(1, bool)))

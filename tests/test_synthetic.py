@@ -1,0 +1,184 @@
+"""Synthetic data: its shape, its truth, and that nothing beats the best it reports."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from simrec.data.ratings import Ratings
+from simrec.data.split import cold_start_split
+from simrec.data.synthetic import load_sample, make_synthetic, read_synthetic
+from simrec.data.synthetic_truth import MEAN, Side, Truth
+from simrec.errors import InputError
+from simrec.evaluation.baselines import BiasBaseline
+from simrec.evaluation.metrics import rmse
+
+TASKS = ["warm", "new_items", "new_users", "new_both"]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_synthetic(n_users=2000, n_items=1200, n_ratings=200_000, random_state=3)
+
+
+@pytest.fixture(scope="module")
+def split(data):
+    return cold_start_split(data.ratings, cold_items=0.4, cold_users=0.4)
+
+
+def test_tables(data):
+    ratings = data.ratings.to_pandas()
+    assert ratings.columns.tolist() == ["user_id", "item_id", "rating"]
+    assert len(ratings) == 200_000
+    assert not ratings.duplicated(["user_id", "item_id"]).any()
+    assert set(ratings["rating"] * 2) <= set(range(1, 11))
+    assert (ratings["rating"].min(), ratings["rating"].max()) == data.bounds
+    assert data.items.num_rows == 1200 and data.users.num_rows == 2000
+    types = {field.name: field.type for field in data.items.schema}
+    assert types["title"] == pa.string() and types["year"] == pa.int32()
+    assert types["genres"] == pa.list_(pa.string())
+    assert types["mood"] == pa.list_(pa.float32(), 6)
+    assert data.items.column("title").to_pandas().is_unique
+    assert data.items.column("year").null_count and data.users.column("age").null_count
+
+
+def test_popularity_is_skewed_and_ratings_are_missing_not_at_random(data):
+    ratings = Ratings.from_arrow(data.ratings)
+    counts = np.sort(np.bincount(ratings.item_rows))[::-1]
+    assert counts[: len(counts) // 10].sum() > 0.25 * len(ratings)
+    rng = np.random.default_rng(0)
+    anyone, anything = rng.integers(0, 2000, 50_000), rng.integers(0, 1200, 50_000)
+    rated = data.truth.preference(ratings.user_rows, ratings.item_rows)
+    assert rated.mean() > data.truth.preference(anyone, anything).mean() + 0.2
+    even = make_synthetic(300, 300, 5000, selectivity=0, skew=0)
+    z = even.truth.preference(*(even.ratings.column(c).to_numpy() - 1 for c in range(2)))
+    assert abs(z.mean() - MEAN) < 0.1
+
+
+def test_same_seed_same_data():
+    first, second, other = (make_synthetic(50, 40, 300, random_state=s) for s in (1, 1, 2))
+    for name in ("ratings", "items", "users"):
+        assert getattr(first, name).equals(getattr(second, name))
+        assert not getattr(first, name).equals(getattr(other, name))
+
+
+def test_tasks_are_ordered_by_what_is_known(data, split):
+    best = data.best_rmse(split)
+    assert list(best) == TASKS
+    assert best["warm"] < best["new_users"] < best["new_both"]
+    assert best["warm"] < best["new_items"] < best["new_both"]
+    bias = BiasBaseline.fit(split.train)
+    for task, ratings in split.tasks().items():
+        assert best[task] < rmse(ratings.values, bias.predict(ratings)) - 0.05
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_best_cannot_be_improved_on(data, split, task):
+    """Its errors are unrelated to anything it knows: to itself, to features, to exposure."""
+    ratings = split.tasks()[task]
+    best = data.best_predictions(ratings, task)
+    error = ratings.values - best
+    user = ratings.users.ids.to_numpy()[ratings.user_rows] - 1
+    item = ratings.items.ids.to_numpy()[ratings.item_rows] - 1
+    truth = data.truth
+    exposure = np.log(truth.users.exposure[user] * truth.items.exposure[item])
+    known = [best, best**2, exposure, truth.users.prior[user, -1], truth.items.prior[item, -1]]
+    X = np.column_stack([np.ones(len(error)), *known])
+    # Errors of a new entity's ratings share its offset, so entities are what is counted: fitted on
+    # half of users and items, the correction must not help on the other half.
+    half = (user % 2 == 0) & (item % 2 == 0)
+    other = (user % 2 == 1) & (item % 2 == 1)
+    correction = X @ np.linalg.lstsq(X[half], error[half], rcond=None)[0]
+    gain = np.sqrt(np.mean(error[other] ** 2)) - np.sqrt(np.mean((error - correction)[other] ** 2))
+    assert gain < 0.004
+    assert abs(error.mean()) < 0.03
+
+
+def test_integration_over_unknown_offsets_equals_drawing_them():
+    """One pair, seen in a million worlds that differ in the offsets not known."""
+    rng = np.random.default_rng(0)
+    rank, n = 3, 1_000_000
+    prior = np.array([[0.5, -0.4, 0.3, 0.2]], np.float32)
+
+    def side(exposure):
+        offset = rng.standard_normal((n, rank + 1)) * np.append(np.full(rank, 0.5), 0.3)
+        return Side(
+            np.repeat(prior, n, axis=0), offset.astype(np.float32), np.full(n, exposure), 0.5, 0.3
+        )
+
+    truth = Truth(side(3.0), side(1.0), noise=0.5, selectivity=2.0)
+    world = np.arange(n)
+    one = np.zeros(1, int)
+    for know_user, know_item in ((True, True), (True, False), (False, True), (False, False)):
+        z = truth.preference(
+            one.repeat(n) if know_user else world, one.repeat(n) if know_item else world
+        )
+        observed = rng.random(n) < 1 - np.exp(-3.0 * truth.acceptance(z))
+        drawn = truth.rate(z[observed], rng).mean()
+        exact = truth.best(one, one, know_user=know_user, know_item=know_item)[0]
+        assert abs(drawn - exact) < 0.005
+
+
+def test_feature_share_is_what_features_explain():
+    for share in (0.0, 0.5, 1.0):
+        items = make_synthetic(100, 2000, 1000, feature_share=share).truth.items
+        explained = items.prior.var(axis=0) / (items.prior + items.offset).var(axis=0)
+        np.testing.assert_allclose(explained, share, atol=0.06)
+
+
+def test_string_ids_sort_as_their_numbers():
+    data = make_synthetic(120, 90, 1000, id_type="string")
+    assert data.users.column("user_id").to_pylist()[:2] == ["u001", "u002"]
+    ratings = Ratings.from_arrow(data.ratings)
+    assert rmse(ratings.values, data.best_predictions(ratings, "warm")) < 0.8
+
+
+def test_written_and_read_back(tmp_path):
+    data = make_synthetic(80, 60, 800)
+    data.write(tmp_path)
+    again = read_synthetic(tmp_path)
+    for name in ("ratings", "items", "users"):
+        assert getattr(again, name).equals(getattr(data, name))
+    split = cold_start_split(data.ratings)
+    assert again.best_rmse(split) == data.best_rmse(split)
+
+
+def test_the_committed_sample_can_be_made_again(repository):
+    directory = repository / "data" / "sample"
+    made_with = json.loads((directory / "truth.json").read_text())["numpy"]
+    sample, made = load_sample(), make_synthetic()
+    same = all(
+        getattr(sample, name).equals(getattr(made, name)) for name in ("ratings", "items", "users")
+    )
+    if not same and made_with != np.__version__:
+        pytest.skip(f"NumPy {np.__version__} draws other numbers than {made_with}, of the sample")
+    assert same
+    for name in ("users", "items"):
+        kept, new = getattr(sample.truth, name), getattr(made.truth, name)
+        np.testing.assert_allclose(kept.prior, new.prior, atol=1e-6)
+        np.testing.assert_allclose(kept.offset, new.offset, atol=1e-6)
+    assert sum(file.stat().st_size for file in directory.iterdir()) < 400_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_users": 0}, "n_users must be positive"),
+        ({"n_ratings": 200_000}, "at most a quarter of the 600 x 400 pairs"),
+        ({"feature_share": 1.5}, "between 0 and 1"),
+        ({"noise": -1}, "noise must be at least 0"),
+        ({"id_type": "uuid"}, "id_type must be"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        make_synthetic(**arguments)
+
+
+def test_foreign_ids_are_refused(data):
+    foreign = Ratings.from_arrow(pa.table({"user_id": [1], "item_id": [99_999], "rating": [3.0]}))
+    with pytest.raises(InputError, match="1 values of item_id are not of this synthetic data"):
+        data.best_predictions(foreign, "warm")
+    with pytest.raises(InputError, match="task must be one of"):
+        data.best_predictions(foreign, "hot")
