@@ -1,351 +1,257 @@
 """The ranking objective: two towers that tell liked entries from all the others.
 
 Liked entries are ones and everything else zeros, also the pairs nobody has seen: who takes up what
-is the signal, and it is there for items that nobody has rated yet. The towers are the two similarity
-encoders of the rating model. The item encoder is trained with a free last layer, the user encoder
-with its last layer frozen to the item vectors. A vector holds the biases as coordinates, item
-``[v, b, 1]`` and user ``[w, 1, c]``, so that the logit is one scalar product.
+is the signal, and features carry it to items that nobody has rated yet. The towers are two
+similarity encoders. The item encoder is trained with a free last layer, the user encoder with its
+last layer frozen to the item vectors. Vectors hold the biases as coordinates, item ``[v, b, 1]``
+and user ``[w, 1, c]``, so that the logit of a pair is one scalar product.
 """
 
 import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from scipy.sparse.linalg import lsqr
 
 from simrec.errors import InputError
-from simrec.model.keras import tf
+from simrec.model.ranking_tower import RankingTower, Stage
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
-# Entries of the target matrix that an epoch looks at before it starts to sample the zeros, and the
-# fewest columns it then takes for a batch of rows.
-_CELLS = 2**28
-_FEWEST_COLUMNS = 1024
-_FEWEST_BATCHES = 12
-_BETA_1, _BETA_2, _EPSILON = 0.9, 0.99, 1e-8
+# Share of the epochs that the user encoder takes: it starts from vectors that fit already.
+_USER_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class RankingTowers:
-    """Vectors of what was seen in training, and the linear encoders of what was not.
+    """Vectors of what was seen in training, and linear encoders for what was not.
 
     Attributes
     ----------
     item_vectors : ndarray
-        float32, items x D: the encoder's vector plus the item's own offset.
+        float32, items x D. The logit of a pair is the scalar product of its two vectors.
     user_vectors : ndarray
-        float32, users x D. The logit of a pair is the scalar product of its two vectors.
+        float32, users x D.
     item_weights : ndarray
-        float32, (item features + 1) x D: a new item's vector is ``[x, 1] @ item_weights``.
+        float32, (item features + 1) x D: the vector of a new item is ``[x, 1] @ item_weights``.
     user_weights : ndarray
-        float32, (user features + 1) x D.
+        float32, (user features + 1) x D, likewise.
     history : list of dict
-        One entry per epoch: tower, epoch, loss (cross-entropy per liked entry), seconds.
+        Of each epoch: "loss" (or "user_loss"), the cross-entropy per liked entry, and "seconds".
     """
 
     item_vectors: np.ndarray
     user_vectors: np.ndarray
     item_weights: np.ndarray
     user_weights: np.ndarray
-    history: list[dict[str, Any]] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Stage:
-    """What the two towers' trainings have in common."""
-
-    batch_size: int
-    learning_rate: float
-    l2: float
-    l2_offset: float
-    l2_last: float
-    offset_dropout: float
-    max_cells: int
-
-
-class _Columns:
-    """The columns that a batch of rows is compared with: all, or a sample with its weights.
-
-    A sample is systematic: column j is in it with probability pi_j and weighs 1 / pi_j, so that the
-    sum over the sample is the sum over all columns on average. Frequent columns have the larger
-    products, hence more of the sum: they are taken more often.
-    """
-
-    def __init__(self, targets: sparse.csr_matrix, max_cells: int):
-        n_rows, n_columns = targets.shape
-        size = max(_FEWEST_COLUMNS, max_cells // max(n_rows, 1))
-        self.all = size >= n_columns
-        if self.all:
-            return
-        counts = np.bincount(targets.indices, minlength=n_columns)
-        share = 0.5 / n_columns + 0.5 * counts / counts.sum()
-        taken = np.zeros(n_columns, bool)
-        # Columns due more than once are taken always; the others share what is left.
-        for _ in range(20):
-            chance = np.where(taken, 1.0, share * (size - taken.sum()) / share[~taken].sum())
-            if (chance <= 1).all():
-                break
-            taken |= chance >= 1
-        self._chance = np.minimum(chance, 1.0)
-
-    def draw(self, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return columns (ascending) and their weights."""
-        chance = self._chance
-        order = rng.permutation(len(chance))
-        steps = np.floor(np.cumsum(chance[order]) + rng.random())
-        columns = np.sort(order[np.diff(steps, prepend=0.0) >= 1])
-        return columns, (1.0 / chance[columns]).astype(np.float32)
-
-
-def _sparse(rows: Any, columns: Any, values: Any, shape: Any) -> Any:
-    return tf.sparse.SparseTensor(tf.stack([rows, columns], 1), values, tf.cast(shape, tf.int64))
-
-
-class _Tower:
-    """A linear encoder with offsets for the rows, against a last layer that is free or frozen.
-
-    Minimises the cross-entropy summed over all entries, plus ``l2 / 2 |weights|^2``, ``l2_offset / 2
-    |offsets|^2`` and ``l2_last / 2 |last layer|^2``: the penalties are precisions of priors, which
-    is why they need no adjustment to the size of the data. The gradient is written out, since the
-    entries of a batch are needed once and not kept for a tape.
-    """
-
-    def __init__(
-        self,
-        weights: np.ndarray,
-        offsets: np.ndarray,
-        last: np.ndarray,
-        fixed: tuple[int, int | None],
-        stage: _Stage,
-    ):
-        ones, other = fixed
-        self.stage = stage
-        self.weights = tf.Variable(weights, name="weights")
-        self.offsets = tf.Variable(offsets, name="offsets")
-        self.last = tf.Variable(last, name="last_layer", trainable=other is not None)
-        free = np.ones(weights.shape[1], np.float32)
-        free[ones] = 0.0
-        self._free = tf.constant(free)
-        self._variables = [self.weights, self.offsets]
-        if other is not None:
-            free = np.ones(weights.shape[1], np.float32)
-            free[other] = 0.0
-            self._free_last = tf.constant(free)
-            self._variables.append(self.last)
-        self._moments = [
-            (tf.Variable(tf.zeros_like(v)), tf.Variable(tf.zeros_like(v))) for v in self._variables
-        ]
-        decay = np.ones((len(weights), 1), np.float32)
-        decay[-1] = 0.0  # the intercept is not shrunk
-        self._decay = tf.constant(decay)
-        self._time = tf.Variable(0.0)
-
-    @tf.function(reduce_retracing=True)
-    def step(self, x, rows, keep, liked, columns, column_weights, inside, rate, share):  # type: ignore[no-untyped-def]
-        """Take one step on a batch of rows; return its cross-entropy.
-
-        `liked`: (row of the batch, column) of each one; `inside`: the same for those ones whose
-        column is in the sample, by place in the sample. Empty `columns` means all of them.
-        """
-        sampled = column_weights is not None
-        encoded = tf.sparse.sparse_dense_matmul(x, self.weights)
-        offsets = tf.gather(self.offsets, rows)
-        y = encoded + offsets * keep[:, None]
-        last = tf.gather(self.last, columns) if sampled else self.last
-        z = tf.matmul(y, last, transpose_b=True)
-        # One exponential serves both the slope and the loss; it may not overflow.
-        odds = tf.exp(tf.minimum(z, 30.0))
-        p = odds / (1.0 + odds)
-        softplus = tf.math.log(1.0 + odds)
-        one = tf.ones_like(liked[:, 0], tf.float32)
-        if sampled:
-            # Zeros from the sample, weighted; ones exactly, by gathering their two vectors.
-            slope = p * column_weights
-            hit = tf.gather_nd(slope, inside)
-            slope = tf.tensor_scatter_nd_sub(slope, inside, hit)
-            entropy = tf.reduce_sum(softplus * column_weights) - tf.reduce_sum(
-                tf.gather_nd(softplus, inside) * tf.gather(column_weights, inside[:, 1])
-            )
-            ours, theirs = tf.gather(y, liked[:, 0]), tf.gather(self.last, liked[:, 1])
-            z_one = tf.reduce_sum(ours * theirs, 1)
-            entropy += tf.reduce_sum(tf.nn.softplus(-z_one))
-            missing = (tf.sigmoid(z_one) - 1.0)[:, None]
-            grad_y = tf.matmul(slope, last) + tf.math.unsorted_segment_sum(
-                missing * theirs, liked[:, 0], tf.shape(y)[0]
-            )
-        else:
-            entropy = tf.reduce_sum(softplus) - tf.reduce_sum(tf.gather_nd(z, liked))
-            slope = tf.tensor_scatter_nd_sub(p, liked, one)
-            grad_y = tf.matmul(slope, last)
-        size = tf.cast(tf.shape(rows)[0], tf.float32)
-        grad_y *= self._free
-        stage = self.stage
-        grads = [
-            tf.sparse.sparse_dense_matmul(x, grad_y, adjoint_a=True)
-            + (stage.l2 * share) * self._decay * self.weights * self._free,
-            tf.tensor_scatter_nd_add(
-                tf.zeros_like(self.offsets),
-                rows[:, None],
-                grad_y * keep[:, None] + stage.l2_offset * offsets,
-            ),
-        ]
-        if len(self._variables) == 3:
-            grad = tf.matmul(slope, y, transpose_a=True)
-            if sampled:
-                grad = tf.tensor_scatter_nd_add(
-                    tf.math.unsorted_segment_sum(
-                        missing * ours, liked[:, 1], tf.shape(self.last)[0]
-                    ),
-                    columns[:, None],
-                    grad,
-                )
-            grads.append((grad + (stage.l2_last * share) * self.last) * self._free_last)
-        self._time.assign_add(1.0)
-        correct = tf.sqrt(1.0 - _BETA_2**self._time) / (1.0 - _BETA_1**self._time)
-        for variable, (first, second), grad in zip(
-            self._variables, self._moments, grads, strict=True
-        ):
-            grad = grad / size
-            first.assign_add((1 - _BETA_1) * (grad - first))
-            second.assign_add((1 - _BETA_2) * (grad * grad - second))
-            variable.assign_sub(rate * correct * first / (tf.sqrt(second) + _EPSILON))
-        return entropy
-
-
-def _train(
-    tower: _Tower,
-    name: str,
-    targets: sparse.csr_matrix,
-    features: sparse.csr_matrix,
-    epochs: int,
-    rng: np.random.Generator,
-    on_epoch: Callable[[dict[str, Any]], None] | None,
-) -> list[dict[str, Any]]:
-    """Train a tower for some epochs of row batches, the step size decaying to zero."""
-    stage = tower.stage
-    n_rows = targets.shape[0]
-    columns = _Columns(targets, stage.max_cells)
-    place = np.full(targets.shape[1], -1, np.int32)
-    n_batches = max(math.ceil(n_rows / stage.batch_size), min(_FEWEST_BATCHES, n_rows))
-    history = []
-    for epoch in range(epochs):
-        started, total = time.perf_counter(), 0.0
-        for number, rows in enumerate(np.array_split(rng.permutation(n_rows), n_batches)):
-            done = (epoch * n_batches + number) / (epochs * n_batches)
-            ones, x = targets[rows].tocoo(), features[rows].tocoo()
-            liked = np.stack([ones.row, ones.col], 1).astype(np.int32)
-            sample = weights = inside = None
-            if not columns.all:
-                sample, weights = columns.draw(rng)
-                place[sample] = np.arange(len(sample), dtype=np.int32)
-                at = place[ones.col]
-                inside = np.stack([ones.row[at >= 0], at[at >= 0]], 1).astype(np.int32)
-                place[sample] = -1
-                sample = tf.constant(sample, tf.int32)
-                weights, inside = tf.constant(weights), tf.constant(inside)
-            keep = (rng.random(len(rows)) >= stage.offset_dropout).astype(np.float32)
-            total += tower.step(
-                _sparse(x.row.astype(np.int64), x.col.astype(np.int64), x.data, x.shape),
-                tf.constant(rows, tf.int32),
-                tf.constant(keep),
-                tf.constant(liked),
-                sample,
-                weights,
-                inside,
-                tf.constant(stage.learning_rate * 0.5 * (1 + math.cos(math.pi * done)), tf.float32),
-                tf.constant(len(rows) / n_rows, tf.float32),
-            )
-        facts = {
-            "tower": name,
-            "epoch": epoch + 1,
-            "loss": float(total) / targets.nnz,
-            "seconds": time.perf_counter() - started,
-        }
-        _log.info("%(tower)s tower, epoch %(epoch)d: loss %(loss).4f, %(seconds).1f s", facts)
-        history.append(facts)
-        if on_epoch is not None:
-            on_epoch(facts)
-    return history
-
-
-def _with_intercept(features, n):
-    if features is None:
-        features = sparse.csr_matrix((n, 0), dtype=np.float32)
-    return sparse.hstack([features, np.ones((n, 1), np.float32)], format="csr", dtype=np.float32)
+    history: list[dict[str, float]]
 
 
 def fit_ranking(
-    liked,
-    item_features,
-    user_features,
+    liked: sparse.csr_matrix,
+    item_features: sparse.csr_matrix | None = None,
+    user_features: sparse.csr_matrix | None = None,
     *,
-    embedding_dim=24,
-    epochs=30,
-    user_epochs=10,
-    batch_size=256,
-    learning_rate=0.01,
-    random_state=0,
-    l2=1.0,
-    l2_offset=1.0,
-    l2_last=1.0,
-    l2_user=1.0,
-    l2_user_offset=1.0,
-    offset_dropout=0.5,
-    user_dropout=0.5,
-    max_cells=_CELLS,
-    on_epoch=None,
-    init=True,
-    ws=0.02,
+    embedding_dim: int = 32,
+    epochs: int = 30,
+    batch_size: int = 256,
+    learning_rate: float = 0.02,
+    random_state: int = 0,
+    l2: float = 300.0,
+    l2_offset: float = 1.0,
+    l2_last: float = 5.0,
+    l2_user: float = 300.0,
+    offset_dropout: float = 0.5,
+    user_offset_dropout: float = 0.2,
+    max_cells: int = 2**27,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> RankingTowers:
-    n_items, n_users = liked.shape
+    """Learn vectors whose scalar product is the logit of the probability that a user likes an item.
+
+    The penalties are precisions of normal priors and stand beside the cross-entropy summed over
+    all entries: they need no adjustment to the size of the data.
+
+    Parameters
+    ----------
+    liked : scipy.sparse.csr_matrix
+        Items x users: what is stored is liked, whatever its value; all else is a zero.
+    item_features, user_features : scipy.sparse.csr_matrix or None
+        A row of features for each item and user; None where there are none.
+    embedding_dim : int
+        Coordinates beside the two biases, so that D is two more.
+    epochs : int
+        Passes over the items; a quarter as many over the users follow.
+    batch_size : int
+        Most rows of a batch, unless there are more than 64 such batches in an epoch. Few rows are
+        cut into 12 batches all the same: it is steps that it takes.
+    learning_rate : float
+        First step size (Adam); it falls to zero as a cosine.
+    random_state : int
+        Seed of the start, of the batches and of what is dropped and sampled.
+    l2 : float
+        Penalty of the item encoder's weights.
+    l2_offset : float
+        Penalty of the items' offsets from what their features say.
+    l2_last : float
+        Penalty of the users' vectors, and of their offsets.
+    l2_user : float
+        Penalty of the user encoder's weights.
+    offset_dropout, user_offset_dropout : float
+        Share of rows whose offsets are hidden in a step, so that the encoder must answer for them
+        as it must for new ones.
+    max_cells : int
+        Most entries that an epoch looks at: beyond it the zeros are sampled and weighted. Bounds
+        time and memory.
+    on_epoch : callable or None
+        Called after each epoch with its entry of the history.
+
+    Returns
+    -------
+    RankingTowers
+        Vectors and encoders.
+    """
+    liked = _check_liked(liked)
+    x_items = _with_intercept(item_features, liked.shape[0], "item_features")
+    x_users = _with_intercept(user_features, liked.shape[1], "user_features")
+    if embedding_dim < 1 or epochs < 1 or batch_size < 1:
+        raise InputError(
+            "embedding_dim, epochs and batch_size must be at least 1, got "
+            f"{embedding_dim}, {epochs} and {batch_size}"
+        )
     rng = np.random.default_rng(random_state)
-    d = embedding_dim
-    x_items, x_users = (
-        _with_intercept(item_features, n_items),
-        _with_intercept(user_features, n_users),
+    run = _Run(epochs, batch_size, learning_rate, max_cells, rng, on_epoch, [])
+
+    weights, offsets, last = _start(liked, x_items, embedding_dim, rng)
+    one, bias = embedding_dim + 1, embedding_dim  # of an item vector; a user's are the other way
+    items = RankingTower(
+        weights, offsets, last, one, bias, Stage(l2, l2_offset, l2_last, offset_dropout)
     )
-    w = rng.normal(0, ws, (x_items.shape[1], d + 2)).astype(np.float32)
-    w[-1, :d] = 0
-    w[:, d:] = 0
-    w[-1, d + 1] = 1
-    density = liked.nnz / (n_items * n_users)
-    w[-1, d] = math.log(density / (1 - density))
-    last = rng.normal(0, 0.1, (n_users, d + 2)).astype(np.float32)
-    last[:, d] = 1
-    last[:, d + 1] = 0
-    offs = np.zeros((n_items, d + 2), np.float32)
-    if init:
-        ci = np.asarray(liked.sum(1)).ravel()
-        cu = np.asarray(liked.sum(0)).ravel()
-        offs[:, d] = np.log((ci + 1) / (ci.mean() + 1))
-        cc = np.log((cu + 1) / (cu.mean() + 1))
-        last[:, d + 1] = cc
-    tower = _Tower(
-        w,
-        offs,
-        last,
-        (d + 1, d),
-        _Stage(batch_size, learning_rate, l2, l2_offset, l2_last, offset_dropout, max_cells),
+    run.train(items, liked, x_items, epochs, "loss")
+    item_weights, offsets, user_vectors = items.arrays()
+    item_vectors = x_items @ item_weights + offsets
+    del items
+
+    mean = user_vectors.mean(0)
+    weights = np.zeros((x_users.shape[1], embedding_dim + 2), np.float32)
+    weights[-1] = mean
+    user_weights = weights
+    if x_users.shape[1] > 1:
+        users = RankingTower(
+            weights,
+            user_vectors - mean,
+            item_vectors,
+            bias,
+            None,
+            Stage(l2_user, l2_last, 0.0, user_offset_dropout),
+        )
+        run.train(users, liked.T.tocsr(), x_users, math.ceil(_USER_SHARE * epochs), "user_loss")
+        user_weights = users.arrays()[0]
+    # A user who is known keeps the vector that the item tower's last layer gave: it was fitted to
+    # items with and without their offsets. Fitted again to the final item vectors it would rank
+    # new items worse, whose vectors have no offsets.
+    return RankingTowers(item_vectors, user_vectors, item_weights, user_weights, run.history)
+
+
+@dataclass
+class _Run:
+    """What the trainings of both towers have in common."""
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    max_cells: int
+    rng: np.random.Generator
+    on_epoch: Callable[[dict[str, float]], None] | None
+    history: list[dict[str, float]]
+
+    def train(
+        self,
+        tower: RankingTower,
+        targets: sparse.csr_matrix,
+        features: sparse.csr_matrix,
+        epochs: int,
+        name: str,
+    ) -> None:
+        """Train a tower in batches of rows, the step size decaying to zero."""
+        tower.prepare(targets, features, self.max_cells)
+        n_rows = targets.shape[0]
+        n_batches = min(max(math.ceil(n_rows / self.batch_size), 12), 64, n_rows)
+        for epoch in range(epochs):
+            started, total = time.perf_counter(), 0.0
+            order = self.rng.permutation(n_rows)
+            for number, rows in enumerate(np.array_split(order, n_batches)):
+                done = (epoch + number / n_batches) / epochs
+                rate = self.learning_rate * 0.5 * (1 + math.cos(math.pi * done))
+                total += tower.step(rows, rate, self.rng)
+            logs = {name: total / targets.nnz, "seconds": time.perf_counter() - started}
+            logger.debug("epoch %d of %d: %s", epoch + 1, epochs, logs)
+            self.history.append(logs)
+            if self.on_epoch is not None:
+                self.on_epoch(logs)
+
+
+def _start(
+    liked: sparse.csr_matrix, x_items: sparse.csr_matrix, d: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return item weights, item offsets and user vectors to start from.
+
+    Biases span several units of the logit, which would take most of the steps to walk. They start
+    at the logarithms of the counts, an item's as a ridge regression on its features and the rest.
+    """
+    n_items, n_users = liked.shape
+    weights = rng.normal(0, 0.02, (x_items.shape[1], d + 2)).astype(np.float32)
+    weights[-1] = weights[:, d:] = 0.0
+    weights[-1, d + 1] = 1.0
+    offsets = np.zeros((n_items, d + 2), np.float32)
+    users = rng.normal(0, 0.1, (n_users, d + 2)).astype(np.float32)
+    users[:, d] = 1.0
+
+    per_item, per_user = np.diff(liked.indptr), np.bincount(liked.indices, minlength=n_users)
+    users[:, d + 1] = np.log((per_user + 1) / (per_user.mean() + 1))
+    bias = np.log((per_item + 1) / (n_users + 1))
+    mean = bias.mean()
+    features = x_items[:, :-1]
+    if features.shape[1]:
+        weights[:-1, d] = lsqr(features, bias - mean, damp=5.0, iter_lim=100)[0]
+    weights[-1, d] = mean
+    offsets[:, d] = bias - x_items @ weights[:, d]
+    return weights, offsets, users
+
+
+def _check_liked(liked: Any) -> sparse.csr_matrix:
+    if not sparse.issparse(liked) or liked.ndim != 2:
+        raise InputError(f"liked must be a sparse matrix, items x users, got {type(liked)}")
+    liked = sparse.csr_matrix(liked, copy=True)
+    liked.sum_duplicates()
+    if not liked.nnz:
+        raise InputError(
+            "nothing is liked: there is no positive entry to rank by. Lower the rating from which "
+            "an item counts as liked"
+        )
+    return sparse.csr_matrix(
+        (np.ones(liked.nnz, np.float32), liked.indices, liked.indptr), liked.shape
     )
-    hist = _train(tower, "item", liked, x_items, epochs, rng, on_epoch)
-    iw = tower.weights.numpy()
-    iv = x_items @ iw + tower.offsets.numpy()
-    uv = tower.last.numpy()
-    w = np.zeros((x_users.shape[1], d + 2), np.float32)
-    w[-1] = uv.mean(0)
-    t2 = _Tower(
-        w,
-        uv - uv.mean(0),
-        iv.astype(np.float32),
-        (d, None),
-        _Stage(batch_size, learning_rate, l2_user, l2_user_offset, 0.0, user_dropout, max_cells),
-    )
-    if user_epochs:
-        hist += _train(t2, "user", liked.T.tocsr(), x_users, user_epochs, rng, on_epoch)
-    uw = t2.weights.numpy()
-    return RankingTowers(iv, x_users @ uw + t2.offsets.numpy(), iw, uw, hist), uv
+
+
+def _with_intercept(features: Any, n_rows: int, name: str) -> sparse.csr_matrix:
+    if features is None:
+        features = sparse.csr_matrix((n_rows, 0), dtype=np.float32)
+    if features.shape[0] != n_rows:
+        raise InputError(f"{name} has {features.shape[0]} rows, but liked has {n_rows} of them")
+    features = sparse.csr_matrix(features, dtype=np.float32)
+    if not np.isfinite(features.data).all():
+        row = (
+            int(
+                np.searchsorted(
+                    features.indptr, np.flatnonzero(~np.isfinite(features.data))[0], "right"
+                )
+            )
+            - 1
+        )
+        raise InputError(f"{name} has values that are not finite, the first in row {row}")
+    return sparse.hstack([features, np.ones((n_rows, 1), np.float32)], format="csr")
