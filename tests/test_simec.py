@@ -226,7 +226,7 @@ BAD = [
     ({"l2": -1}, X, SPARSE, "l2"),
     ({"dropout": 1.0}, X, SPARSE, "dropout"),
     ({"optimizer": "magic"}, X, SPARSE, "optimizer"),
-    ({"epochs": 0}, X, SPARSE, "epochs"),
+    ({"epochs": 0}, X, SPARSE, "trains nothing"),
     ({"learning_rate": 0}, X, SPARSE, "learning_rate"),
     ({"init": "zeros"}, X, SPARSE, "init"),
     ({}, X[:5], SPARSE, "5 rows"),

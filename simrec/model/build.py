@@ -66,7 +66,9 @@ def make_network(
             params["activation"],
             params["bias"],
             params["dropout"],
-            rng,
+            # Random features must differ in more than their direction to be a basis.
+            bias_range=1.0 if params["init"] == "least_squares" else 0.0,
+            rng=rng,
         )
     decoder = None
     if params["decoder_weight"]:
@@ -79,7 +81,7 @@ def make_network(
                 "last_layer is frozen, but symmetric and orthogonal train it: leave one out"
             )
         start = check_last_layer(last_layer, d, targets)
-    elif params["init"] == "spectral":
+    elif params["init"] != "random":
         start = spectral_last_layer(targets, d, output, rows_of_targets, params["init_rows"], rng)
     else:
         start = random_last_layer(targets.matrix.shape[1], d, rng)

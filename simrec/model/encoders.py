@@ -34,6 +34,7 @@ def build_encoder(
     activation: str = "tanh",
     bias: bool = True,
     dropout: float = 0.0,
+    bias_range: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Any:
     """Return a Keras model from features to embeddings; no nonlinearity on the last layer.
@@ -54,6 +55,8 @@ def build_encoder(
         Whether layers add a bias (an identity's first layer never does: it would add nothing).
     dropout : float
         Share of hidden units dropped in training.
+    bias_range : float
+        Initial biases of hidden layers lie between minus this and this.
     rng : numpy.random.Generator or None
         Source of the initial weights and of the dropout.
     """
@@ -80,6 +83,11 @@ def build_encoder(
                 width,
                 use_bias=bias,
                 kernel_initializer=initial,
+                bias_initializer=keras.initializers.RandomUniform(
+                    -bias_range, bias_range, seed=_seed(rng)
+                )
+                if bias_range and not last
+                else "zeros",
             )(x)
         if not last:
             x = keras.layers.Activation(activation)(x)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from simrec.model.inputs import Targets
 from simrec.scoring.output import Output
 
-INITS = ("random", "spectral")
+INITS = ("random", "spectral", "least_squares")
 
 
 def random_last_layer(n_columns: int, d: int, rng: np.random.Generator) -> np.ndarray:

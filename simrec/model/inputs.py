@@ -152,14 +152,18 @@ class Targets:
         dense = np.ascontiguousarray(dense, dtype=np.float32)
         if dense.size == 0:
             raise InputError(f"{name} is empty: shape {dense.shape}")
-        if np.isinf(dense).any():
-            raise InputError(
-                f"{name} holds infinite values, the first at {_example(np.isinf(dense))}: "
-                "a missing value is NaN"
-            )
-        complete = not np.isnan(dense).any()
-        if not complete and np.isnan(dense).all():
-            raise InputError(f"{name} has no observed entry: all values are NaN")
+        # One pass over a large matrix without blemish: a sum is finite only if all its terms are.
+        complete = bool(np.isfinite(dense.sum()))
+        if not complete:
+            if np.isinf(dense).any():
+                raise InputError(
+                    f"{name} holds infinite values, the first at {_example(np.isinf(dense))}: "
+                    "a missing value is NaN"
+                )
+            missing = np.isnan(dense)
+            complete = not missing.any()
+            if missing.all():
+                raise InputError(f"{name} has no observed entry: all values are NaN")
         return cls(dense, n_columns, n_relations, complete)
 
     @classmethod

@@ -57,7 +57,7 @@ _POINTWISE = {"mse": squared_error, "mae": absolute_error, "bce": binary_cross_e
 
 
 class Factors(NamedTuple):
-    """Predictions Y W_l kept as factors, with R W_l^T, for a squared error that never forms them."""
+    """Y W_l kept as factors, with R W_l^T, for a squared error that never forms the product."""
 
     y: Any
     last: Any

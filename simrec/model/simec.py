@@ -62,10 +62,16 @@ class SimEc(Params):
         Train on this many columns only.
     target_choice : {"first", "random"}
         Which columns `n_targets` takes.
-    init : {"random", "spectral"}
+    init : {"random", "spectral", "least_squares"}
         Start of W_l: small random numbers, or a truncated decomposition of a subsample of rows.
+        "least_squares" goes on from there in closed form, alternating between the encoder's last
+        layer and W_l (squared error, no bounds).
     init_rows : int
         Size of that subsample.
+    sweeps : int
+        Rounds of least squares.
+    ridge : float
+        Ridge of the encoder's last layer in least squares, relative to its features' mean square.
     optimizer : {"adam", "adamax", "adagrad", "rmsprop", "sgd", "lbfgs"}
         "lbfgs" takes all rows at once and counts `epochs` as iterations.
     learning_rate : float
@@ -73,7 +79,8 @@ class SimEc(Params):
     schedule : {"cosine", "constant"}
         Whether the step size decays to zero over the epochs.
     epochs, batch_size : int
-        Passes over the data; rows of a batch (where rows have the mean number of entries).
+        Passes over the data (0 leaves it at a least-squares start); rows of a batch (where rows
+        have the mean number of entries).
     validation_fraction : float
         Share of rows held out whole, on which to measure and stop early.
     patience : int or None
@@ -132,6 +139,8 @@ class SimEc(Params):
         target_choice: str = "first",
         init: str = "random",
         init_rows: int = 2000,
+        sweeps: int = 5,
+        ridge: float = 1e-5,
         optimizer: str = "adam",
         learning_rate: float = 0.01,
         schedule: str = "cosine",
@@ -164,6 +173,8 @@ class SimEc(Params):
         self.target_choice = target_choice
         self.init = init
         self.init_rows = init_rows
+        self.sweeps = sweeps
+        self.ridge = ridge
         self.optimizer = optimizer
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -241,6 +252,12 @@ class SimEc(Params):
             params, features, goal, output, rows_of_targets, last_layer, rng
         )
         densify = self.encoder is not None
+        if self.init == "least_squares":
+            from simrec.model.least_squares import least_squares_start
+
+            least_squares_start(
+                network, features, goal, rows, rows_of_targets, self.sweeps, self.ridge, densify
+            )
         validation = None
         if validation_data is not None:
             held_data = build.check_validation_data(

@@ -41,10 +41,10 @@ class Schedule:
             raise InputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
         if not self.learning_rate > 0:
             raise InputError(f"learning_rate must be positive, got {self.learning_rate!r}")
-        for name in ("epochs", "batch_size"):
+        for name, least in (("epochs", 0), ("batch_size", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or int(value) != value or value < 1:
-                raise InputError(f"{name} must be a positive integer, got {value!r}")
+            if isinstance(value, bool) or int(value) != value or value < least:
+                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
         if self.patience is not None and self.patience < 1:
             raise InputError(f"patience must be None or at least 1, got {self.patience!r}")
 
@@ -104,6 +104,8 @@ def train(
     log_dir: str | None = None,
 ) -> dict[str, list[float]]:
     """Train the network in place and return its history, a list of one value per epoch."""
+    if schedule.epochs == 0:
+        return {"error": []}
     if schedule.optimizer == "lbfgs":
         if validation is not None or callbacks or log_dir:
             raise InputError(
