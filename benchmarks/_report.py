@@ -1,0 +1,164 @@
+"""Tables and the picture of the quality benchmark."""
+
+import os
+import platform
+from collections import defaultdict
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from _runs import BINS
+
+_LABELS = {
+    "simrec": "**SimRec**",
+    "mean": "mean of all ratings",
+    "bias": "shrunken biases",
+    "ridge-svd": "SVD + ridge from features",
+    "surprise": "Surprise SVD",
+    "myfm": "myFM (Bayesian FM)",
+    "lightgbm": "LightGBM",
+    "tfrs": "TFRS two towers",
+    "simrec-ranking": "**SimRec, ranking objective**",
+    "lightfm": "LightFM WARP",
+    "popularity": "popularity from features",
+    "random": "random",
+    "oracle": "oracle: popularity of the new items",
+}
+_TASKS = {
+    "warm": "warm",
+    "new_items": "new items",
+    "new_users": "new users",
+    "new_both": "both new",
+    "test": "test",
+}
+
+
+def label(model: str) -> str:
+    """Name a model as tables do."""
+    return _LABELS.get(model, model)
+
+
+def machine() -> str:
+    """Say where it was measured."""
+    versions = [
+        f"{name} {metadata.version(name)}" for name in ("numpy", "tensorflow", "scipy", "pyarrow")
+    ]
+    processor = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                processor = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    python = f"Python {platform.python_version()}"
+    return f"{processor}, {os.cpu_count()} cores, {python}, {', '.join(versions)}"
+
+
+def by_model(lines: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Group results by model, in the order they come."""
+    groups = defaultdict(list)
+    for line in lines:
+        groups[line["key"]["model"]].append(line)
+    return groups
+
+
+def error_table(lines: list[dict[str, Any]]) -> str:
+    """RMSE by task, the mean over seeds, with time and memory; the best of each task in bold."""
+    groups = {m: g for m, g in by_model(lines).items() if "rmse" in g[0]}
+    tasks = [t for t in _TASKS if any(t in line["rmse"] for g in groups.values() for line in g)]
+    means = {
+        model: [float(np.mean([line["rmse"][task] for line in group])) for task in tasks]
+        for model, group in groups.items()
+    }
+    best = [min(row[at] for row in means.values()) for at in range(len(tasks))]
+    head = ["RMSE", *(_TASKS[task] for task in tasks), "fit s", "CPU s", "peak MB"]
+    rows = [head, ["---"] * len(head)]
+    for model, group in groups.items():
+        cells = [
+            f"**{value:.4f}**" if round(value, 4) <= round(lowest, 4) else f"{value:.4f}"
+            for value, lowest in zip(means[model], best, strict=True)
+        ]
+        rows.append([label(model), *cells, *_costs(group)])
+    return _markdown(rows)
+
+
+def seed_table(lines: list[dict[str, Any]]) -> str:
+    """RMSE of every seed, tasks side by side."""
+    groups = {m: g for m, g in by_model(lines).items() if "rmse" in g[0]}
+    seeds = sorted({line["key"]["seed"] for line in lines})
+    rows = [["RMSE", *(f"seed {seed}" for seed in seeds)], ["---"] * (len(seeds) + 1)]
+    for model, group in groups.items():
+        found = {line["key"]["seed"]: line["rmse"].values() for line in group}
+        cells = [" / ".join(f"{v:.4f}" for v in found[s]) if s in found else "" for s in seeds]
+        rows.append([label(model), *cells])
+    return _markdown(rows)
+
+
+def ranking_table(lines: list[dict[str, Any]]) -> str:
+    """NDCG@10 of new items, the mean over seeds and each."""
+    groups = {m: g for m, g in by_model(lines).items() if "ndcg@10" in g[0]}
+    seeds = sorted({line["key"]["seed"] for line in lines})
+    head = ["NDCG@10, new items", "mean", *(f"seed {s}" for s in seeds), "fit s", "CPU s"]
+    rows = [[*head, "peak MB"], ["---"] * (len(head) + 1)]
+    for model, group in groups.items():
+        found = {line["key"]["seed"]: line["ndcg@10"] for line in group}
+        mean = f"{np.mean(list(found.values())):.4f}"
+        cells = [f"{found[s]:.4f}" if s in found else "" for s in seeds]
+        rows.append([label(model), mean, *cells, *_costs(group)])
+    return _markdown(rows)
+
+
+def picture(lines: list[dict[str, Any]], path: Path, title: str) -> None:
+    """Draw the error against the number of ratings an item, or a user, has in training."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    groups = {m: g for m, g in by_model(lines).items() if "bins" in g[0]}
+    names = ["0 (new)", *(f"{low}-{high - 1}" for low, high in pairwise(BINS[1:])), f"{BINS[-1]}+"]
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
+    colours = pyplot.get_cmap("tab10")
+    for axis, side in zip(axes, ("item", "user"), strict=True):
+        total = np.sum([line["bins"][side] for line in next(iter(groups.values()))], axis=0)
+        # A handful of ratings makes a point that says nothing.
+        shown = np.flatnonzero(total[1] >= 50)
+        for place, (model, group) in enumerate(groups.items()):
+            squares, counts = np.sum([line["bins"][side] for line in group], axis=0)
+            ours = model.startswith("simrec")
+            axis.plot(
+                np.arange(len(shown)),
+                np.sqrt(squares[shown] / counts[shown]),
+                marker="o",
+                markersize=4 if ours else 3,
+                linewidth=2.8 if ours else 1.3,
+                color="black" if ours else colours(place % 10),
+                zorder=3 if ours else 2,
+                label=label(model).strip("*"),
+            )
+        axis.set_xticks(np.arange(len(shown)), [names[at] for at in shown], rotation=30)
+        axis.set_xlabel(f"ratings the {side} has in training")
+        axis.set_title(f"{side}s, cold to warm")
+        axis.grid(alpha=0.25)
+    axes[0].set_ylabel("RMSE")
+    axes[1].legend(frameon=False, fontsize=8)
+    figure.suptitle(title)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)
+
+
+def _costs(group: list[dict[str, Any]]) -> list[str]:
+    middle = {name: np.median([line[name] for line in group]) for name in ("fit_s", "fit_cpu_s")}
+    peak = max(line["peak_mb"] for line in group)
+    return [_seconds(middle["fit_s"]), _seconds(middle["fit_cpu_s"]), f"{peak:,.0f}"]
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f}" if value < 20 else f"{value:.0f}"
+
+
+def _markdown(rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -1,0 +1,214 @@
+"""One model on one split in a process of its own, and the file that keeps what came out."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from peers import RANKING, Peer, peer_class
+from scipy import sparse
+
+from simrec import Ratings, cold_start_split, top_k
+from simrec.evaluation.metrics import hits, ndcg_at_k, rmse
+
+# Lower ends of the bins of an entity's number of training ratings: 0, 1-4, 5-9, ...
+BINS = (0, 1, 5, 10, 20, 50, 100, 200, 500)
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where the tables are, and what is rated how."""
+
+    name: str
+    ratings: str | None
+    items: str | None
+    users: str | None
+    train: str | None = None
+    test: str | None = None
+    bounds: tuple[float, float] | None = None
+    liked: float = 4.0
+
+    def read(self, seed: int) -> tuple[Ratings, dict[str, Ratings], Any, Any]:
+        """Give training ratings, ratings to predict by task, features of items and of users."""
+        if self.train:
+            train = Ratings.from_parquet(self.train)
+            tasks = {"test": Ratings.from_parquet(self.test)}
+        else:
+            split = cold_start_split(self.ratings, random_state=seed)
+            train, tasks = split.train, split.tasks()
+        items = pq.read_table(self.items) if self.items else None
+        users = pq.read_table(self.users) if self.users else None
+        return train, tasks, items, users
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model on one split, `key` saying which and with which code."""
+
+    data: Data
+    model: str
+    seed: int
+    ranking: bool = False
+
+    def key(self) -> dict[str, Any]:
+        return {
+            "data": self.data.name,
+            "model": self.model,
+            "seed": self.seed,
+            "ranking": self.ranking,
+            "code": peer_class(self.model).fingerprint(),
+        }
+
+
+def measure(run: Run) -> dict[str, Any]:
+    """Fit and predict, here and now."""
+    train, tasks, items, users = run.data.read(run.seed)
+    bounds = run.data.bounds or (float(train.values.min()), float(train.values.max()))
+    kind = peer_class(run.model)
+    kind.load()
+    peer = kind(bounds, random_state=run.seed)
+    before, clock, cpu = peak_memory(), time.perf_counter(), time.process_time()
+    peer.fit(train, items, users)
+    result: dict[str, Any] = {
+        "fit_s": time.perf_counter() - clock,
+        "fit_cpu_s": time.process_time() - cpu,
+        "peak_mb": peak_memory(),
+        "before_fit_mb": before,
+        "n_train": len(train),
+    }
+    clock = time.perf_counter()
+    if run.ranking:
+        result["ndcg@10"] = _ndcg(peer, tasks["new_items"], run.data.liked)
+    if run.model not in RANKING:
+        result |= _errors(peer, train, tasks)
+    result["predict_s"] = time.perf_counter() - clock
+    return result
+
+
+def _errors(peer: Peer, train: Ratings, tasks: dict[str, Ratings]) -> dict[str, Any]:
+    result: dict[str, Any] = {"rmse": {}, "n": {}}
+    # Sum of squared errors and number of ratings in each bin, where the other side is known.
+    bins = {side: np.zeros((2, len(BINS))) for side in ("item", "user")}
+    for task, ratings in tasks.items():
+        if not len(ratings):
+            continue
+        table = ratings.to_arrow()
+        predictions = np.asarray(peer.predict(table.select(["user_id", "item_id"])))
+        if not np.isfinite(predictions).all():
+            raise ValueError(f"{peer.name}: predictions are not all finite ({task})")
+        result["rmse"][task] = rmse(ratings.values, predictions)
+        result["n"][task] = len(ratings)
+        squares = (predictions - ratings.values) ** 2
+        counts = {
+            "item": _counts(train.items, train.item_rows, table.column("item_id")),
+            "user": _counts(train.users, train.user_rows, table.column("user_id")),
+        }
+        for side, other in (("item", "user"), ("user", "item")):
+            at = np.searchsorted(BINS, counts[side], side="right") - 1
+            known = counts[other] > 0
+            bins[side][0] += np.bincount(at[known], squares[known], len(BINS))
+            bins[side][1] += np.bincount(at[known], minlength=len(BINS))
+    result["bins"] = {side: table.tolist() for side, table in bins.items()}
+    return result
+
+
+def _counts(ids: Any, rows: np.ndarray, wanted: pa.ChunkedArray) -> np.ndarray:
+    return np.append(np.bincount(rows, minlength=len(ids)), 0)[ids.rows(wanted)]
+
+
+def _ndcg(peer: Peer, new_items: Ratings, liked: float) -> float:
+    """Rank all new items for each known user that likes at least one of them."""
+    if hasattr(peer, "tell"):
+        peer.tell(new_items)
+    like = new_items.values >= liked
+    shape = (new_items.n_users, new_items.n_items)
+    where = (new_items.user_rows[like], new_items.item_rows[like])
+    relevant = sparse.csr_matrix((np.ones(like.sum(), np.float32), where), shape=shape)
+    n_relevant = np.diff(relevant.indptr)
+    chosen = np.flatnonzero(n_relevant)
+    scores = peer.score(new_items.users.take(chosen), new_items.items.ids)
+    # Scores as vectors against the identity: the one search of the library, ties included.
+    best, _ = top_k(np.asarray(scores, np.float32), np.eye(shape[1], dtype=np.float32), 10)
+    return float(ndcg_at_k(hits(best, relevant[chosen]), n_relevant[chosen]).mean())
+
+
+def peak_memory() -> float:
+    """Give the most memory this process had so far, in MB."""
+    try:
+        # Not getrusage: what it gives starts with the parent's.
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        return int(status.split("VmHWM:")[1].split()[0]) / 1024
+    except (OSError, IndexError):
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / (2**20 if sys.platform == "darwin" else 2**10)
+
+
+class Results:
+    """What was measured, one JSON object a line; a killed benchmark goes on where it was."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / "results.jsonl"
+
+    def find(self, run: Run) -> dict[str, Any] | None:
+        """Give the last result of a run, if there is one of the same code."""
+        key, found = run.key(), None
+        for line in self._lines():
+            if line["key"] == key:
+                found = line
+        return found
+
+    def measure(self, run: Run, threads: int | None = None) -> dict[str, Any]:
+        """Run in a process of its own, and keep the result unless it failed."""
+        task = json.dumps({**asdict(run), "data": asdict(run.data)})
+        env = dict(os.environ)
+        env.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        if threads:
+            env.update(dict.fromkeys(_THREADS, str(threads)))
+        command = [sys.executable, str(Path(__file__).resolve()), task]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+        line = {"key": run.key(), "threads": threads, "when": time.strftime("%Y-%m-%d %H:%M")}
+        if done.returncode:
+            last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+            return {**line, "error": last[0], "log": done.stderr}
+        line |= json.loads(done.stdout.strip().splitlines()[-1])
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        return line
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        if not self.path.exists():
+            return
+        for text in self.path.read_text(encoding="utf-8").splitlines():
+            try:
+                yield json.loads(text)
+            except json.JSONDecodeError:
+                continue  # cut off by a kill
+
+
+def _main() -> None:
+    task = json.loads(sys.argv[1])
+    bounds = task["data"].pop("bounds")
+    data = Data(**task.pop("data"), bounds=tuple(bounds) if bounds else None)
+    print(json.dumps(measure(Run(data, **task))))
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,175 @@
+"""Batch jobs at scale: time against bare Parquet reading and writing, peak memory, kill -9.
+
+    python benchmarks/jobs.py [--pairs 20000000] [--users 200000] [--items 50000] [--dim 64]
+
+Each measurement is a process of its own, so that its peak memory is its own.
+"""
+
+import argparse
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simrec.data.ids import IdMap
+from simrec.files import sha256
+from simrec.model.tower import Tower
+from simrec.model.two_tower import TwoTower
+from simrec.scoring.output import Output
+
+BARE = """
+import sys, pyarrow as pa, pyarrow.parquet as pq
+source, scores, out = sys.argv[1:]
+score = pq.read_table(scores, columns=["score"])["score"]
+import time
+started = time.perf_counter()
+table = pq.read_table(source).append_column("score", score)
+pq.write_table(table, out, compression="zstd")
+print(time.perf_counter() - started)
+"""
+
+
+def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
+    """Save a model with random vectors: scoring does not care what they mean."""
+    rng = np.random.default_rng(0)
+    model = TwoTower(embedding_dim=dim, bounds=(1, 5))
+    for side, n in (("item", n_items), ("user", n_users)):
+        vectors = (rng.standard_normal((n, dim)) / dim**0.5).astype(np.float32)
+        tower = Tower(
+            side,
+            IdMap(pa.array(np.arange(n))),
+            np.ones(n, np.int64),
+            vectors,
+            np.zeros((1, dim), np.float32),
+            vectors.mean(axis=0),
+            None,
+        )
+        setattr(model, f"{side}_tower_", tower)
+    model.output_ = Output.fit((1, 5), 3.5)
+    model.schema_, model.chosen_, model.history_ = {}, {}, []
+    model.save(path)
+
+
+def make_pairs(path: Path, n: int, n_users: int, n_items: int) -> None:
+    rng = np.random.default_rng(1)
+    schema = pa.schema([("user_id", pa.int64()), ("item_id", pa.int64())])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for start in range(0, n, 1 << 20):
+            size = min(1 << 20, n - start)
+            columns = [rng.integers(0, n_users, size), rng.integers(0, n_items, size)]
+            writer.write_table(pa.table(columns, schema=schema))
+
+
+def measure(*words: object) -> tuple[float, float, str]:
+    """Run a command; return seconds, peak memory in GB, and what it printed."""
+    started = time.perf_counter()
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(list(map(str, words)), stdout=output, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - started
+        if status != 0:
+            errors.seek(0)
+            raise SystemExit(f"failed: {words}\n{errors.read()}")
+        output.seek(0)
+        return seconds, usage.ru_maxrss / 1e6, output.read()
+
+
+def simrec(*words: object) -> tuple[object, ...]:
+    return (sys.executable, "-m", "simrec.cli", *words)
+
+
+def content(directory: Path) -> dict[str, str]:
+    return {p.name: sha256(p) for p in directory.iterdir() if p.name != "_summary.json"}
+
+
+def kills(work: Path, command: tuple[object, ...], seconds: float, reference: dict) -> list[dict]:
+    """Kill the job ten times, at a random moment each time; start it again until it is done."""
+    chance = random.Random(0)
+    found = []
+    for attempt in range(10):
+        out = work / f"killed{attempt}"
+        process = subprocess.Popen(
+            list(map(str, (*command, "--out", out))),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        moment = chance.uniform(0, seconds)
+        time.sleep(moment)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        _, _, text = measure(*command, "--out", out, "--json")
+        kept = json.loads(text)["parts_from_earlier_run"]
+        equal = content(out) == reference
+        found.append({"killed_after": round(moment, 2), "parts_kept": kept, "equal": equal})
+        shutil.rmtree(out)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=20_000_000)
+    parser.add_argument("--users", type=int, default=200_000)
+    parser.add_argument("--items", type=int, default=50_000)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    options = parser.parse_args()
+    results: dict[str, object] = {
+        "machine": f"{platform.processor() or platform.machine()}, {os.cpu_count()} processors",
+        "pairs": options.pairs,
+        "users": options.users,
+        "items": options.items,
+        "dim": options.dim,
+    }
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        make_model(work / "model", options.users, options.items, options.dim)
+        make_pairs(work / "pairs.parquet", options.pairs, options.users, options.items)
+
+        score = simrec("score", "--model", work / "model", "--pairs", work / "pairs.parquet")
+        times, bare = [], []
+        for attempt in range(3):
+            out = work / f"scores{attempt}"
+            seconds, memory, text = measure(*score, "--out", out, "--json")
+            times.append((json.loads(text)["seconds"], seconds, memory))
+            words = (sys.executable, "-c", BARE, work / "pairs.parquet", out, work / "bare.parquet")
+            bare.append(float(measure(*words)[2]))
+        job, whole, memory = min(times)
+        results["score"] = {
+            "seconds": job,
+            "seconds_with_start": round(whole, 2),
+            "bare_read_and_write_seconds": round(min(bare), 2),
+            "ratio": round(job / min(bare), 2),
+            "ratio_with_start": round(whole / min(bare), 2),
+            "pairs_per_second": round(options.pairs / job),
+            "peak_memory_gb": round(max(t[2] for t in times), 2),
+        }
+        print(json.dumps(results["score"], indent=2), flush=True)
+        reference = content(work / "scores0")
+        results["kill"] = kills(work, score, whole, reference)
+        print(json.dumps(results["kill"], indent=2), flush=True)
+
+        recommend = simrec("recommend", "--model", work / "model", "--k", 10)
+        seconds, memory, text = measure(*recommend, "--out", work / "top", "--json")
+        results["recommend"] = {
+            "seconds": round(seconds, 2),
+            "users_per_second": json.loads(text)["rows_per_second"],
+            "peak_memory_gb": round(memory, 2),
+        }
+        print(json.dumps(results["recommend"], indent=2), flush=True)
+    options.out.mkdir(exist_ok=True)
+    (options.out / "jobs.json").write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

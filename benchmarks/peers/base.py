@@ -1,0 +1,138 @@
+"""What every peer is, and the tables of features as the peers take them."""
+
+from importlib import import_module, metadata
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from scipy import sparse
+
+from simrec import FeatureEncoder, IdMap, Ratings
+
+Bounds = tuple[float, float]
+
+
+class Peer:
+    """A model to compare with: fitted once, it answers for known and new users and items.
+
+    A new one is a subclass with `name`, `fit` and `predict`, listed in `peers.PEERS`. Raise
+    `version` with every change that changes results: what was measured before is then not used
+    again. `modules` are imported before the clock starts, `packages` are the installed packages
+    whose versions are written down with the result.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    modules: ClassVar[tuple[str, ...]] = ()
+    packages: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, bounds: Bounds, random_state: int = 0) -> None:
+        self.bounds = bounds
+        self.random_state = random_state
+
+    @classmethod
+    def load(cls) -> None:
+        """Import what the peer needs; importing is not fitting."""
+        for module in cls.modules:
+            import_module(module)
+
+    @classmethod
+    def fingerprint(cls) -> str:
+        """Name the code that gives the results, so that they can be kept."""
+        versions = [f"{package}-{metadata.version(package)}" for package in cls.packages]
+        return " ".join([f"{cls.name}-v{cls.version}", *versions])
+
+    def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Peer":
+        """Learn from ratings, and from features of items and users, rated or not."""
+        raise NotImplementedError
+
+    def predict(self, pairs: pa.Table) -> np.ndarray:
+        """Predict a rating for each row of columns user_id and item_id."""
+        raise NotImplementedError
+
+    def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
+        """Score every one of these items for every one of these users, to rank them."""
+        scores = np.empty((len(users), len(items)), np.float32)
+        for first in range(0, len(users), 256):
+            block = users[first : first + 256]
+            pairs = pa.table(
+                {
+                    "user_id": block.take(np.repeat(np.arange(len(block)), len(items))),
+                    "item_id": items.take(np.tile(np.arange(len(items)), len(block))),
+                }
+            )
+            scores[first : first + 256] = self.predict(pairs).reshape(len(block), len(items))
+        return scores
+
+    def clip(self, predictions: np.ndarray) -> np.ndarray:
+        """Keep predictions within the bounds of the ratings."""
+        return np.clip(predictions, *self.bounds)
+
+
+class Entities:
+    """All users or all items: the rated ones first, then those that only have features.
+
+    Attributes
+    ----------
+    n_rated : int
+        Rows below it have ratings in training, in the order of the ratings' id map.
+    features : scipy.sparse.csr_matrix
+        One row per entity; zeros for those the table does not have. Encoded as SimRec does by
+        default (learned from rated entities only), and numbers in ten bins as well: none of the
+        peers that see sparse features could bend a line by itself.
+    groups : numpy.ndarray
+        What belongs together, numbered: the features of one column, or the bins of one.
+    """
+
+    def __init__(self, rated: IdMap, table: pa.Table | None, key: str) -> None:
+        ids = rated.ids
+        if table is None:
+            self.features = sparse.csr_matrix((len(ids), 0), dtype=np.float32)
+            self.groups = np.zeros(0, np.int64)
+        else:
+            of_table = table.column(key).combine_chunks().cast(ids.type)
+            is_new = ~rated.contains(of_table)
+            ids = pa.concat_arrays([ids, of_table.filter(pa.array(is_new))])
+        self.n_rated = len(rated)
+        self._sorted = IdMap.from_values(ids)
+        self._places = np.empty(len(ids), np.int64)
+        self._places[self._sorted.rows(ids)] = np.arange(len(ids))
+        if table is not None:
+            self._encode(table, of_table, is_new, key)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def rows(self, ids: pa.ChunkedArray | pa.Array) -> np.ndarray:
+        """Row of each id; -1 for one that has neither ratings nor features."""
+        rows = self._sorted.rows(ids)
+        return np.where(rows >= 0, self._places[rows], -1)
+
+    def _encode(self, table: pa.Table, ids: pa.Array, is_new: np.ndarray, key: str) -> None:
+        known = table.filter(pa.array(~is_new))
+        encoder = FeatureEncoder(id_column=key).fit(known)
+        blocks, groups = [encoder.transform(table)], [encoder.groups_]
+        numbers = [column for column, kind in encoder.columns_.items() if kind == "number"]
+        for group, column in enumerate(numbers, start=len(encoder.columns_)):
+            blocks.append(_bins(table.column(column), known.column(column)))
+            groups.append(np.full(blocks[-1].shape[1], group))
+        encoded = sparse.hstack(blocks, format="csr", dtype=np.float32)
+        order = np.full(len(self), -1)
+        order[self.rows(ids)] = np.arange(len(ids))
+        rows = np.flatnonzero(order >= 0)
+        ones = np.ones(len(rows), np.float32)
+        has = sparse.csr_matrix((ones, (rows, order[rows])), shape=(len(self), len(ids)))
+        self.features = sparse.csr_matrix(has @ encoded)
+        self.groups = np.concatenate(groups)
+
+
+def _bins(values: pa.ChunkedArray, known: pa.ChunkedArray, n_bins: int = 10) -> sparse.csr_matrix:
+    """One feature for each tenth of the known values; none where there is no value."""
+    numbers = pc.cast(values, pa.float64()).to_numpy()
+    seen = pc.cast(known, pa.float64()).to_numpy()
+    edges = np.unique(np.nanquantile(seen, np.linspace(0, 1, n_bins + 1)[1:-1]))
+    rows = np.flatnonzero(~np.isnan(numbers))
+    places = np.searchsorted(edges, numbers[rows], side="right")
+    ones = np.ones(len(rows), np.float32)
+    return sparse.csr_matrix((ones, (rows, places)), shape=(len(numbers), len(edges) + 1))

@@ -1,0 +1,45 @@
+"""SimRec itself, with its default settings."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+import simrec
+from peers.base import Peer
+from simrec import Ratings, TwoTower
+
+
+class SimRec(Peer):
+    """`TwoTower` as anyone gets it, on whatever data."""
+
+    name = "simrec"
+    modules = ("simrec.model.keras", "simrec.model.two_tower")
+    objective = "rating"
+
+    @classmethod
+    def fingerprint(cls) -> str:
+        """Name the state of the code: what was measured with other code is not used again."""
+        root = Path(simrec.__file__).parent
+        parts = [root / "data", root / "model", root / "scoring"]
+        digest = hashlib.sha256()
+        for file in sorted(file for part in parts for file in part.rglob("*.py")):
+            digest.update(file.read_bytes())
+        return f"{cls.name}-{simrec.__version__}-{digest.hexdigest()[:10]}"
+
+    def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "SimRec":
+        self.model_ = TwoTower(
+            bounds=self.bounds, objective=self.objective, random_state=self.random_state
+        ).fit(train, items=items, users=users)
+        return self
+
+    def predict(self, pairs: pa.Table) -> np.ndarray:
+        return self.model_.predict(pairs, unknown="prior")
+
+
+class SimRecRanking(SimRec):
+    """`TwoTower(objective="ranking")`."""
+
+    name = "simrec-ranking"
+    objective = "ranking"
