@@ -21,17 +21,24 @@ $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "No Python 3.10-3.13 found: install one, or say make PYTHON=/path/to/python3"; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { echo "python -m venv failed: on Debian and Ubuntu, apt install python3-venv"; exit 1; }
 
-# A stamp per environment: installed again only when setup.py changes.
+# A stamp per environment: installed again only when setup.py changes. Compiling every file of every
+# package takes longer than installing them, so only what is imported is compiled, by importing it.
+INSTALL := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable
+WARM := env -u PYTHONDONTWRITEBYTECODE TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -c
+
 $(VENV)/.installed: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable .
+	$(INSTALL) .
+	@$(WARM) 'import simrec.jobs.demo, simrec.jobs.recommend, simrec.model.two_tower, tqdm, pandas'
 	@touch $@
 
 $(VENV)/.installed-test: setup.py | $(BIN)/python
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[test,ray]'
+	$(INSTALL) '.[test,ray]'
+	@$(WARM) 'import simrec.jobs.demo, simrec.jobs.recommend, simrec.model.two_tower, tqdm, pandas'
+	@$(WARM) 'import simrec.model.keras, hypothesis, pytest, ray, sklearn' 2>/dev/null
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: setup.py $(VENV)/.installed-test
-	$(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check --editable '.[test,ray,bench]'
+	$(INSTALL) '.[test,ray,bench]'
 	@touch $@
 
 demo: $(VENV)/.installed

@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -205,6 +206,33 @@ def test_bad_fragments_can_be_skipped(pairs, model_directory, tmp_path):
     notes = pq.read_table(tmp_path / "out")["note"].to_pylist()
     assert set(notes) >= {*range(1000), *range(3000, 4000)}
     assert summary["rows_out"] == len(notes) < 3000
+
+
+def test_nothing_readable_is_an_error(pairs, model_directory, tmp_path):
+    for k in range(4):
+        corrupt(pairs / f"{k}.parquet")
+    only = BatchOptions(on_bad_fragment="skip", part_rows=10**6)
+    with pytest.raises(InputError, match="none of the input could be read"):
+        score(model_directory, pairs, tmp_path / "out", batch=only)
+    assert {p.name for p in tmp_path.iterdir()} == {"pairs"}
+
+
+def test_outputs_are_local(pairs, model_directory, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="out: s3://bucket/x is a URI"):
+        score(model_directory, pairs, "s3://bucket/x")
+    assert {p.name for p in tmp_path.iterdir()} == {"pairs"}
+
+
+def test_wide_rows_make_small_row_groups(tables, model_directory, tmp_path):
+    pairs = pq.read_table(tables / "pairs.parquet")
+    wide = pairs.append_column("text", pa.array([f"{k}" * 5000 for k in range(4000)]))
+    pq.write_table(wide, tmp_path / "pairs.parquet", compression="none", use_dictionary=False)
+    tiny = BatchOptions(memory="1MB")
+    score(model_directory, tmp_path / "pairs.parquet", tmp_path / "out", batch=tiny)
+    part = pq.ParquetFile(tmp_path / "out" / "part-000000.parquet").metadata
+    groups = [part.row_group(i).num_rows for i in range(part.num_row_groups)]
+    assert len(groups) > 2 and max(groups) < 2000
 
 
 def test_a_model_that_changes_stops_the_job(tables, pairs, model_directory, tmp_path, monkeypatch):

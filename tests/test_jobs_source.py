@@ -138,6 +138,9 @@ def test_a_file_that_changes_or_vanishes_is_named(parts):
     write(parts / "part-1.parquet", pa.table({"other": [1]}))
     with pytest.raises(BadFragment, match="part-1.parquet"):
         source.read()
+    write(parts / "part-1.parquet", table(0, 11), row_group_size=5)
+    with pytest.raises(BadFragment, match="part-1.parquet: other rows than before"):
+        source.read()
     (parts / "part-1.parquet").unlink()
     with pytest.raises(BadFragment, match="part-1.parquet"):
         source.read()

@@ -240,7 +240,7 @@ def run_batch(
                 work = Work(
                     source,
                     prepare(output.scratch()),
-                    output.writer(model.model_id),
+                    output.writer(model.model_id, _row_group_rows(row_bytes)),
                     options.batch_rows(row_bytes),
                     options.on_bad_fragment,
                     options.partition_by,
@@ -252,6 +252,10 @@ def run_batch(
         except BaseException:
             output.abandon_if_empty()
             raise
+        if not any(part.files for part in parts.values()):
+            skipped = "\n  ".join(part.skipped for part in parts.values())
+            output.discard()
+            raise InputError(f"none of the input could be read:\n  {skipped}")
         seconds = time.perf_counter() - started
         summary = _summarise(described, source, parts, n_resumed, seconds, output.path)
         output.publish(parts, summary)
@@ -305,6 +309,11 @@ def _summarise(
         "seconds": round(seconds, 3),
         "rows_per_second": round(rows_in / max(seconds, 1e-9)),
     }
+
+
+def _row_group_rows(row_bytes: float) -> int:
+    """Return rows per row group: many, but for rows so wide that a group would not fit memory."""
+    return int(min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1))))
 
 
 def parse_size(text: str) -> int:

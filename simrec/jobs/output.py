@@ -59,6 +59,7 @@ class PartWriter:
 
     directory: str
     metadata: dict[str, str]
+    row_group_rows: int = 1 << 17
 
     def write(self, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> dict[str, Any]:
         """Write tables as one Parquet file, aside, then rename it to `name`; return its record."""
@@ -68,11 +69,11 @@ class PartWriter:
         schema = schema.with_metadata({**(schema.metadata or {}), **self.metadata})
         rows = 0
         try:
-            with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
-                for table in tables:
+            with _open_writer(aside, schema) as writer:
+                # Row groups of one size, however many rows come at a time.
+                for table in _regroup(tables, self.row_group_rows):
                     rows += table.num_rows
-                    if table.num_rows:
-                        writer.write_table(table, row_group_size=table.num_rows)
+                    writer.write_table(table, row_group_size=table.num_rows)
             files.flush(aside)
             record = {
                 "rows": rows,
@@ -108,6 +109,11 @@ class Output:
     """
 
     def __init__(self, path: str | os.PathLike, job: Mapping[str, Any], overwrite: bool) -> None:
+        if "://" in str(path):
+            raise InputError(
+                f"out: {path} is a URI; parts are renamed into place, which takes a local or "
+                "mounted directory. Write there, then copy."
+            )
         self.path = Path(os.path.realpath(path))
         self.staging = self.path.with_name(self.path.name + ".partial")
         self.lock_file = self.path.with_name(self.path.name + ".lock")
@@ -178,12 +184,12 @@ class Output:
         directory.mkdir(exist_ok=True)
         return directory
 
-    def writer(self, model_id: str) -> PartWriter:
+    def writer(self, model_id: str, row_group_rows: int) -> PartWriter:
         """Return what writes the parts; each file names the model and version it comes from."""
         about = {"simrec.model_id": model_id, "simrec.version": __version__}
         if self.single:
             about["simrec.job"] = json.dumps(self.job, sort_keys=True)
-        return PartWriter(str(self.staging), about)
+        return PartWriter(str(self.staging), about, row_group_rows)
 
     def add(self, part: Part) -> None:
         """Record a finished part."""
@@ -193,7 +199,11 @@ class Output:
         """Remove the directory aside if no part is done: failing at once leaves nothing."""
         records = self.staging / _RECORDS
         if records.is_dir() and not any(records.iterdir()):
-            shutil.rmtree(self.staging, ignore_errors=True)
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the directory aside."""
+        shutil.rmtree(self.staging, ignore_errors=True)
 
     def publish(self, parts: Mapping[int, Part], summary: Mapping[str, Any]) -> None:
         """Make the finished parts the output, in one step."""
@@ -222,7 +232,7 @@ class Output:
         about = json.dumps(summary)
         first = pq.read_schema(self.staging / names[0])
         schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
-        with pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+        with _open_writer(aside, schema) as writer:
             for table in _row_groups(self.staging / name for name in names):
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
         files.flush(aside)
@@ -260,6 +270,31 @@ class Output:
             if not file.is_file() or file.stat().st_size != expected["bytes"]:
                 return False
         return True
+
+
+def _open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    # Dictionaries of ids and scores, mostly distinct, cost more than they save.
+    texts = [
+        field.name
+        for field in schema
+        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
+    ]
+    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=texts or False)
+
+
+def _regroup(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
+    """Give the same rows in tables of `rows` rows each, but for the last."""
+    waiting: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        waiting.append(table)
+        count += table.num_rows
+        while count >= rows:
+            whole = pa.concat_tables(waiting)
+            yield whole.slice(0, rows)
+            waiting, count = [whole.slice(rows)], count - rows
+    if count:
+        yield pa.concat_tables(waiting)
 
 
 def _row_groups(paths: Iterable[Path]) -> Iterator[pa.Table]:

@@ -200,8 +200,10 @@ def recommend(
             k,
             min_score,
             unknown,
-            ItemLists.read(seen, candidates, scratch) if seen is not None else None,
-            ItemLists.read(per_user, candidates, scratch) if per_user is not None else None,
+            ItemLists.read(seen, "exclude", candidates, scratch) if seen is not None else None,
+            ItemLists.read(per_user, "eligible", candidates, scratch)
+            if per_user is not None
+            else None,
             tuple(source.schema.names),
             schema,
             # On a cluster each part has one processor; here a part uses them all.

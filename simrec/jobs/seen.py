@@ -1,5 +1,6 @@
 """Lists of items per user, from a table of pairs of any size."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ class ItemLists:
     n_items: int
 
     @classmethod
-    def read(cls, source: Source, candidates: IdMap, scratch: Path) -> "ItemLists":
+    def read(cls, source: Source, name: str, candidates: IdMap, scratch: Path) -> "ItemLists":
         """Read the table twice, to count and to fill: memory grows with users, not with rows."""
         source.require("user_id", "item_id")
         users = IdMap.from_values(_distinct(source, "user_id"))
@@ -35,11 +36,12 @@ class ItemLists:
             counts[1:] += np.bincount(user_rows, minlength=len(users))
         starts = np.cumsum(counts)
         n = int(starts[-1])
-        items: np.ndarray = np.empty(n, np.int32)
+        items: np.ndarray
         if n * 4 > _ON_DISK:
-            items = np.lib.format.open_memmap(
-                scratch / f"{id(source)}.npy", mode="w+", dtype=np.int32, shape=(n,)
-            )
+            path = scratch / f"{name}.npy"
+            items = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(n,))
+        else:
+            items = np.empty(n, np.int32)
         filled = starts[:-1].copy()
         for user_rows, item_rows in _rows(source, users, candidates):
             order = np.argsort(user_rows, kind="stable")
@@ -81,7 +83,9 @@ def _distinct(source: Source, column: str) -> pa.Array:
     return pc.unique(pa.chunked_array(found))
 
 
-def _rows(source: Source, users: IdMap, candidates: IdMap):  # type: ignore[no-untyped-def]
+def _rows(
+    source: Source, users: IdMap, candidates: IdMap
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     for unit in source.units(1 << 62):
         for table in source.batches(unit, ["user_id", "item_id"], _BLOCK):
             item_rows = candidates.rows(table["item_id"])

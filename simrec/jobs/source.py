@@ -135,7 +135,7 @@ class Source:
         stored = [name for name in wanted if name not in self.partition_columns]
         try:
             with pq.ParquetFile(file.path, filesystem=self.filesystem, memory_map=False) as parquet:
-                _check_schema(self.schema, parquet.schema_arrow, self.partition_columns, file.path)
+                self._check_unchanged(parquet, file)
                 for batch in parquet.iter_batches(
                     batch_size=batch_rows,
                     row_groups=list(unit.row_groups),
@@ -164,6 +164,15 @@ class Source:
                 raise InputError(
                     f"{self.name}: no column {column!r}; {nearest(column, self.schema.names)}"
                 )
+
+    def _check_unchanged(self, parquet: pq.ParquetFile, file: File) -> None:
+        stored = pa.schema([f for f in self.schema if f.name not in self.partition_columns])
+        message = _schema_difference(stored, parquet.schema_arrow)
+        groups = (parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups))
+        if not message and tuple(group.num_rows for group in groups) != file.rows:
+            message = "other rows than before"
+        if message:
+            raise BadFragment(f"{file.path}: {message}: the file changed while the job ran")
 
     def _complete(self, batch: pa.RecordBatch, file: File, wanted: Sequence[str]) -> pa.Table:
         table = pa.Table.from_batches([batch])
@@ -336,15 +345,6 @@ def _partition(base: str, path: str) -> tuple[tuple[str, str], ...]:
 def _partition_type(values: Sequence[str]) -> pa.DataType:
     numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,8})", v) for v in values if v != _NULL_PARTITION)
     return pa.int32() if numbers else pa.string()
-
-
-def _check_schema(
-    planned: pa.Schema, found: pa.Schema, partition_columns: Sequence[str], path: str
-) -> None:
-    stored = pa.schema([f for f in planned if f.name not in partition_columns])
-    message = _schema_difference(stored, found)
-    if message:
-        raise BadFragment(f"{path}: {message}: the file changed while the job ran")
 
 
 def _schema_difference(expected: pa.Schema, found: pa.Schema) -> str:
