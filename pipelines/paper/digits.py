@@ -84,8 +84,9 @@ def class_similarities(digits: Digits) -> Similarities:
     """1 for a pair of the same digit, else 0; test pairs centred among themselves."""
     a, b = digits.train_labels, digits.test_labels
     cross = (b[:, None] == a[None]).astype(np.float32)
-    same = Similarities.centred((a[:, None] == a[None]).astype(np.float32), cross, cross[:, :0])
-    return Similarities(same.train, same.cross, centre((b[:, None] == b[None]).astype(np.float32)))
+    new = (b[:, None] == b[None]).astype(np.float32)
+    same = Similarities.centred((a[:, None] == a[None]).astype(np.float32), cross, new)
+    return Similarities(same.train, same.cross, centre(new))
 
 
 def rbf_similarities(digits: Digits) -> Similarities:
@@ -115,9 +116,16 @@ def _squared_distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.maximum(squares, 0)
 
 
-def mean_squared(approximation: np.ndarray, S: np.ndarray) -> float:
-    """Return the mean squared difference of two matrices."""
-    return float(np.mean(np.square(approximation - S), dtype=np.float64))
+def mean_squared(Y: np.ndarray, W: np.ndarray, S: np.ndarray) -> float:
+    """Return the mean squared difference of Y W and S, without forming the product.
+
+    In double precision, so that the difference of large sums keeps its digits.
+    """
+    Y, W = np.asarray(Y, np.float64), np.asarray(W, np.float64)
+    blocks = [slice(a, a + 1000) for a in range(0, len(S), 1000)]
+    square = sum(float(np.square(S[b], dtype=np.float64).sum()) for b in blocks)
+    cross = sum(float(((S[b].astype(np.float64) @ W.T) * Y[b]).sum()) for b in blocks)
+    return max(square - 2 * cross + float(((Y.T @ Y) * (W @ W.T)).sum()), 0.0) / S.size
 
 
 def top_eigen(S: np.ndarray, d: int, by_magnitude: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -130,7 +138,7 @@ def top_eigen(S: np.ndarray, d: int, by_magnitude: bool = False) -> tuple[np.nda
     else:
         start = np.random.default_rng(0).normal(size=len(S))
         which = "LM" if by_magnitude else "LA"
-        values, vectors = eigsh(S.astype(np.float64), k=d, which=which, v0=start)
+        values, vectors = eigsh(S, k=d, which=which, v0=start.astype(S.dtype))
     order = np.argsort(-(np.abs(values) if by_magnitude else values))[:d]
     return values[order], vectors[:, order]
 
