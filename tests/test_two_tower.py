@@ -149,13 +149,13 @@ def test_number_of_threads_changes_nothing(data, split, monkeypatch):
         {"knots": 0},
         {"item_columns": {"a": "ignore"}},
         {"user_columns": {"q": "ignore"}},
-        {"min_count": 60},
+        {"min_count": 40},
         {"random_state": 9},
     ],
 )
 def test_every_parameter_changes_the_result(data, change):
     ratings, items, users = data
-    items = items.assign(kind=np.where(np.arange(len(items)) % 3, "x", "y"))
+    items = items.assign(kind=np.array(list("xxxyyz"))[np.arange(len(items)) % 6])
     ratings = ratings.assign(rating=ratings["rating"].clip(upper=3.0))
     split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
     base = {"embedding_dim": 3, "epochs": 4}
@@ -313,7 +313,8 @@ def test_degenerate_data_still_gives_an_answer(shape):
     pairs = pa.table({"user_id": np.arange(12), "item_id": ["i001"] * 12})
     found = model.predict(pairs)
     assert np.isfinite(found).all()
-    assert ratings["rating"].min() <= found.min() and found.max() <= ratings["rating"].max()
+    low, high = np.float32(ratings["rating"].min()), np.float32(ratings["rating"].max())
+    assert low <= found.min() and found.max() <= high
 
 
 def test_many_sparse_columns_and_text_and_vectors():
@@ -367,3 +368,29 @@ def test_rated_items_without_features_are_counted_and_taken_as_average(data, spl
         model = TwoTower(embedding_dim=2, epochs=3).fit(split.train, items=data[1].head(50))
     assert "have no row of features" in caplog.text
     assert np.isfinite(model.item_vectors_).all()
+
+
+def test_ranking_finds_what_users_like_among_new_items(data):
+    ratings, items, users = data
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
+    settings = {"objective": "ranking", "embedding_dim": 4, "epochs": 10, "threshold": 3.5}
+    model = TwoTower(**settings).fit(split.train, items=items, users=users)
+    pairs = split.new_items.to_arrow()
+    found = model.predict(pairs)
+    assert found.min() >= 0 and found.max() <= 1
+    liked = split.new_items.values >= 3.5
+    assert found[liked].mean() > found[~liked].mean() + 0.1
+    assert model.chosen_["threshold"] == 3.5
+    other = TwoTower(**{**settings, "threshold": 4.5}).fit(split.train, items=items, users=users)
+    assert not np.array_equal(other.item_vectors_, model.item_vectors_)
+
+
+def test_ranking_takes_plain_interactions(data):
+    ratings, items, _ = data
+    liked = ratings[ratings["rating"] > 3.5][["user_id", "item_id"]]
+    model = TwoTower(objective="ranking", embedding_dim=3, epochs=3).fit(liked, items=items)
+    assert model.recommend([1], k=4).num_rows == 4
+    with pytest.raises(InputError, match="rating"):
+        TwoTower().fit(liked, items=items)
+    with pytest.raises(InputError, match="no rating reaches 99"):
+        TwoTower(objective="ranking", threshold=99).fit(ratings)

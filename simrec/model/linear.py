@@ -145,17 +145,21 @@ def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Stati
 
 
 def learned_penalty(
-    B: np.ndarray, diagonal: np.ndarray, groups: np.ndarray, highest: float = 1e6
+    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, groups: np.ndarray
 ) -> np.ndarray:
-    """Re-estimate the penalty of each group of features from the size of its weights.
+    """Re-estimate the penalty of each group of features from its weights.
 
-    The weights of a group are taken as draws from N(0, 1 / penalty); those of features that say
-    nothing shrink, their penalty grows, and they drop out.
+    The weights of a group are taken as draws from N(0, 1 / penalty). Its new penalty is the number
+    of weights that the data determine, over their squares: features that say nothing shrink, their
+    penalty grows, and they drop out.
     """
-    sizes = np.einsum("pd,pd->p", B, B, dtype=np.float64) + (1.0 / diagonal).sum(1)
-    count = np.bincount(groups)
-    mean = np.bincount(groups, sizes) / np.maximum(count * B.shape[1], 1)
-    return np.minimum(1.0 / np.maximum(mean, 1e-12), highest)
+    determined = (1 - np.minimum(penalty[groups][:, None] / diagonal, 1)).sum(1)
+    squares = np.einsum("pd,pd->p", B, B, dtype=np.float64)
+    n = len(penalty)
+    count, size = np.bincount(groups, determined, n), np.bincount(groups, squares, n)
+    new = (count + 1e-9) / (size + 1e-12)
+    # A step at a time: the weights have yet to follow.
+    return np.clip(np.clip(new, penalty / 3, penalty * 3), 1.0, 1e6)
 
 
 def cross_fit(

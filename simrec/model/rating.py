@@ -33,6 +33,8 @@ ITEMS, USERS = 0, 1
 _STEPS = 4
 # Entries on which errors are estimated.
 _SAMPLE = 100_000
+# Where both are new, users' features are shrunk this much more than beside known items.
+_BOTH_PENALTY = 3.0
 # The bias of a new entity is shrunk this much more than its embedding: all of an entity's ratings
 # share its error.
 _BIAS_PENALTY = 3.0
@@ -149,7 +151,8 @@ def fit_rating(
     # Where both are new: users' features against what items' features tell.
     stats = statistics(problem.observed.users, Belief(items.held_out))
     inputs = Inputs(problem.features[USERS], problem.groups[USERS])
-    penalty = _penalty(known.penalties[USERS], inputs.groups, users.strength, stats)
+    strength = _BOTH_PENALTY * users.strength
+    penalty = _penalty(known.penalties[USERS], inputs.groups, strength, stats)
     user_weights, _ = solve(inputs, stats, penalty)
     return RatingTowers(known, items, users, user_weights)
 
@@ -199,7 +202,9 @@ def _encode(known: Known, k: int, inputs: Inputs, stats: Statistics) -> None:
     """Take the weights of one side's encoder a step on, and its prior means with them."""
     penalty = known.penalties[k][inputs.groups][:, None]
     known.weights[k], diagonal = solve(inputs, stats, penalty, known.weights[k], _STEPS)
-    known.penalties[k] = learned_penalty(known.weights[k], diagonal, inputs.groups)
+    known.penalties[k] = learned_penalty(
+        known.penalties[k], known.weights[k], diagonal, inputs.groups
+    )
     known.priors[k] = inputs.forward(known.weights[k])
 
 

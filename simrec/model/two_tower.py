@@ -14,12 +14,12 @@ from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model import two_tower_files
+from simrec.model.objectives import OBJECTIVES
 from simrec.model.params import Params
-from simrec.model.prepare import Prepared, prepare
+from simrec.model.prepare import prepare
 from simrec.model.progress import Progress
 from simrec.model.recommend import recommend
 from simrec.model.tower import Tower, Unknown
-from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from simrec.data.ids import IdMap
 
 logger = logging.getLogger(__name__)
+
+_LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 
 
 class TwoTower(Params):
@@ -39,16 +41,17 @@ class TwoTower(Params):
 
     Parameters
     ----------
-    embedding_dim : int
-        Coordinates of an embedding, without biases.
+    embedding_dim : int or None
+        Coordinates of an embedding, without biases; None for 16, or 32 for ranking.
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
     objective : {"rating", "ranking"}
         What to learn: ratings, or which items a user likes among all.
     threshold : float or None
-        Rating from which an item is liked, for ranking; None for 80% of the way up the bounds.
-    epochs : int
-        Sweeps over both towers.
+        Rating from which an item is liked, for ranking; None for three quarters of the way up
+        the bounds.
+    epochs : int or None
+        Sweeps over both towers; None for 16, or 30 for ranking.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int
@@ -95,11 +98,11 @@ class TwoTower(Params):
 
     def __init__(
         self,
-        embedding_dim: int = 16,
+        embedding_dim: int | None = None,
         bounds: tuple[float, float] | None = None,
         objective: Literal["rating", "ranking"] = "rating",
         threshold: float | None = None,
-        epochs: int = 16,
+        epochs: int | None = None,
         folds: int = 5,
         min_count: int = 2,
         knots: int = 10,
@@ -152,50 +155,17 @@ class TwoTower(Params):
         """
         self._check()
         data = prepare(self, ratings, items, users)
-        progress = Progress(self.epochs, self.verbose, callbacks, log_dir)
-        with progress:
-            if self.objective == "ranking":
-                self._fit_ranking(data, progress)
-            else:
-                self._fit_rating(data, progress)
+        fit, embedding_dim, epochs = OBJECTIVES[self.objective]
+        embedding_dim, epochs = self.embedding_dim or embedding_dim, self.epochs or epochs
+        with Progress(epochs, self.verbose, callbacks, log_dir) as progress:
+            fitted = fit(self, data, embedding_dim, epochs, progress.epoch)
+        self.item_tower_, self.user_tower_ = fitted.items, fitted.users
+        self.output_, self.chosen_ = fitted.output, fitted.chosen
         self.history_ = progress.history
         self.schema_ = data.schema
         for name, value in self.chosen_.items():
             logger.info("chosen: %s = %s", name, value)
         return self
-
-    def _fit_rating(self, data: Prepared, progress: Progress) -> None:
-        from simrec.model.blocks import known_vectors, new_weights
-        from simrec.model.observed import Observed
-        from simrec.model.rating import Problem, fit_rating
-
-        observed = Observed.of(data.ratings)
-        towers = fit_rating(
-            Problem(
-                observed,
-                (data.items.X, data.users.X),
-                (data.items.groups, data.users.groups),
-            ),
-            self.embedding_dim,
-            self.epochs,
-            self.folds,
-            np.random.default_rng(self.random_state),
-            progress.epoch,
-        )
-        self.output_ = Output(*data.bounds, shift=observed.mean, kind="clip")
-        vectors = known_vectors(towers, observed.scale)
-        weights = new_weights(towers, observed.scale)
-        self.item_tower_ = data.items.tower(vectors[0], weights[0])
-        self.user_tower_ = data.users.tower(vectors[1], weights[1])
-        self.chosen_ = {
-            "item_penalty": towers.new_items.strength,
-            "user_penalty": towers.new_users.strength,
-            "expected_rmse_new_items": observed.scale * towers.new_items.error,
-            "expected_rmse_new_users": observed.scale * towers.new_users.error,
-        }
-
-    def _fit_ranking(self, data: Prepared, progress: Progress) -> None:
-        raise NotImplementedError
 
     def predict(
         self,
@@ -204,7 +174,7 @@ class TwoTower(Params):
         users: TableLike | None = None,
         unknown: Unknown = "error",
     ) -> np.ndarray:
-        """Predict the ratings of pairs.
+        """Predict the ratings of pairs; for ranking, the probability that they are liked.
 
         Parameters
         ----------
@@ -219,7 +189,7 @@ class TwoTower(Params):
         Returns
         -------
         numpy.ndarray
-            A float32 for each pair, within the bounds.
+            A float32 for each pair, within the bounds (0 to 1 for ranking).
         """
         self._check_fitted()
         source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
@@ -333,18 +303,13 @@ class TwoTower(Params):
         return self.user_tower_.encoder
 
     def _check(self) -> None:
-        whole = {
-            "embedding_dim": 1,
-            "epochs": 1,
-            "folds": 2,
-            "min_count": 1,
-            "knots": 0,
-        }
-        for name, least in whole.items():
+        for name, least in _LEAST.items():
             value = getattr(self, name)
+            if value is None and name in ("embedding_dim", "epochs"):
+                continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
-        if self.objective not in ("rating", "ranking"):
+        if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
 
     def _check_fitted(self) -> None:

@@ -1,0 +1,106 @@
+"""What a `TwoTower` can learn: ratings, or what users like among all there is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from simrec.errors import InputError
+from simrec.model.prepare import Prepared
+from simrec.model.tower import Tower
+from simrec.scoring.output import Output
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
+
+Report = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Two towers, the output of their scalar products, and what was chosen on the way."""
+
+    items: Tower
+    users: Tower
+    output: Output
+    chosen: dict[str, Any]
+
+
+class Objective(NamedTuple):
+    """How to fit, and the embedding_dim and epochs where they are not given."""
+
+    fit: Callable[[TwoTower, Prepared, int, int, Report], Fitted]
+    embedding_dim: int
+    epochs: int
+
+
+def _fit_rating(
+    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
+) -> Fitted:
+    from simrec.model.blocks import known_vectors, new_weights
+    from simrec.model.observed import Observed
+    from simrec.model.rating import Problem, fit_rating
+
+    observed = Observed.of(data.ratings)
+    features = (data.items.X, data.users.X)
+    problem = Problem(observed, features, (data.items.groups, data.users.groups))
+    rng = np.random.default_rng(model.random_state)
+    towers = fit_rating(problem, embedding_dim, epochs, model.folds, rng, report)
+    vectors = known_vectors(towers, observed.scale)
+    weights = new_weights(towers, observed.scale)
+    chosen = {
+        "item_penalty": towers.new_items.strength,
+        "user_penalty": towers.new_users.strength,
+        "expected_rmse_new_items": observed.scale * towers.new_items.error,
+        "expected_rmse_new_users": observed.scale * towers.new_users.error,
+    }
+    return Fitted(
+        data.items.tower(vectors[0], weights[0]),
+        data.users.tower(vectors[1], weights[1]),
+        Output(*data.bounds, shift=observed.mean, kind="clip"),
+        chosen,
+    )
+
+
+def _fit_ranking(
+    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
+) -> Fitted:
+    from simrec.model.ranking import fit_ranking
+
+    ratings, threshold = data.ratings, model.threshold
+    if threshold is None:
+        low, high = data.bounds
+        threshold = low + 0.75 * (high - low)
+    good = ratings.values >= threshold
+    if not good.any():
+        raise InputError(
+            f"threshold: no rating reaches {threshold:g}, the highest is "
+            f"{ratings.values.max():g}. Give a lower threshold."
+        )
+    ones = np.ones(int(good.sum()), np.float32)
+    entries = (ones, (ratings.item_rows[good], ratings.user_rows[good]))
+    towers = fit_ranking(
+        sparse.csr_matrix(entries, shape=(ratings.n_items, ratings.n_users)),
+        data.items.X[:, :-1],
+        data.users.X[:, :-1],
+        embedding_dim=embedding_dim,
+        epochs=epochs,
+        random_state=model.random_state,
+        on_epoch=report,
+    )
+    return Fitted(
+        data.items.tower(towers.item_vectors, towers.item_weights),
+        data.users.tower(towers.user_vectors, towers.user_weights),
+        Output(0.0, 1.0),
+        {"threshold": threshold, "liked": int(good.sum())},
+    )
+
+
+OBJECTIVES = {
+    "rating": Objective(_fit_rating, 16, 16),
+    "ranking": Objective(_fit_ranking, 32, 30),
+}
