@@ -123,6 +123,19 @@ def settle(
     return rows[order[starts]], means.astype(np.float32), latest
 
 
+def drop(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Copy an array without some of its rows."""
+    keep = np.ones(len(array), dtype=bool)
+    keep[rows] = False
+    kept = empty(len(array) - len(rows), array.dtype)
+    end = 0
+    for start in range(0, len(array), _BLOCK):
+        part = array[start : start + _BLOCK][keep[start : start + _BLOCK]]
+        kept[end : end + len(part)] = part
+        end += len(part)
+    return kept
+
+
 def pair_keys(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
     """Give each (user, item) pair a number, int64."""
     keys = np.multiply(user_rows, n_items, dtype=np.int64)

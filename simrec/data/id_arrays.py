@@ -117,8 +117,6 @@ def number_ids(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
     if pa.types.is_integer(array.type) and len(array):
         span = pc.min_max(array)
         low, high = span["min"].as_py(), span["max"].as_py()
-        if low > 0 and high < dense_span(len(array)):
-            low = 0  # such ids are offsets already
         if high - low < dense_span(len(array)):
             return _number_dense(array, low, high)
     return _number_hashed(array)
@@ -132,20 +130,27 @@ def _number_dense(array: pa.ChunkedArray, low: int, high: int) -> tuple[pa.Array
         for start in range(0, len(chunk), _BLOCK)
     ]
     seen = np.zeros(high - low + 1, dtype=bool)
-    for block in blocks:
+    gaps = True
+    for number, block in enumerate(blocks):
         # `take` lets other threads run meanwhile, which indexing does not; and soon there is
         # hardly an id left that was not seen before.
         offsets = id_offsets(block, low)
         new = ~seen.take(offsets)
         if new.any():
             seen[offsets[new]] = True
+        if number & (number - 1) == 0 and seen.all():
+            gaps = False  # an id's row is its offset
+            break
     places = np.cumsum(seen, dtype=np.int32)
     places -= 1
     rows = empty(len(array), np.int32)
     start = 0
     for block in blocks:
         out = rows[start : start + len(block)]
-        np.take(places, id_offsets(block, low), out=out, mode="clip")
+        if gaps:
+            np.take(places, id_offsets(block, low), out=out, mode="clip")
+        else:
+            out[:] = id_offsets(block, low)
         start += len(block)
     known = np.flatnonzero(seen).astype(blocks[0].dtype) + blocks[0].dtype.type(low)
     return pa.array(known, type=array.type), rows

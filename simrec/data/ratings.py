@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.duplicates import pair_keys, repeated_pairs, settle
+from simrec.data.duplicates import drop, pair_keys, repeated_pairs, settle
 from simrec.data.ids import IdMap, check_ids, encode_ids
 from simrec.data.problems import show_row
 from simrec.data.rating_columns import check_bounds, outside, rating_values, timestamp_values
@@ -253,24 +253,14 @@ class Ratings:
             len(self),
             rule,
         )
-        keep = np.ones(len(self), dtype=bool)
-        keep[rows] = False
-        keep[first] = True
-        merged, times = self.values.copy(), None
-        merged[first] = values
-        if self.timestamps is not None:
-            times = self.timestamps.copy()
-            times[first] = latest
-            times = times[keep]
-        return Ratings(
-            self.users,
-            self.items,
-            self.user_rows[keep],
-            self.item_rows[keep],
-            merged[keep],
-            times,
-            n_extra,
-        )
+        dropped = np.setdiff1d(rows, first, assume_unique=True)
+        kept = [drop(a, dropped) for a in (self.user_rows, self.item_rows, self.values)]
+        times = None if self.timestamps is None else drop(self.timestamps, dropped)
+        places = first - np.searchsorted(dropped, first)  # now that others are gone
+        kept[2][places] = values
+        if times is not None:
+            times[places] = latest
+        return Ratings(self.users, self.items, kept[0], kept[1], kept[2], times, n_extra)
 
 
 def _read(
