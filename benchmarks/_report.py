@@ -125,7 +125,7 @@ def picture(lines: list[dict[str, Any]], path: Path, title: str) -> None:
     for axis, side in zip(axes, ("item", "user"), strict=True):
         total = np.sum([line["bins"][side] for line in next(iter(groups.values()))], axis=0)
         # A handful of ratings makes a point that says nothing.
-        shown = np.flatnonzero(total[1] >= 50)
+        shown = np.flatnonzero(total[1] >= 300)
         for place, (model, group) in enumerate(groups.items()):
             squares, counts = np.sum([line["bins"][side] for line in group], axis=0)
             ours = model.startswith("simrec")

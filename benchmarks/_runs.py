@@ -81,7 +81,7 @@ def measure(run: Run) -> dict[str, Any]:
     bounds = run.data.bounds or (float(train.values.min()), float(train.values.max()))
     kind = peer_class(run.model)
     kind.load()
-    peer = kind(bounds, random_state=run.seed)
+    peer = kind(bounds, run.data.liked, run.seed)
     before, clock, cpu = peak_memory(), time.perf_counter(), time.process_time()
     peer.fit(train, items, users)
     result: dict[str, Any] = {

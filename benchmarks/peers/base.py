@@ -19,7 +19,8 @@ class Peer:
     A new one is a subclass with `name`, `fit` and `predict`, listed in `peers.PEERS`. Raise
     `version` with every change that changes results: what was measured before is then not used
     again. `modules` are imported before the clock starts, `packages` are the installed packages
-    whose versions are written down with the result.
+    whose versions are written down with the result. Peers that rank count ratings of at least
+    `liked` as likes.
     """
 
     name: ClassVar[str]
@@ -27,8 +28,9 @@ class Peer:
     modules: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, bounds: Bounds, random_state: int = 0) -> None:
+    def __init__(self, bounds: Bounds, liked: float = 4.0, random_state: int = 0) -> None:
         self.bounds = bounds
+        self.liked = liked
         self.random_state = random_state
 
     @classmethod

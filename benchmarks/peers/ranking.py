@@ -1,7 +1,5 @@
 """Peers that rank: LightFM, and orders that are no models, to see the scale."""
 
-from typing import ClassVar
-
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
@@ -12,9 +10,7 @@ from simrec import Ratings
 
 
 class Ranker(Peer):
-    """A peer that only ranks; `liked` is the rating from which on an item is liked."""
-
-    liked: ClassVar[float] = 4.0
+    """A peer that only ranks."""
 
     def predict(self, pairs: pa.Table) -> np.ndarray:
         raise NotImplementedError(f"{self.name} ranks, it does not predict ratings")

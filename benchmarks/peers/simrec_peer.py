@@ -16,7 +16,6 @@ class SimRec(Peer):
 
     name = "simrec"
     modules = ("simrec.model.keras", "simrec.model.two_tower")
-    objective = "rating"
 
     @classmethod
     def fingerprint(cls) -> str:
@@ -29,17 +28,25 @@ class SimRec(Peer):
         return f"{cls.name}-{simrec.__version__}-{digest.hexdigest()[:10]}"
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "SimRec":
-        self.model_ = TwoTower(
-            bounds=self.bounds, objective=self.objective, random_state=self.random_state
-        ).fit(train, items=items, users=users)
+        self.model_ = self._model().fit(train, items=items, users=users)
         return self
 
     def predict(self, pairs: pa.Table) -> np.ndarray:
         return self.model_.predict(pairs, unknown="prior")
+
+    def _model(self) -> TwoTower:
+        return TwoTower(bounds=self.bounds, random_state=self.random_state)
 
 
 class SimRecRanking(SimRec):
     """`TwoTower(objective="ranking")`."""
 
     name = "simrec-ranking"
-    objective = "ranking"
+
+    def _model(self) -> TwoTower:
+        return TwoTower(
+            bounds=self.bounds,
+            objective="ranking",
+            threshold=self.liked,
+            random_state=self.random_state,
+        )
