@@ -271,6 +271,16 @@ def test_fixed_size_lists_of_strings_are_lists():
     np.testing.assert_array_equal(encode(table)[1], [[1, 1, 0], [0, 0, 0], [1, 1, 0]])
 
 
+def test_nan_among_elements_is_refused():
+    table = pa.table({"g": [[1.0, 1.0, 1.0, 1.0, NAN], [1.0]]})
+    with pytest.raises(InputError, match="column 'g': 1 of 6 rows are NaN"):
+        FeatureEncoder({"g": "list"}).fit(table)
+    words = pa.DictionaryArray.from_arrays(pa.array([0, 0]), pa.array([1.0, 2.0, NAN]))
+    encoder = FeatureEncoder({"c": "category"}).fit(pa.table({"c": [1.0, 1.0]}))
+    with pytest.raises(InputError, match="column 'c': 1 of 3 rows are NaN"):
+        encoder.transform(pa.table({"c": words}))
+
+
 def test_sliced_and_chunked_lists():
     whole = pa.array(LISTS)
     parts = pa.chunked_array([whole[1:3], whole[:1], whole[3:]])

@@ -170,7 +170,7 @@ class ListColumn:
     def fit(cls, values: pa.ChunkedArray, context: Context, min_count: int) -> "ListColumn":
         """Collect the elements that occur in at least `min_count` places."""
         elements = pa.chunked_array([c.flatten() for c in values.chunks], values.type.value_type)
-        return cls(Vocabulary.fit(elements, context, min_count))
+        return cls(Vocabulary.fit(elements, context.of_elements(), min_count))
 
     @property
     def width(self) -> int:
@@ -187,7 +187,7 @@ class ListColumn:
             return Block(np.empty(0, np.int32), None, np.zeros(len(values), np.int64))
         lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy().astype(np.int64)
         elements = pa.chunked_array([c.flatten() for c in values.chunks], values.type.value_type)
-        codes = self.vocabulary.codes(elements, context)
+        codes = self.vocabulary.codes(elements, context.of_elements())
         codes[codes < 0] = self.width - 1
         keys = np.repeat(np.arange(len(values)) * self.width, lengths)
         keys += codes

@@ -1,6 +1,6 @@
 """Numbers, dates and numeric text of a column as float64, with what is missing told apart."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,10 @@ class Context:
     label: str
     column: str
     table: pa.Table | None = None
+
+    def of_elements(self) -> "Context":
+        """Give the context of values that are not one per row, so that no row is shown."""
+        return replace(self, table=None)
 
 
 def numbers(values: pa.ChunkedArray, context: Context) -> tuple[np.ndarray, np.ndarray | None]:

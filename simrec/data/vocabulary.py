@@ -72,7 +72,7 @@ class Vocabulary:
         return np.array(found.to_numpy(), dtype=np.int32)
 
     def _dictionary_codes(self, chunk: pa.DictionaryArray, context: Context) -> np.ndarray:
-        words = self.codes(pa.chunked_array([chunk.dictionary]), context)
+        words = self.codes(pa.chunked_array([chunk.dictionary]), context.of_elements())
         places = pc.fill_null(chunk.indices.cast(pa.int64()), len(words)).to_numpy()
         return np.append(words, np.int32(-1))[places]
 
