@@ -15,7 +15,7 @@ import pytest
 
 from simrec import InputError, TwoTower
 from simrec.files import sha256
-from simrec.jobs import output
+from simrec.jobs import parts
 from simrec.jobs.batch import BatchOptions, parse_size
 from simrec.jobs.lock import lock
 from simrec.jobs.score import score
@@ -83,7 +83,7 @@ def test_killed_at_ten_random_moments(pairs, model_directory, tmp_path):
 def test_a_job_goes_on_where_it_stopped(pairs, model_directory, tmp_path, monkeypatch):
     score(model_directory, pairs, tmp_path / "reference", batch=PARTS)
     calls = []
-    write = output.PartWriter.write
+    write = parts.PartWriter.write
 
     def fail_later(self, name, tables, schema):
         calls.append(name)
@@ -91,7 +91,7 @@ def test_a_job_goes_on_where_it_stopped(pairs, model_directory, tmp_path, monkey
             raise OSError(28, "No space left on device")
         return write(self, name, tables, schema)
 
-    monkeypatch.setattr(output.PartWriter, "write", fail_later)
+    monkeypatch.setattr(parts.PartWriter, "write", fail_later)
     one = BatchOptions(part_rows=400, workers=1)
     with pytest.raises(OSError, match="No space left"):
         score(model_directory, pairs, tmp_path / "out", batch=one)
@@ -238,7 +238,7 @@ def test_wide_rows_make_small_row_groups(tables, model_directory, tmp_path):
 def test_a_model_that_changes_stops_the_job(tables, pairs, model_directory, tmp_path, monkeypatch):
     model = tmp_path / "model"
     shutil.copytree(model_directory, model)
-    write = output.PartWriter.write
+    write = parts.PartWriter.write
     calls = []
 
     def retrain(self, name, tables_, schema):
@@ -249,7 +249,7 @@ def test_a_model_that_changes_stops_the_job(tables, pairs, model_directory, tmp_
             )
         return write(self, name, tables_, schema)
 
-    monkeypatch.setattr(output.PartWriter, "write", retrain)
+    monkeypatch.setattr(parts.PartWriter, "write", retrain)
     one = BatchOptions(part_rows=400, workers=1)
     with pytest.raises(InputError, match="the model directory changed while the job ran"):
         score(model, pairs, tmp_path / "out", batch=one)

@@ -145,7 +145,15 @@ def test_partitions_are_kept_or_chosen(tables, model_directory, tmp_path):
     expected = pq.read_table(tmp_path / "whole").sort_by("note")
     assert kept.sort_by("note").select(expected.column_names).equals(expected)
 
+    # A single file has no directories: the partition becomes a column again.
+    score(model_directory, tmp_path / "in", tmp_path / "one.parquet")
+    one = pq.read_table(tmp_path / "one.parquet").sort_by("note")
+    assert one["day"].to_pylist() == days.to_pylist()
+    assert one.select(expected.column_names).equals(expected)
+
     chosen = BatchOptions(partition_by=("day",), part_rows=400)
+    with pytest.raises(InputError, match="is a single file"):
+        score(model_directory, tmp_path / "in", tmp_path / "two.parquet", batch=chosen)
     pq.write_table(pairs.append_column("day", days), tmp_path / "flat.parquet", row_group_size=500)
     score(model_directory, tmp_path / "flat.parquet", tmp_path / "chosen", batch=chosen)
     divided = pq.read_table(tmp_path / "chosen").sort_by("note")

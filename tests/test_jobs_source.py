@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs.source import BadFragment, open_source
+from simrec.jobs.discover import open_source
+from simrec.jobs.source import BadFragment
 
 
 def table(start, n=10):

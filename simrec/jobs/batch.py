@@ -8,126 +8,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
-from typing import Any, Literal, Protocol
-from urllib.parse import quote
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import Any, Literal
 
 from simrec.errors import InputError
 from simrec.jobs.lock import lock
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.output import Output, Part, PartWriter
-from simrec.jobs.source import BadFragment, Unit
+from simrec.jobs.output import Output
+from simrec.jobs.parts import Part
+from simrec.jobs.source import Unit
+from simrec.jobs.work import OnBad, Table, Task, Work
 
 logger = logging.getLogger(__name__)
-
-OnBad = Literal["stop", "skip"]
-
-
-class Table(Protocol):
-    """What a job reads: a `Source`, or ids the model knows."""
-
-    @property
-    def bad(self) -> tuple[str, ...]:
-        """Messages about files left out."""
-        ...
-
-    def units(self, part_rows: int) -> list[Unit]:
-        """Divide the rows into units of work."""
-        ...
-
-    def batches(
-        self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = ...
-    ) -> Iterator[pa.Table]:
-        """Read a unit, some rows at a time."""
-        ...
-
-    def directory(self, unit: Unit) -> str:
-        """Return the Hive partition of a unit, empty for none."""
-        ...
-
-    def label(self, unit: Unit) -> str:
-        """Name a unit in messages."""
-        ...
-
-    def identity(self) -> Any:
-        """Return what distinguishes this input from another."""
-        ...
-
-
-class Task(Protocol):
-    """What a job does with a batch of rows. Travels to workers, so it holds data, not files."""
-
-    @property
-    def columns(self) -> Sequence[str]:
-        """The input columns to read."""
-        ...
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The output columns."""
-        ...
-
-    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
-        """Return the output rows for input rows, and what was counted."""
-        ...
-
-
-@dataclass(frozen=True)
-class Work:
-    """Everything a worker needs to turn a unit into a part."""
-
-    source: Table
-    task: Task
-    writer: PartWriter
-    batch_rows: int
-    on_bad: OnBad
-    partition_by: tuple[str, ...] | None
-
-    def run(self, unit: Unit) -> Part:
-        """Read a unit, process it, write its files. The same on every engine."""
-        counts: Counter[str] = Counter()
-        name = f"part-{unit.index:06d}.parquet"
-        try:
-            tables = self._process(unit, counts)
-            if self.partition_by:
-                files = self._write_divided(name, tables)
-            else:
-                # A Hive partition of the input is kept.
-                directory = self.source.directory(unit)
-                name = f"{directory}/{name}" if directory else name
-                files = {name: self.writer.write(name, tables, self.task.schema)}
-        except BadFragment as error:
-            if self.on_bad == "stop":
-                raise
-            return Part(unit.index, 0, skipped=str(error))
-        return Part(unit.index, unit.rows, files, dict(counts))
-
-    def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
-        for table in self.source.batches(unit, self.task.columns, self.batch_rows):
-            try:
-                result, counted = self.task.process(table)
-            except InputError as error:
-                raise InputError(f"{self.source.label(unit)}: {error}") from error
-            counts.update(counted)
-            yield result
-
-    def _write_divided(self, name: str, tables: Iterator[pa.Table]) -> dict[str, dict[str, Any]]:
-        keys = list(self.partition_by or ())
-        kept = pa.schema([f for f in self.task.schema if f.name not in keys])
-        whole = pa.concat_tables(tables)
-        files = {}
-        for group in whole.select(keys).group_by(keys).aggregate([]).to_pylist():
-            mask = pa.scalar(True)
-            for key, value in group.items():
-                same = pc.is_null(whole[key]) if value is None else pc.equal(whole[key], value)
-                mask = pc.and_(mask, pc.fill_null(same, False))
-            path = "/".join(f"{key}={_quoted(value)}" for key, value in group.items())
-            rows = whole.filter(mask).select(kept.names)
-            files[f"{path}/{name}"] = self.writer.write(f"{path}/{name}", iter([rows]), kept)
-        return files
 
 
 @dataclass(frozen=True)
@@ -225,6 +117,8 @@ def run_batch(
         "partition_by": options.partition_by,
     }
     output = Output(out, described, options.overwrite)
+    if output.single and options.partition_by:
+        raise InputError(f"partition_by: {out} is a single file; give a directory as out")
     with lock(output.lock_file):
         summary = output.finished() or output.recover()
         if summary is not None:
@@ -244,6 +138,7 @@ def run_batch(
                     options.batch_rows(row_bytes),
                     options.on_bad_fragment,
                     options.partition_by,
+                    keep_partitions=not output.single,
                 )
                 for part in _with_progress(options.map(work, missing), missing, source):
                     model.check()
@@ -335,7 +230,3 @@ def parse_size(text: str) -> int:
 def default_workers() -> int:
     """Return how many units run at once: reading, writing and products release the GIL."""
     return max(1, min(4, len(os.sched_getaffinity(0))))
-
-
-def _quoted(value: Any) -> str:
-    return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value))

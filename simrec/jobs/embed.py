@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
+from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Side, encode
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.source import open_source
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from simrec.jobs.batch import Work, default_workers
-from simrec.jobs.output import Part
+from simrec.jobs.batch import default_workers
+from simrec.jobs.parts import Part
 from simrec.jobs.source import Unit
+from simrec.jobs.work import Work
 
 
 def run(work: Work, units: Sequence[Unit], workers: int | None = None) -> Iterator[Part]:

@@ -5,12 +5,11 @@ While a job runs its parts are in ``OUT.partial/``; each finished unit of work h
 and the directory becomes ``OUT``. A job that was killed finds its records and does what is missing.
 """
 
-import errno
 import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 
 from simrec import __version__, files
 from simrec.errors import InputError
+from simrec.jobs.parts import Part, PartWriter, open_writer
 
 MANIFEST = "_manifest.json"
 SUMMARY = "_summary.json"
@@ -28,70 +28,9 @@ _JOB = "_job.json"
 _SCRATCH = "_scratch"
 
 
-@dataclass(frozen=True)
-class Part:
-    """What one unit of work wrote.
-
-    Attributes
-    ----------
-    unit : int
-        The unit's index.
-    rows_in : int
-        Rows read.
-    files : dict of str to dict
-        Files written, relative to the output, with ``rows``, ``bytes`` and ``sha256``.
-    counts : dict of str to int
-        Things counted on the way, such as unknown ids.
-    skipped : str
-        Why there is no output, empty if there is.
-    """
-
-    unit: int
-    rows_in: int
-    files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    skipped: str = ""
-
-
-@dataclass(frozen=True)
-class PartWriter:
-    """Writes the files of a part; small and picklable, so that it travels to workers."""
-
-    directory: str
-    metadata: dict[str, str]
-    row_group_rows: int = 1 << 17
-
-    def write(self, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> dict[str, Any]:
-        """Write tables as one Parquet file, aside, then rename it to `name`; return its record."""
-        target = Path(self.directory) / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        aside = target.with_name(f".{target.name}.{os.uname().nodename}-{os.getpid()}-{id(tables)}")
-        schema = schema.with_metadata({**(schema.metadata or {}), **self.metadata})
-        rows = 0
-        try:
-            with _open_writer(aside, schema) as writer:
-                # Row groups of one size, however many rows come at a time.
-                for table in _regroup(tables, self.row_group_rows):
-                    rows += table.num_rows
-                    writer.write_table(table, row_group_size=table.num_rows)
-            files.flush(aside)
-            record = {
-                "rows": rows,
-                "bytes": aside.stat().st_size,
-                "sha256": files.sha256(aside),
-            }
-            os.replace(aside, target)
-        except OSError as error:
-            if error.errno == errno.ENOSPC or "No space left" in str(error):
-                raise OSError(
-                    errno.ENOSPC,
-                    "the disk is full; parts already done stay valid: make room and start again",
-                    str(target),
-                ) from error
-            raise
-        finally:
-            aside.unlink(missing_ok=True)
-        return record
+def is_single(path: str | os.PathLike) -> bool:
+    """Whether an output of this name is one file rather than a directory of parts."""
+    return str(path).endswith(".parquet")
 
 
 class Output:
@@ -119,7 +58,7 @@ class Output:
         self.lock_file = self.path.with_name(self.path.name + ".lock")
         self.job = json.loads(files.plain_json("job", job))
         self.overwrite = overwrite
-        self.single = self.path.suffix == ".parquet"
+        self.single = is_single(path)
 
     def finished(self) -> dict[str, Any] | None:
         """Return the summary if this very job is complete; raise if another's output is there."""
@@ -232,7 +171,7 @@ class Output:
         about = json.dumps(summary)
         first = pq.read_schema(self.staging / names[0])
         schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
-        with _open_writer(aside, schema) as writer:
+        with open_writer(aside, schema) as writer:
             for table in _row_groups(self.staging / name for name in names):
                 writer.write_table(table, row_group_size=max(table.num_rows, 1))
         files.flush(aside)
@@ -270,31 +209,6 @@ class Output:
             if not file.is_file() or file.stat().st_size != expected["bytes"]:
                 return False
         return True
-
-
-def _open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    # Dictionaries of ids and scores, mostly distinct, cost more than they save.
-    texts = [
-        field.name
-        for field in schema
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-    ]
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=texts or False)
-
-
-def _regroup(tables: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
-    """Give the same rows in tables of `rows` rows each, but for the last."""
-    waiting: list[pa.Table] = []
-    count = 0
-    for table in tables:
-        waiting.append(table)
-        count += table.num_rows
-        while count >= rows:
-            whole = pa.concat_tables(waiting)
-            yield whole.slice(0, rows)
-            waiting, count = [whole.slice(rows)], count - rows
-    if count:
-        yield pa.concat_tables(waiting)
 
 
 def _row_groups(paths: Iterable[Path]) -> Iterator[pa.Table]:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from simrec.errors import InputError
-from simrec.jobs.batch import Work
-from simrec.jobs.output import Part
+from simrec.jobs.parts import Part
 from simrec.jobs.source import Unit
+from simrec.jobs.work import Work
 
 
 def run(
@@ -73,7 +73,7 @@ def _map(ray: Any, work: Work, units: Sequence[Unit], workers: int | None) -> It
                     part = ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
                     # The error as the local engine raises it, so that the message is the same.
-                    raise error.as_instanceof_cause() from None
+                    raise error.cause if isinstance(error.cause, Exception) else error from None
                 yield part
     finally:
         for reference in running:

@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.candidates import KnownIds, candidate_items
+from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Unknown, encode
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
 from simrec.jobs.seen import ItemLists
-from simrec.jobs.source import Source, open_source
+from simrec.jobs.source import Source
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k

@@ -10,10 +10,12 @@ import pyarrow as pa
 
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
+from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Entities, Unknown, collect
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path, nearest
-from simrec.jobs.source import Source, open_source
+from simrec.jobs.output import is_single
+from simrec.jobs.source import Source
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 
@@ -97,7 +99,7 @@ def score(
         "users": open_source(users, "users") if users is not None else None,
     }
     reference = ModelReference.of(model)
-    carried = _carried(source, select, batch.partition_by)
+    carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job = {
         "job": "score",
@@ -122,7 +124,7 @@ def score(
 
 
 def _carried(
-    source: Source, select: Sequence[str] | None, partition_by: Sequence[str] | None
+    source: Source, select: Sequence[str] | None, partition_by: Sequence[str] | None, single: bool
 ) -> list[str]:
     """Return the columns of the output files beside the score."""
     if "score" in (source.schema.names if select is None else select):
@@ -136,7 +138,7 @@ def _carried(
             raise InputError(
                 f"partition_by: {column!r} is no output column; {nearest(column, names)}"
             )
-    if partition_by:
+    if partition_by or single:
         return names
     # Kept partitions live in the names of directories, not in the files.
     return [name for name in names if name not in source.partition_columns]

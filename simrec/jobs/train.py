@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
+from simrec.jobs.discover import is_remote_or_glob, open_source
 from simrec.jobs.options import Path
-from simrec.jobs.source import is_remote_or_glob, open_source
 
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
