@@ -135,7 +135,9 @@ def fig8(result: dict, path: Path) -> None:
             ("S1;S2", "SimEc S1;S2 stacked", COLOURS[3]),
             ("S1+S2", "SimEc S1+S2 averaged", COLOURS[4]),
         ):
-            axes.plot(x, [r[name][part] for r in rows], "-o", ms=4, c=colour, label=label)
+            # Below this a spectrum is rounding, and would stretch the axis to nothing.
+            errors = [max(r[name][part], 1e-8) for r in rows]
+            axes.plot(x, errors, "-o", ms=4, c=colour, label=label)
         axes.set_yscale("log")
         axes.set_xticks(x)
     both[0].set_ylabel(r"mean squared error of $\hat{S}$")

@@ -93,7 +93,7 @@ def figure3(digits: Digits, scale: Scale) -> Result:
     encoders: dict[str, dict[str, Any]] = {
         "linear": {
             "init": "least_squares",
-            "sweeps": 12,
+            "sweeps": 30,
             "ridge": 0.02,
             "epochs": 0,
             "symmetric": 1.0,

@@ -40,7 +40,12 @@ def main(arguments: list[str] | None = None) -> None:
     if record.exists() and options.figure:
         # One figure again: the others stay as they are.
         results = json.loads(record.read_text())
-    results.update(data=ten.name, n_train=len(ten.train), n_test=len(ten.test))
+    results.update(
+        data=ten.name,
+        n_train=len(ten.train),
+        n_test=len(ten.test),
+        as_published=options.mnist is not None and n is None,
+    )
     names = options.figure or sorted(FIGURES)
     for number, name in enumerate(names, 1):
         run, which = FIGURES[name]

@@ -218,7 +218,8 @@ def least_squares_start(
     last = network.last.numpy()
     changes = []
     for sweep in range(max(1, sweeps)):
-        y = layer.solve(observed, last, iterations=8)
+        # The last sweep's solution is a good start: a few steps each are enough.
+        y = layer.solve(observed, last, iterations=4)
         if not network.last.trainable or sweep == sweeps - 1:
             break
         if rows_of_targets is not None and targets.n_relations == 1:

@@ -121,7 +121,9 @@ def train(
     if schedule.optimizer in ("adam", "adamax"):
         # Keras' default of 1e-7 is as large as the gradients of a small matrix of similarities.
         config["epsilon"] = 1e-10
-    optimizer = keras.optimizers.get({"class_name": schedule.optimizer, "config": config})
+    optimizer = _optimizer_class(schedule.optimizer)(**config)
+    # Variables made while tracing a step would have it traced twice.
+    optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
     calls = list(callbacks)
     if validation is not None and schedule.patience is not None:
@@ -152,6 +154,18 @@ def train(
         )
     logger.info("trained %d epochs, error %.6g", len(found["error"]), final)
     return found
+
+
+def _optimizer_class(name: str) -> Any:
+    """Return the optimizer whose step is one fused operation per variable: faster on CPUs."""
+    legacy = keras.optimizers.legacy
+    return {
+        "adam": legacy.Adam,
+        "adamax": legacy.Adamax,
+        "adagrad": legacy.Adagrad,
+        "rmsprop": legacy.RMSprop,
+        "sgd": legacy.SGD,
+    }[name]
 
 
 def minimise(
