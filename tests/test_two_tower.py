@@ -394,3 +394,38 @@ def test_ranking_takes_plain_interactions(data):
         TwoTower().fit(liked, items=items)
     with pytest.raises(InputError, match="no rating reaches 99"):
         TwoTower(objective="ranking", threshold=99).fit(ratings)
+
+
+def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
+    rng = np.random.default_rng(0)
+    ratings, items, _ = planted(n_users=60, n_items=150, seed=2)
+    effect = pd.Series(2 * np.abs(items["c"].to_numpy()), index=items["item_id"])
+    ratings = ratings.assign(rating=ratings["rating"] + effect[ratings["item_id"]].to_numpy())
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=0)
+    settings = {"embedding_dim": 2, "epochs": 6, "knots": 0, "folds": 2}
+    linear = TwoTower(**settings).fit(split.train, items=items)
+    deep = TwoTower(hidden_layers=(16,), **settings).fit(split.train, items=items)
+    line, curve = (
+        np.sqrt(np.mean((model.predict(split.new_items) - split.new_items.values) ** 2))
+        for model in (linear, deep)
+    )
+    assert curve < 0.9 * line
+    deep.save(tmp_path / "deep")
+    loaded = TwoTower.load(tmp_path / "deep")
+    new = items.head(5).assign(item_id=[f"new{k}" for k in range(5)])
+    pairs = pa.table({"user_id": rng.integers(0, 60, 5), "item_id": new["item_id"].to_list()})
+    assert np.array_equal(deep.predict(pairs, items=new), loaded.predict(pairs, items=new))
+
+
+def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
+    from scipy import sparse
+
+    from simrec.model.deep import fit_network
+    from simrec.model.observed import Observed
+    from simrec.model.posterior import Belief
+
+    observed = Observed.of(split.train)
+    mean = np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4")
+    X = sparse.identity(split.train.n_users, np.float32, format="csr")
+    simec = fit_network(X, observed.users, Belief(mean), (4,), seed=0)
+    assert simec.last_layer_.tobytes() == np.ascontiguousarray(Belief(mean).rows().T).tobytes()

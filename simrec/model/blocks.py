@@ -10,9 +10,20 @@ scalar product is y . w + b + b'. An entity is zero in the blocks that are not i
     new user     0           encoder      encoder
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from simrec.model.deep import Network
 from simrec.model.rating import ITEMS, USERS, RatingTowers
+
+if TYPE_CHECKING:
+    from simrec.model.simec import SimEc
+
+Coordinates = Callable[[np.ndarray, float], np.ndarray]
 
 
 def item_coordinates(z: np.ndarray, scale: float) -> np.ndarray:
@@ -51,7 +62,29 @@ def new_weights(towers: RatingTowers, scale: float) -> tuple[np.ndarray, np.ndar
     return np.hstack([no_item, items, no_item]), np.hstack([no_user, beside_items, users])
 
 
-def _weights(B: np.ndarray, coordinates, scale: float) -> np.ndarray:  # type: ignore[no-untyped-def]
+def networks(towers: RatingTowers, scale: float) -> tuple[list[Network], list[Network]]:
+    """Give the deep encoders of new items and new users, if there are any, in their places."""
+    D = towers.known.beliefs[ITEMS].mean.shape[1]
+    width = D + 1
+
+    def place(coordinates: Coordinates, block: int) -> np.ndarray:
+        full = np.zeros((D, 3 * width), np.float32)
+        linear = coordinates(np.eye(D, dtype=np.float32), scale)
+        linear -= coordinates(np.zeros((1, D), np.float32), scale)
+        full[:, block * width : (block + 1) * width] = linear
+        return full
+
+    def placed(network: SimEc | None, coordinates: Coordinates, block: int) -> list[Network]:
+        return [] if network is None else [Network(network, place(coordinates, block))]
+
+    return (
+        placed(towers.new_items.network, item_coordinates, 1),
+        placed(towers.user_network, user_coordinates, 1)
+        + placed(towers.new_users.network, user_coordinates, 2),
+    )
+
+
+def _weights(B: np.ndarray, coordinates: Coordinates, scale: float) -> np.ndarray:
     # Coordinates of a sum are the sum of coordinates, but for the constant 1, which counts once.
     constant = coordinates(np.zeros((1, B.shape[1]), np.float32), scale)
     weights = coordinates(B, scale) - constant

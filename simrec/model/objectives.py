@@ -41,7 +41,7 @@ class Objective(NamedTuple):
 def _fit_rating(
     model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
 ) -> Fitted:
-    from simrec.model.blocks import known_vectors, new_weights
+    from simrec.model.blocks import known_vectors, networks, new_weights
     from simrec.model.observed import Observed
     from simrec.model.rating import Problem, fit_rating
 
@@ -49,9 +49,11 @@ def _fit_rating(
     features = (data.items.X, data.users.X)
     problem = Problem(observed, features, (data.items.groups, data.users.groups))
     rng = np.random.default_rng(model.random_state)
-    towers = fit_rating(problem, embedding_dim, epochs, model.folds, rng, report)
+    hidden = tuple(model.hidden_layers)
+    towers = fit_rating(problem, embedding_dim, epochs, model.folds, hidden, rng, report)
     vectors = known_vectors(towers, observed.scale)
     weights = new_weights(towers, observed.scale)
+    deep = networks(towers, observed.scale)
     chosen = {
         "item_penalty": towers.new_items.strength,
         "user_penalty": towers.new_users.strength,
@@ -59,8 +61,8 @@ def _fit_rating(
         "expected_rmse_new_users": observed.scale * towers.new_users.error,
     }
     return Fitted(
-        data.items.tower(vectors[0], weights[0]),
-        data.users.tower(vectors[1], weights[1]),
+        data.items.tower(vectors[0], weights[0], deep[0]),
+        data.users.tower(vectors[1], weights[1], deep[1]),
         Output(*data.bounds, shift=observed.mean, kind="clip"),
         chosen,
     )
@@ -71,6 +73,8 @@ def _fit_ranking(
 ) -> Fitted:
     from simrec.model.ranking import fit_ranking
 
+    if model.hidden_layers:
+        raise InputError("hidden_layers: the ranking objective has linear encoders only.")
     ratings, threshold = data.ratings, model.threshold
     if threshold is None:
         low, high = data.bounds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
+from simrec.model.deep import Network
 from simrec.model.tower import Tower, encode_rows, id_values
 
 if TYPE_CHECKING:
@@ -57,23 +58,24 @@ class PreparedSide:
     others: IdMap | None
     others_X: sparse.csr_matrix | None
 
-    def tower(self, vectors: np.ndarray, weights: np.ndarray) -> Tower:
-        """Make the tower from the vectors of the rated and the weights of the encoder."""
+    def tower(
+        self, vectors: np.ndarray, weights: np.ndarray, networks: Sequence[Network] = ()
+    ) -> Tower:
+        """Make the tower from the vectors of the rated and the encoder of new entities."""
         ids, counts = self.rated, self.counts
         if self.others is not None and self.others_X is not None:
             ids = self.rated.union(self.others)
             joined = np.empty((len(ids), vectors.shape[1]), np.float32)
             rated_rows = ids.rows(self.rated.ids)
             joined[rated_rows] = vectors
-            joined[ids.rows(self.others.ids)] = encode_rows(self.others_X, weights)
+            joined[ids.rows(self.others.ids)] = encode_rows(self.others_X, weights, networks)
             vectors, counts = joined, np.zeros(len(ids), np.int64)
             counts[rated_rows] = self.counts
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
-        mean_features = self.X.T @ self.counts.astype(np.float64) / self.counts.sum()
-        prior = (mean_features @ weights).astype(np.float32)
-        return Tower(
-            self.name, ids, counts, vectors.astype(np.float32), weights, prior, self.encoder
-        )
+        share = self.counts / self.counts.sum()
+        prior = (share @ encode_rows(self.X[:, :-1], weights, networks)).astype(np.float32)
+        vectors = vectors.astype(np.float32, copy=False)
+        return Tower(self.name, ids, counts, vectors, weights, prior, self.encoder, list(networks))
 
 
 @dataclass(eq=False)

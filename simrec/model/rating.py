@@ -11,12 +11,16 @@ block they would trust it too much; so they are fitted again, against embeddings
 items that were made without the item's own ratings (`cross_fit`).
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
+from simrec.model.deep import cross_fit_network, fit_network
 from simrec.model.linear import Inputs, cross_fit, learned_penalty, marginal, solve
 from simrec.model.observed import Entries, Observed, Side
 from simrec.model.posterior import (
@@ -27,6 +31,9 @@ from simrec.model.posterior import (
     statistics,
     update,
 )
+
+if TYPE_CHECKING:
+    from simrec.model.simec import SimEc
 
 ITEMS, USERS = 0, 1
 # Steps of conjugate gradients in each sweep: the weights go on from the sweep before.
@@ -67,6 +74,8 @@ class New:
         Embeddings of the training entities by encoders that did not see them.
     strength : float
         Chosen factor of the penalties.
+    network : SimEc or None
+        Encoder of the new side in place of the weights, if it has hidden layers.
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
     """
@@ -77,19 +86,21 @@ class New:
     held_out: np.ndarray
     strength: float
     error: float
+    network: SimEc | None = None
 
 
 @dataclass(eq=False)
 class RatingTowers:
     """All that was learned from ratings; see the module's text for the three blocks.
 
-    `user_weights` is the encoder of new users in the block of new items.
+    `user_weights` (or `user_network`) encodes new users in the block of new items.
     """
 
     known: Known
     new_items: New
     new_users: New
     user_weights: np.ndarray
+    user_network: SimEc | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +135,7 @@ def fit_rating(
     embedding_dim: int,
     epochs: int,
     folds: int,
+    hidden_layers: tuple[int, ...],
     rng: np.random.Generator,
     report: Report,
 ) -> RatingTowers:
@@ -139,6 +151,8 @@ def fit_rating(
         Sweeps over both sides.
     folds : int
         Parts in which entities are held out for cross-fitting.
+    hidden_layers : tuple of int
+        Widths of the hidden layers of the encoders of new entities; none for linear ones.
     rng : numpy.random.Generator
         Source of the start and of the folds.
     report : callable
@@ -146,10 +160,21 @@ def fit_rating(
     """
     known = _fit_known(problem, embedding_dim, epochs, rng, report)
     entries = problem.observed.sample(_SAMPLE, rng)
-    items = _fit_new(problem, known, ITEMS, folds, entries, rng, report)
-    users = _fit_new(problem, known, USERS, folds, entries, rng, report)
+    # A side without features has only a constant, for which there is nothing to hide.
+    deep = [bool(hidden_layers) and X.shape[1] > 1 for X in problem.features]
+    items, users = (
+        (_fit_deep if deep[k] else _fit_new)(
+            problem, known, k, folds, hidden_layers, entries, rng, report
+        )
+        for k in (ITEMS, USERS)
+    )
     # Where both are new: users' features against what items' features tell.
-    stats = statistics(problem.observed.users, Belief(items.held_out))
+    beside = Belief(items.held_out)
+    if deep[USERS]:
+        X, seed = problem.features[USERS][:, :-1], int(rng.integers(2**31))
+        network = fit_network(X, problem.observed.users, beside, hidden_layers, seed)
+        return RatingTowers(known, items, users, np.zeros_like(users.weights), network)
+    stats = statistics(problem.observed.users, beside)
     inputs = Inputs(problem.features[USERS], problem.groups[USERS])
     strength = _BOTH_PENALTY * users.strength
     penalty = _penalty(known.penalties[USERS], inputs.groups, strength, stats)
@@ -213,16 +238,15 @@ def _fit_new(
     known: Known,
     k: int,
     folds: int,
+    hidden_layers: tuple[int, ...],
     entries: Entries,
     rng: np.random.Generator,
     report: Report,
 ) -> New:
     """Fit the block of one side's new entities, its strength of penalty by held-out entities."""
-    sides = problem.sides
     inputs = Inputs(problem.features[k], problem.groups[k])
-    stats = statistics(sides[k], known.beliefs[1 - k])
-    fold = rng.permutation(np.arange(sides[k].n_rows) % folds)
-    name = ("val_new_items", "val_new_users")[k]
+    stats = statistics(problem.sides[k], known.beliefs[1 - k])
+    fold = _folds(problem, k, folds, rng)
     start: np.ndarray | None = None
 
     def attempt(strength: float) -> New:
@@ -230,15 +254,54 @@ def _fit_new(
         penalty = _penalty(known.penalties[k], inputs.groups, strength, stats)
         weights, held_out = cross_fit(inputs, stats, penalty, fold, start)
         start = weights
-        partners, scales = Belief(np.empty(0)), known.scales[1 - k]
-        partner_stats = statistics(sides[1 - k], Belief(held_out))
-        for _ in range(2):  # the second time with precisions of this block
-            partners, scales = update(partner_stats, known.priors[1 - k], scales)
-        error = _left_out_error(Belief(held_out), partners, scales.t, entries, k)
-        report({name: problem.observed.scale * error})
-        return New(weights, partners, scales, held_out, strength, error)
+        return _beside(problem, known, k, weights, held_out, strength, entries, report)
 
     return _search(attempt)
+
+
+def _fit_deep(
+    problem: Problem,
+    known: Known,
+    k: int,
+    folds: int,
+    hidden_layers: tuple[int, ...],
+    entries: Entries,
+    rng: np.random.Generator,
+    report: Report,
+) -> New:
+    """Fit the block of one side's new entities with hidden layers, stopped by held-out ones."""
+    X, partners = problem.features[k][:, :-1], known.beliefs[1 - k]
+    fold, seed = _folds(problem, k, folds, rng), int(rng.integers(2**31))
+    network, held_out = cross_fit_network(X, problem.sides[k], partners, hidden_layers, fold, seed)
+    weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
+    new = _beside(problem, known, k, weights, held_out, 1.0, entries, report)
+    new.network = network
+    return new
+
+
+def _folds(problem: Problem, k: int, folds: int, rng: np.random.Generator) -> np.ndarray:
+    return rng.permutation(np.arange(problem.sides[k].n_rows) % folds)
+
+
+def _beside(
+    problem: Problem,
+    known: Known,
+    k: int,
+    weights: np.ndarray,
+    held_out: np.ndarray,
+    strength: float,
+    entries: Entries,
+    report: Report,
+) -> New:
+    """Fit the partners of new entities, as they are in terms of what features tell of those."""
+    new, side = Belief(held_out), problem.sides[1 - k]
+    stats = statistics(side, new)
+    partners, scales = update(stats, known.priors[1 - k], known.scales[1 - k])
+    # Once more, with the precisions of this block.
+    partners, scales = update(stats, known.priors[1 - k], scales)
+    error = _left_out_error(new, partners, scales.t, entries, k)
+    report({("val_new_items", "val_new_users")[k]: problem.observed.scale * error})
+    return New(weights, partners, scales, held_out, strength, error)
 
 
 def _search(attempt: Callable[[float], New], first: float = 3.0, ratio: float = 3.0) -> New:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +14,7 @@ from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap, check_ids
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
+from simrec.model.deep import Network
 
 Unknown = Literal["error", "prior"]
 
@@ -38,6 +39,8 @@ class Tower:
         The vector of an average entity.
     encoder : FeatureEncoder or None
         From a table to x; None if the model was fitted without features of this side.
+    networks : list of Network
+        Encoders with hidden layers, whose parts are added to those of the linear one.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Tower:
     weights: np.ndarray
     prior: np.ndarray
     encoder: FeatureEncoder | None
+    networks: list[Network] = field(default_factory=list)
 
     @property
     def id_column(self) -> str:
@@ -75,7 +79,7 @@ class Tower:
     def encode(self, table: pa.Table) -> np.ndarray:
         """Give the vectors of new entities from their features."""
         assert self.encoder is not None
-        return encode_rows(self.encoder.transform(table), self.weights)
+        return encode_rows(self.encoder.transform(table), self.weights, self.networks)
 
     def find(
         self, values: Any, extra: TableLike | None = None, unknown: Unknown = "error"
@@ -134,9 +138,14 @@ class Tower:
         )
 
 
-def encode_rows(X: sparse.csr_matrix, weights: np.ndarray) -> np.ndarray:
-    """Apply a linear encoder whose last row of weights is the constant."""
-    return (X @ weights[:-1] + weights[-1]).astype(np.float32, copy=False)
+def encode_rows(
+    X: sparse.csr_matrix, weights: np.ndarray, networks: Sequence[Network] = ()
+) -> np.ndarray:
+    """Apply a linear encoder whose last row of weights is the constant, and networks beside it."""
+    vectors = X @ weights[:-1] + weights[-1]
+    for network in networks:
+        vectors += network.encode(X)
+    return vectors.astype(np.float32, copy=False)
 
 
 def id_values(table: pa.Table, column: str, label: str) -> pa.ChunkedArray:

@@ -52,6 +52,9 @@ class TwoTower(Params):
         the bounds.
     epochs : int or None
         Sweeps over both towers; None for 16, or 30 for ranking.
+    hidden_layers : sequence of int
+        Widths of the hidden layers of the encoders of new items and users; none for linear ones,
+        which are fitted much faster and usually do as well.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int
@@ -103,6 +106,7 @@ class TwoTower(Params):
         objective: Literal["rating", "ranking"] = "rating",
         threshold: float | None = None,
         epochs: int | None = None,
+        hidden_layers: Sequence[int] = (),
         folds: int = 5,
         min_count: int = 2,
         knots: int = 10,
@@ -116,6 +120,7 @@ class TwoTower(Params):
         self.objective = objective
         self.threshold = threshold
         self.epochs = epochs
+        self.hidden_layers = hidden_layers
         self.folds = folds
         self.min_count = min_count
         self.knots = knots
@@ -309,6 +314,9 @@ class TwoTower(Params):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
+        for width in self.hidden_layers:
+            if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
+                raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
 

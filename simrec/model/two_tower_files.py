@@ -1,6 +1,7 @@
 """A `TwoTower` as a model directory, and back."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
+from simrec.model.deep import Network
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 
@@ -24,6 +26,7 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
     arrays: dict[str, np.ndarray] = {}
     tables: dict[str, pa.Table] = {}
     documents: dict[str, Any] = {"output": asdict(model.output_)}
+    weights: dict[str, list[np.ndarray]] = {}
     for tower in (model.item_tower_, model.user_tower_):
         arrays[f"{tower.name}_vectors"] = tower.vectors
         arrays[f"{tower.name}_weights"] = tower.weights
@@ -33,6 +36,11 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
         )
         if tower.encoder is not None:
             documents[f"{tower.name}_encoder"] = tower.encoder.to_dict()
+        for number, network in enumerate(tower.networks):
+            name = f"{tower.name}_network_{number}"
+            documents[name] = network.document()
+            arrays[f"{name}_place"] = network.place
+            weights[name] = network.simec.encoder_.get_weights()
     artifacts.save(
         path,
         KIND,
@@ -40,6 +48,7 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
         arrays=arrays,
         tables=tables,
         documents=documents,
+        keras_weights=weights,
         facts={
             "seed": model.random_state,
             "counts": {
@@ -76,6 +85,13 @@ def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
             artifact.arrays[f"{name}_weights"],
             artifact.arrays[f"{name}_prior"],
             None if encoder is None else FeatureEncoder.from_dict(encoder),
+            [
+                Network.restore(
+                    artifact.documents[network], weights, artifact.arrays[f"{network}_place"]
+                )
+                for network, weights in sorted(artifact.keras_weights.items())
+                if network.startswith(f"{name}_network_")
+            ],
         )
         setattr(model, f"{name}_tower_", tower)
     facts = artifact.facts
@@ -93,8 +109,8 @@ def _plain(params: dict[str, Any]) -> dict[str, Any]:
     for name, value in params.items():
         if isinstance(value, np.generic):
             value = value.item()
-        elif isinstance(value, tuple):
-            value = [float(v) for v in value]
+        elif isinstance(value, Sequence) and not isinstance(value, str):
+            value = [v.item() if isinstance(v, np.generic) else v for v in value]
         elif value is not None and not isinstance(value, bool | int | float | str):
             value = dict(value)
         plain[name] = value
