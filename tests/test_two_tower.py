@@ -397,7 +397,6 @@ def test_ranking_takes_plain_interactions(data):
 
 
 def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
-    rng = np.random.default_rng(0)
     ratings, items, _ = planted(n_users=60, n_items=150, seed=2)
     effect = pd.Series(2 * np.abs(items["c"].to_numpy()), index=items["item_id"])
     ratings = ratings.assign(rating=ratings["rating"] + effect[ratings["item_id"]].to_numpy())
@@ -413,7 +412,7 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
     deep.save(tmp_path / "deep")
     loaded = TwoTower.load(tmp_path / "deep")
     new = items.head(5).assign(item_id=[f"new{k}" for k in range(5)])
-    pairs = pa.table({"user_id": rng.integers(0, 60, 5), "item_id": new["item_id"].to_list()})
+    pairs = pa.table({"user_id": deep.users_.take(range(5)), "item_id": new["item_id"].to_list()})
     assert np.array_equal(deep.predict(pairs, items=new), loaded.predict(pairs, items=new))
 
 
