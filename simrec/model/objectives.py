@@ -106,5 +106,5 @@ def _fit_ranking(
 
 OBJECTIVES = {
     "rating": Objective(_fit_rating, 16, 16),
-    "ranking": Objective(_fit_ranking, 32, 30),
+    "ranking": Objective(_fit_ranking, 32, 20),
 }

@@ -51,7 +51,7 @@ class TwoTower(Params):
         Rating from which an item is liked, for ranking; None for three quarters of the way up
         the bounds.
     epochs : int or None
-        Sweeps over both towers; None for 16, or 30 for ranking.
+        Sweeps over both towers; None for 16, or 20 for ranking.
     hidden_layers : sequence of int
         Widths of the hidden layers of the encoders of new items and users; none for linear ones,
         which are fitted much faster and usually do as well.
