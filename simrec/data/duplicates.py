@@ -46,9 +46,12 @@ def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -
 
     with ThreadPoolExecutor(2) as pool:  # NumPy sorts, takes and adds in parallel
         list(pool.map(fill, blocks))
-        hashes.partition(half)
-        list(pool.map(np.ndarray.sort, [hashes[:half], hashes[half:]]))
-        met = hashes[1:][hashes[1:] == hashes[:-1]]
+        ordered = empty(len(hashes), np.uint32)
+        ordered[:] = hashes
+        ordered.partition(half)
+        list(pool.map(np.ndarray.sort, [ordered[:half], ordered[half:]]))
+        met = ordered[1:][ordered[1:] == ordered[:-1]]
+        del ordered
         if not len(met):
             return np.empty(0, dtype=np.int64)
         # Two small tables, by the high and by the low bits, tell nearly all other rows apart.
@@ -57,7 +60,7 @@ def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -
         low[met & _MASK] = True
 
         def find(start: int) -> np.ndarray:
-            block = _hash(user_rows[start : start + _BLOCK], item_rows[start : start + _BLOCK])
+            block = hashes[start : start + _BLOCK]
             places = np.flatnonzero(high.take(block >> _SHIFT))
             return start + places[low.take(block[places] & _MASK)]
 
