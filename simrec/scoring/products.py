@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "numpy", "tensorflow"]
 # (first, last item) -> scores of these items (rows) for the queries of a block (columns).
-# The array is the caller's until the next call.
+# The array is the caller's to keep and to change.
 Product = Callable[[int, int], np.ndarray]
 Multiply = Callable[[np.ndarray], Product]
 
@@ -24,22 +24,21 @@ _WORK_LOADED = 1 << 27
 _WORK_IMPORT = 1 << 39
 
 
-def choose_product(backend: Backend, work: int) -> Callable[[np.ndarray, int], Multiply]:
-    """Return what prepares items for multiplication, at most so many rows at a time.
+def choose_product(backend: Backend, work: int) -> Callable[[np.ndarray], Multiply]:
+    """Return what prepares items for multiplication.
 
     `work` is the number of multiply-adds to come: where it is large, TensorFlow multiplies.
     """
     tf = _tensorflow(backend, work)
     if tf is None:
         return _numpy_product
-    return lambda items, rows: _tensorflow_product(tf, items)
+    return lambda items: _tensorflow_product(tf, items)
 
 
-def _numpy_product(items: np.ndarray, rows: int) -> Multiply:
+def _numpy_product(items: np.ndarray) -> Multiply:
     def multiply(queries: np.ndarray) -> Product:
         columns = np.ascontiguousarray(queries.T)
-        buffer = np.empty((min(rows, len(items)), len(queries)), np.float32)
-        return lambda a, b: np.matmul(items[a:b], columns, out=buffer[: b - a])
+        return lambda a, b: np.matmul(items[a:b], columns)
 
     return multiply
 

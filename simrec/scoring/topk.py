@@ -11,8 +11,7 @@ is the exact top-k of the scores as `dot_rows` defines them, ties included, what
 multiplied the matrices and whatever the block sizes.
 """
 
-import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from typing import Any
 
 import numpy as np
@@ -21,12 +20,14 @@ from scipy import sparse
 from simrec.errors import InputError
 from simrec.scoring.pairs import as_vectors, dot_rows
 from simrec.scoring.products import Backend, Product, choose_product, writable
+from simrec.scoring.workers import processors, workers
 
 _CELL = 32  # items per cell: larger costs more second looks, smaller more maxima to keep
 _QUERIES = 1024  # queries per block
 _ITEMS = 2048  # items per matrix product: with 1,024 queries an 8 MB block, inside most L3 caches
-_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB per thread
-_SECOND_LOOK_FLOATS = 1 << 21  # item vectors gathered at a time for the second look
+_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
+_SECOND_LOOK_FLOATS = 1 << 18  # item vectors gathered at a time for the second look: 1 MB
+_MOST_THREADS = 4
 
 
 def top_k(
@@ -42,7 +43,7 @@ def top_k(
 
     The result for a query does not depend on the other queries of the call, on `backend` or on
     `threads`. Of equal scores the lower item row comes first. Memory beyond the arguments and the
-    result is bounded (about 100 MB per thread), whatever the number of queries and items.
+    result is bounded (about 200 MB), whatever the number of queries and items.
 
     Parameters
     ----------
@@ -58,7 +59,8 @@ def top_k(
         The library that multiplies the matrices. "auto" takes NumPy for small problems and
         TensorFlow for large ones; TensorFlow is imported only where the work outweighs that.
     threads : int, optional
-        Blocks of queries worked on at a time; default: the processors at hand.
+        Threads that search while the calling one multiplies; 1: all in the calling thread.
+        Default: the processors at hand, at most 4. The matrix product has threads of its own.
 
     Returns
     -------
@@ -101,35 +103,82 @@ def top_k(
     # All queries go through one chunk of items before the next, and keep their k best so far.
     chunk = min(len(items), max(_KEPT_FLOATS // _QUERIES * cell, -(-2 * k // cell) * cell))
     size = min(len(queries), _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
-    starts = range(0, len(queries), size)
-    threads = min(len(starts), threads or _processors())
-
-    def search(start: int) -> None:
-        rows = slice(start, start + size)
-        _search(
-            multiply(queries[rows]),
-            queries[rows],
-            part,
-            first,
-            cell,
-            slack[rows],
-            None if excluded is None else excluded[rows],
-            ids[rows],
-            scores[rows],
-        )
-
-    with ThreadPoolExecutor(threads) as pool:
+    small = len(queries) <= size and len(items) <= _ITEMS
+    threads = 1 if small else min(threads or processors(), _MOST_THREADS)
+    with workers(threads) as pool:
         for first in range(0, len(items), chunk):
             part = items[first : first + chunk]
-            multiply = prepare(part, _ITEMS)
+            multiply = prepare(part)
             slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
-            # list() waits for the chunk and raises what a thread raised.
-            list((pool.map if threads > 1 else map)(search, starts))
+            open_work: list[Future[None]] = []
+            for start in range(0, len(queries), size):
+                rows = slice(start, start + size)
+                hidden = None if excluded is None else excluded[rows]
+                if hidden is not None and len(part) < len(items):
+                    hidden = hidden[:, first : first + chunk]
+                product = multiply(queries[rows])
+                maxima = _cell_maxima(product, len(part), len(queries[rows]), cell, hidden, pool)
+                # While others look into the cells, this thread goes on multiplying.
+                arguments = (queries[rows], part, first, cell, slack[rows], hidden)
+                open_work.append(
+                    pool.submit(_look_again, maxima, *arguments, ids[rows], scores[rows])
+                )
+                _wait(open_work, 1)
+            _wait(open_work, 0)
     return ids, scores
 
 
-def _search(
+def _wait(work: "list[Future[None]]", most: int) -> None:
+    """Wait until at most so many are open; raise what one of them raised."""
+    while len(work) > most:
+        work.pop(0).result()
+
+
+def _cell_maxima(
     product: Product,
+    n_items: int,
+    n: int,
+    cell: int,
+    excluded: sparse.csr_matrix | None,
+    pool: Executor,
+) -> np.ndarray:
+    """Return the largest score of each cell of items for each of n queries, (cells, n)."""
+    maxima = np.empty((-(-n_items // cell), n), np.float32)
+    if excluded is not None:
+        by_item = excluded.tocsc()
+        offsets = by_item.indptr
+        flat = np.repeat(np.arange(n_items, dtype=np.int64), np.diff(offsets)) * n + by_item.indices
+    nothing = np.empty(0, np.int64)
+    open_work: list[Future[None]] = []
+    for start in range(0, n_items, _ITEMS):
+        stop = min(start + _ITEMS, n_items)
+        hidden = nothing
+        if excluded is not None:
+            hidden = flat[offsets[start] : offsets[stop]] - start * n
+        target = maxima[start // cell : -(-stop // cell)]
+        # All products are made in this thread: memory that one thread takes and gives back again
+        # and again stays its own, while that of a short-lived thread goes back to the system.
+        open_work.append(pool.submit(_reduce, product(start, stop), hidden, cell, target))
+        _wait(open_work, 1)
+    _wait(open_work, 0)
+    return maxima
+
+
+def _reduce(block: np.ndarray, hidden: np.ndarray, cell: int, out: np.ndarray) -> None:
+    """Write the maxima of the cells of a block, without what is hidden at these places of it."""
+    target = block
+    if len(hidden):
+        target = writable(block)
+        target.reshape(-1)[hidden] = -np.inf
+    whole = len(block) // cell
+    shape = (whole, cell, block.shape[1])
+    np.maximum.reduce(target[: whole * cell].reshape(shape), axis=1, out=out[:whole])
+    if whole < len(out):
+        out[whole] = target[whole * cell :].max(axis=0)
+
+
+def _look_again(
+    maxima: np.ndarray,
     queries: np.ndarray,
     items: np.ndarray,
     first: int,
@@ -141,16 +190,12 @@ def _search(
 ) -> None:
     """Merge the best of `items`, rows from `first` on, into the `ids` and `scores` so far."""
     k, n = ids.shape[1], len(queries)
-    if excluded is not None and len(items) < excluded.shape[1]:
-        excluded = excluded[:, first : first + len(items)]
-    maxima = _cell_maxima(product, len(items), n, cell, excluded)
     # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
     # less the slack. What was found in earlier chunks may raise the bar.
     bar = np.maximum(_kth_largest(maxima, k) - slack, scores[:, -1])
     # Below the lowest finite number are only the excluded, at -inf.
     lowest = np.finfo(np.float32).min
     found = np.flatnonzero(maxima >= np.maximum(bar - slack, lowest))
-    del maxima
     step = max(1, _SECOND_LOOK_FLOATS // (cell * max(1, queries.shape[1])))
     kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for start in range(0, len(found), step):
@@ -165,33 +210,6 @@ def _search(
             _merge(kept, excluded, first, ids, scores)
             kept = []
     _merge(kept, excluded, first, ids, scores)
-
-
-def _cell_maxima(
-    product: Product, n_items: int, n: int, cell: int, excluded: sparse.csr_matrix | None
-) -> np.ndarray:
-    """Return the largest score of each cell of items for each of n queries, (cells, n)."""
-    maxima = np.empty((-(-n_items // cell), n), np.float32)
-    if excluded is not None:
-        by_item = excluded.tocsc()
-        offsets = by_item.indptr
-        flat = np.repeat(np.arange(n_items, dtype=np.int64), np.diff(offsets)) * n + by_item.indices
-    for start in range(0, n_items, _ITEMS):
-        stop = min(start + _ITEMS, n_items)
-        block = product(start, stop)
-        target = block
-        if excluded is not None and offsets[stop] > offsets[start]:
-            target = writable(block)
-            target.reshape(-1)[flat[offsets[start] : offsets[stop]] - start * n] = -np.inf
-        cells, whole = start // cell, (stop - start) // cell
-        np.maximum.reduce(
-            target[: whole * cell].reshape(whole, cell, n),
-            axis=1,
-            out=maxima[cells : cells + whole],
-        )
-        if whole * cell < stop - start:
-            maxima[cells + whole] = target[whole * cell :].max(axis=0)
-    return maxima
 
 
 def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
@@ -268,9 +286,3 @@ def _as_csr(exclude: Any, shape: tuple[int, int]) -> sparse.csr_matrix | None:
         raise InputError(f"exclude must be a scipy sparse matrix of shape {shape}, got {got}")
     matrix = sparse.csr_matrix(exclude)
     return matrix if matrix.has_sorted_indices else matrix.sorted_indices()
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
