@@ -1,5 +1,6 @@
 """Jobs that are killed, disturbed, repeated or in each other's way."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -69,7 +70,8 @@ def test_killed_at_ten_random_moments(pairs, model_directory, tmp_path):
         process = context.Process(target=run_score, args=(model_directory, pairs, out))
         process.start()
         time.sleep(chance.uniform(0, 1.5 * duration))
-        os.kill(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)
         process.join()
         killed += not out.exists()
         run_score(model_directory, pairs, out)

@@ -66,6 +66,19 @@ def test_parts_and_memory_do_not_change_the_result(model_directory, tmp_path):
     assert as_rows(tmp_path / "a") == as_rows(tmp_path / "b")
 
 
+def test_large_arrays_live_in_files(tables, model_directory, tmp_path):
+    job = {
+        "users": tables / "new_users.parquet",
+        "items": tables / "new_items.parquet",
+        "exclude": tables / "ratings.parquet",
+        "k": 3,
+    }
+    recommend(model_directory, tmp_path / "a", **job)
+    recommend(model_directory, tmp_path / "b", **job, batch=BatchOptions(memory="10B"))
+    assert as_rows(tmp_path / "a") == as_rows(tmp_path / "b")
+    assert not list((tmp_path / "b").rglob("*.npy"))
+
+
 def test_seen_items_are_left_out(tables, model, model_directory, tmp_path):
     ratings = tables / "ratings.parquet"
     recommend(model_directory, tmp_path / "out", k=5, exclude=ratings)

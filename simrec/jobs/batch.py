@@ -16,6 +16,7 @@ from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
 from simrec.jobs.output import Output
 from simrec.jobs.parts import Part
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.source import Unit
 from simrec.jobs.work import OnBad, Table, Task, Work
 
@@ -35,7 +36,7 @@ class BatchOptions:
     address : str, optional
         Address of the Ray cluster; by default one is started on this machine.
     memory : str
-        Memory to work in beside the model's vectors, such as 2GB.
+        Memory to work in, such as 2GB; larger arrays are mapped from files.
     part_rows : int, optional
         Input rows per part of the output, about.
     partition_by : sequence of str, optional
@@ -76,7 +77,7 @@ def run_batch(
     model: ModelReference,
     source: Table,
     out: Path,
-    prepare: Callable[[FilePath], Task],
+    prepare: Callable[[Scratch], Task],
     options: BatchOptions,
     part_rows: int,
     row_bytes: float,
@@ -94,8 +95,8 @@ def run_batch(
     out : path
         The output directory, or a single ``.parquet`` file.
     prepare : callable
-        Makes the task, given a directory for scratch files; called once, and only if there is
-        something left to do.
+        Makes the task, given room for its arrays; called once, and only if there is something
+        left to do.
     options : BatchOptions
         How to run.
     part_rows : int
@@ -133,7 +134,7 @@ def run_batch(
             if missing:
                 work = Work(
                     source,
-                    prepare(output.scratch()),
+                    prepare(Scratch(output.scratch(), parse_size(options.memory) // 4)),
                     output.writer(model.model_id, _row_group_rows(row_bytes)),
                     options.batch_rows(row_bytes),
                     options.on_bad_fragment,

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 from simrec.data.ids import IdMap
 from simrec.errors import InputError
 from simrec.jobs.entities import collect
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.source import Source, Unit
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def candidate_items(
     catalogue: Source | None,
     allowed: Source | None,
     new_only: bool,
-    scratch: Path,
+    scratch: Scratch,
 ) -> tuple[IdMap, np.ndarray]:
     """Return ids and vectors of the items to choose from, in the order ties are broken by.
 
@@ -82,8 +82,8 @@ def candidate_items(
         A table of item_id to restrict the choice to.
     new_only : bool
         Leave out items that were rated in training.
-    scratch : Path
-        A directory for large arrays.
+    scratch : Scratch
+        Room for large arrays.
     """
     entities = collect(model, "item", catalogue, "error", scratch)
     rows = np.arange(len(entities))
@@ -105,4 +105,4 @@ def candidate_items(
     in_order[candidates.rows(ids)] = rows
     if len(rows) == len(entities.vectors) and np.array_equal(in_order, np.arange(len(rows))):
         return candidates, entities.vectors
-    return candidates, np.asarray(entities.vectors)[in_order]
+    return candidates, scratch.take("candidates", entities.vectors, in_order)

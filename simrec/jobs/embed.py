@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Side, encode
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
+from simrec.jobs.scratch import Scratch
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def embed(
         raise InputError("partition_by: the output of embed has no column to partition by")
     reference = ModelReference.of(model)
 
-    def prepare(scratch: FilePath) -> EmbedTask:
+    def prepare(scratch: Scratch) -> EmbedTask:
         loaded = reference.load()
         vectors = loaded.item_vectors_ if side == "item" else loaded.user_vectors_
         id_field = source.schema.field(column)

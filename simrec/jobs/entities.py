@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow.compute as pc
 
 from simrec.data.ids import IdMap
 from simrec.errors import InputError
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.source import Source
 
 if TYPE_CHECKING:
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
 Side = Literal["user", "item"]
 Unknown = Literal["error", "prior", "skip"]
-# Rows encoded at once, and above how many bytes new vectors are kept on disk.
+# Rows encoded at once.
 _BLOCK = 1 << 16
-_ON_DISK = 256 << 20
 
 
 def encode(model: "TwoTower", side: Side, table: pa.Table) -> tuple[pa.Array, np.ndarray]:
@@ -108,7 +107,7 @@ def collect(
     side: Side,
     source: Source | None,
     unknown: Unknown,
-    scratch: Path,
+    scratch: Scratch,
 ) -> Entities:
     """Gather the vectors of all entities a job may meet; new ones go through the encoder once."""
     known: IdMap = model.items_ if side == "item" else model.users_
@@ -133,7 +132,7 @@ def collect(
         prior = model.item_prior_ if side == "item" else model.user_prior_
         extra.append(np.asarray(prior, dtype=np.float32)[None, :])
     if extra:
-        vectors = _join([vectors, *extra], scratch / f"{side}_vectors.npy")
+        vectors = scratch.stack(f"{side}_vectors", [vectors, *extra])
     return Entities(side, known, new, unrated, vectors, unknown)
 
 
@@ -160,22 +159,6 @@ def read_blocks(source: Source) -> Iterator[pa.Table]:
     """Read a table block by block."""
     for unit in source.units(1 << 62):
         yield from source.batches(unit, None, _BLOCK)
-
-
-def _join(arrays: list[np.ndarray], path: Path) -> np.ndarray:
-    """Stack matrices, on disk if they are large."""
-    shape = (sum(len(a) for a in arrays), arrays[0].shape[1])
-    if shape[0] * shape[1] * 4 <= _ON_DISK:
-        return np.concatenate(arrays)
-    joined = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
-    start = 0
-    for array in arrays:
-        for block in range(0, len(array), _BLOCK):
-            piece = array[block : block + _BLOCK]
-            joined[start + block : start + block + len(piece)] = piece
-        start += len(array)
-    joined.flush()
-    return joined
 
 
 def _first_repeated(ids: pa.Array) -> Any:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Unknown, encode
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.seen import ItemLists
 from simrec.jobs.source import Source
 from simrec.scoring.output import Output as OutputFunction
@@ -178,7 +178,7 @@ def recommend(
         **{name: table and table.identity() for name, table in tables.items()},
     }
 
-    def prepare(scratch: FilePath) -> RecommendTask:
+    def prepare(scratch: Scratch) -> RecommendTask:
         table = tables["eligible"]
         per_user = table if table is not None and "user_id" in table.schema.names else None
         candidates, vectors = candidate_items(

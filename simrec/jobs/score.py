@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path as FilePath
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from simrec.jobs.entities import Entities, Unknown, collect
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path, nearest
 from simrec.jobs.output import is_single
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.source import Source
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
@@ -108,7 +108,7 @@ def score(
         **{name: table and table.identity() for name, table in side_tables.items()},
     }
 
-    def prepare(scratch: FilePath) -> ScoreTask:
+    def prepare(scratch: Scratch) -> ScoreTask:
         loaded = reference.load()
         return ScoreTask(
             collect(loaded, "user", side_tables["users"], unknown, scratch),

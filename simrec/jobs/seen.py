@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,11 +9,10 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from simrec.data.ids import IdMap
+from simrec.jobs.scratch import Scratch
 from simrec.jobs.source import Source
 
 _BLOCK = 1 << 20
-# Above this many bytes the lists are kept on disk.
-_ON_DISK = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -27,7 +25,7 @@ class ItemLists:
     n_items: int
 
     @classmethod
-    def read(cls, source: Source, name: str, candidates: IdMap, scratch: Path) -> "ItemLists":
+    def read(cls, source: Source, name: str, candidates: IdMap, scratch: Scratch) -> "ItemLists":
         """Read the table twice, to count and to fill: memory grows with users, not with rows."""
         source.require("user_id", "item_id")
         users = IdMap.from_values(_distinct(source, "user_id"))
@@ -36,12 +34,7 @@ class ItemLists:
             counts[1:] += np.bincount(user_rows, minlength=len(users))
         starts = np.cumsum(counts)
         n = int(starts[-1])
-        items: np.ndarray
-        if n * 4 > _ON_DISK:
-            path = scratch / f"{name}.npy"
-            items = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(n,))
-        else:
-            items = np.empty(n, np.int32)
+        items = scratch.empty(name, (n,), np.int32)
         filled = starts[:-1].copy()
         for user_rows, item_rows in _rows(source, users, candidates):
             order = np.argsort(user_rows, kind="stable")
