@@ -39,7 +39,8 @@ class CurveColumn:
         x = x[~missing] if missing is not None else x
         if n_knots < 3 or not number.scale:
             return number
-        knots = np.unique(np.quantile(x, np.linspace(0, 1, n_knots)))
+        # Values that occur, so that a number with two values gets no knot between them.
+        knots = np.unique(np.quantile(x, np.linspace(0, 1, n_knots), method="inverted_cdf"))
         return cls(number, knots) if len(knots) >= 3 else number
 
     @property

@@ -14,7 +14,7 @@ items that were made without the item's own ratings (`cross_fit`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,6 +42,8 @@ _STEPS = 4
 _SAMPLE = 100_000
 # Where both are new, users' features are shrunk this much more than beside known items.
 _BOTH_PENALTY = 3.0
+# Penalty of a column that was found to say nothing.
+_DROPPED = 1e9
 # The bias of a new entity is shrunk this much more than its embedding: all of an entity's ratings
 # share its error.
 _BIAS_PENALTY = 3.0
@@ -72,20 +74,23 @@ class New:
         Precisions of the partners.
     held_out : numpy.ndarray
         Embeddings of the training entities by encoders that did not see them.
+    error : float
+        Estimated root mean squared error for new entities, in units of the ratings' spread.
+    penalties : numpy.ndarray
+        Penalty of each column of features; a very large one has dropped it.
     strength : float
         Chosen factor of the penalties.
     network : SimEc or None
         Encoder of the new side in place of the weights, if it has hidden layers.
-    error : float
-        Estimated root mean squared error for new entities, in units of the ratings' spread.
     """
 
     weights: np.ndarray
     partners: Belief
     scales: Scales
     held_out: np.ndarray
-    strength: float
     error: float
+    penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
+    strength: float = 1.0
     network: SimEc | None = None
 
 
@@ -177,7 +182,7 @@ def fit_rating(
     stats = statistics(problem.observed.users, beside)
     inputs = Inputs(problem.features[USERS], problem.groups[USERS])
     strength = _BOTH_PENALTY * users.strength
-    penalty = _penalty(known.penalties[USERS], inputs.groups, strength, stats)
+    penalty = _penalty(strength * users.penalties[inputs.groups], stats)
     user_weights, _ = solve(inputs, stats, penalty)
     return RatingTowers(known, items, users, user_weights)
 
@@ -249,14 +254,19 @@ def _fit_new(
     fold = _folds(problem, k, folds, rng)
     start: np.ndarray | None = None
 
-    def attempt(strength: float) -> New:
+    def attempt(strength: float, penalties: np.ndarray) -> New:
         nonlocal start
-        penalty = _penalty(known.penalties[k], inputs.groups, strength, stats)
+        penalty = _penalty(strength * penalties[inputs.groups], stats)
         weights, held_out = cross_fit(inputs, stats, penalty, fold, start)
         start = weights
-        return _beside(problem, known, k, weights, held_out, strength, entries, report)
+        new = _beside(problem, known, k, weights, held_out, entries, report)
+        new.strength, new.penalties = strength, penalties
+        return new
 
-    return _search(attempt)
+    constant = int(inputs.groups[-1])
+    best = _search(attempt, attempt(3.0, known.penalties[k][: constant + 1]))
+    pruned = _prune(attempt, best, constant)
+    return best if pruned is best else _search(attempt, pruned)
 
 
 def _fit_deep(
@@ -274,7 +284,7 @@ def _fit_deep(
     fold, seed = _folds(problem, k, folds, rng), int(rng.integers(2**31))
     network, held_out = cross_fit_network(X, problem.sides[k], partners, hidden_layers, fold, seed)
     weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
-    new = _beside(problem, known, k, weights, held_out, 1.0, entries, report)
+    new = _beside(problem, known, k, weights, held_out, entries, report)
     new.network = network
     return new
 
@@ -289,7 +299,6 @@ def _beside(
     k: int,
     weights: np.ndarray,
     held_out: np.ndarray,
-    strength: float,
     entries: Entries,
     report: Report,
 ) -> New:
@@ -301,15 +310,18 @@ def _beside(
     partners, scales = update(stats, known.priors[1 - k], scales)
     error = _left_out_error(new, partners, scales.t, entries, k)
     report({("val_new_items", "val_new_users")[k]: problem.observed.scale * error})
-    return New(weights, partners, scales, held_out, strength, error)
+    return New(weights, partners, scales, held_out, error)
 
 
-def _search(attempt: Callable[[float], New], first: float = 3.0, ratio: float = 3.0) -> New:
-    """Walk along strengths of penalty, from a sensible one, downhill to the least error."""
-    best = attempt(first)
+Attempt = Callable[[float, np.ndarray], New]
+
+
+def _search(attempt: Attempt, best: New, ratio: float = 3.0) -> New:
+    """Walk along strengths of penalty, downhill to the least error."""
+    first = best.strength
     for factor in (ratio, 1 / ratio):
         while 1e-3 < best.strength * factor < 1e5:
-            trial = attempt(best.strength * factor)
+            trial = attempt(best.strength * factor, best.penalties)
             if trial.error >= best.error:
                 break
             best = trial
@@ -318,12 +330,33 @@ def _search(attempt: Callable[[float], New], first: float = 3.0, ratio: float = 
     return best
 
 
-def _penalty(
-    learned: np.ndarray, groups: np.ndarray, strength: float, stats: Statistics
-) -> np.ndarray:
+def _prune(attempt: Attempt, best: New, constant: int, ratio: float = 3.0) -> New:
+    """Drop columns of features, the most penalised first, as long as that lowers the error.
+
+    A new entity is encoded as ratings weigh, not as entities do: columns that say next to nothing
+    need a harder hand there than their learned penalty.
+    """
+    dropped = np.zeros(len(best.penalties), bool)
+    edge = np.delete(best.penalties, constant).max(initial=0) / ratio
+    while not dropped.all():
+        more = best.penalties > edge
+        more[constant] = False
+        if more.sum() > dropped.sum():
+            trial = attempt(best.strength, np.where(more, _DROPPED, best.penalties))
+            if trial.error >= best.error:
+                break
+            best, dropped = trial, more
+        edge /= ratio
+        if edge < 1e-3:
+            break
+    return best
+
+
+def _penalty(penalties: np.ndarray, stats: Statistics) -> np.ndarray:
+    """Spread the penalty of each feature over the coordinates."""
     shape = np.ones(stats.h.shape[1])
     shape[-1] = _BIAS_PENALTY
-    return strength * learned[groups][:, None] * shape
+    return penalties[:, None] * shape
 
 
 def _left_out_error(new: Belief, partners: Belief, t: float, entries: Entries, k: int) -> float:
