@@ -9,7 +9,6 @@ from simrec.jobs.options import Option, options_of
 if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
 
-JOBS = ("train", "evaluate", "score", "recommend", "embed")
 # Settings of the model that the command line decides by itself.
 _NOT_OPTIONS = ("verbose",)
 
