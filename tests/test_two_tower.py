@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from simrec import InputError, Ratings, TwoTower, cold_start_split
+from simrec import InputError, Ratings, TwoTower, cold_start_split, evaluate
 
 
 def planted(n_users=150, n_items=120, share=0.35, noise=0.1, seed=0, constant=False, offsets=0.0):
@@ -381,6 +381,9 @@ def test_ranking_finds_what_users_like_among_new_items(data):
     liked = split.new_items.values >= 3.5
     assert found[liked].mean() > found[~liked].mean() + 0.1
     assert model.chosen_["threshold"] == 3.5
+    table = evaluate(model, split, threshold=3.5).set_index("task")
+    assert table["rmse"].isna().all()
+    assert table.loc["new_items", "ndcg@10"] > 0.5
     other = TwoTower(**{**settings, "threshold": 4.5}).fit(split.train, items=items, users=users)
     assert not np.array_equal(other.item_vectors_, model.item_vectors_)
 

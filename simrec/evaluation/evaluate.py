@@ -36,9 +36,9 @@ def evaluate(
 ) -> "pd.DataFrame":
     """Measure a fitted model on the four tasks of a split.
 
-    Errors are over all ratings of a task. Rankings are over the task's users who rated at least
-    one item `threshold` or more (its relevant items), at most `max_users` of them, drawn at random
-    with a fixed seed. What is ranked:
+    Errors are over all ratings of a task; a model whose `objective` is ranking has none. Rankings
+    are over the task's users who rated at least one item `threshold` or more (its relevant items),
+    at most `max_users` of them, drawn at random with a fixed seed. What is ranked:
 
     ========= ==================================================================
     warm      the kept items, without those the user rated in training
@@ -98,14 +98,20 @@ def evaluate(
     kept = train.items.union(tasks["warm"].items).union(tasks["new_users"].items)
     held_out = tasks["new_items"].items.union(tasks["new_both"].items)
     options: dict[str, Any] = {} if unknown == "error" else {"unknown": unknown}
+    # What a ranking model predicts is no rating: it has no error to compare.
+    rates = getattr(model, "objective", "rating") != "ranking"
     rows = []
     for task, ratings in tasks.items():
-        predictions = _predict(model, task, ratings, options)
+        rmse = mae = float("nan")
+        if rates:
+            predictions = _predict(model, task, ratings, options)
+            rmse = metrics.rmse(ratings.values, predictions)
+            mae = metrics.mae(ratings.values, predictions)
         row = {
             "task": task,
             "n": len(ratings),
-            "rmse": metrics.rmse(ratings.values, predictions),
-            "mae": metrics.mae(ratings.values, predictions),
+            "rmse": rmse,
+            "mae": mae,
             "rmse_mean": metrics.rmse(ratings.values, mean.predict(ratings)),
             "rmse_bias": metrics.rmse(ratings.values, bias.predict(ratings)),
         }
