@@ -295,7 +295,9 @@ def test_sizes():
         *(5, 2 * 10**9, 1_500_000, 1024, 3 * 10**9)
     ]
     with pytest.raises(InputError, match="expected a size such as 2GB"):
-        parse_size("lots")
+        BatchOptions(memory="lots")
+    with pytest.raises(InputError, match="part_rows: expected at least 1"):
+        BatchOptions(part_rows=0)
 
 
 def test_an_empty_input_is_refused(tables, model_directory, tmp_path):

@@ -56,6 +56,13 @@ class BatchOptions:
     overwrite: bool = False
     on_bad_fragment: OnBad = "stop"
 
+    def __post_init__(self) -> None:
+        for name in ("workers", "part_rows"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name}: expected at least 1, got {value}")
+        parse_size(self.memory)
+
     def batch_rows(self, row_bytes: float, most: int = 1 << 17) -> int:
         """Return how many rows to hold at once, given the bytes each needs while worked on."""
         share = parse_size(self.memory) / (self.workers or default_workers())
