@@ -1,11 +1,13 @@
 """Synthetic data: its shape, its truth, and that nothing beats the best it reports."""
 
+import doctest
 import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from simrec.data import synthetic
 from simrec.data.ratings import Ratings
 from simrec.data.split import cold_start_split
 from simrec.data.synthetic import load_sample, make_synthetic, read_synthetic
@@ -54,6 +56,10 @@ def test_popularity_is_skewed_and_ratings_are_missing_not_at_random(data):
     even = make_synthetic(300, 300, 5000, selectivity=0, skew=0)
     z = even.truth.preference(*(even.ratings.column(c).to_numpy() - 1 for c in range(2)))
     assert abs(z.mean() - MEAN) < 0.1
+
+
+def test_docstring_examples():
+    assert doctest.testmod(synthetic).failed == 0
 
 
 def test_same_seed_same_data():
@@ -142,6 +148,8 @@ def test_written_and_read_back(tmp_path):
         assert getattr(again, name).equals(getattr(data, name))
     split = cold_start_split(data.ratings)
     assert again.best_rmse(split) == data.best_rmse(split)
+    with pytest.raises(InputError, match="no truth.json"):
+        read_synthetic(tmp_path / "elsewhere")
 
 
 def test_the_committed_sample_can_be_made_again(repository):

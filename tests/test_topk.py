@@ -1,5 +1,6 @@
 """Exact top-k: equal to the plain definition whatever the blocks, the backend and the ties."""
 
+import doctest
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from simrec.errors import InputError
-from simrec.scoring import topk
+from simrec.scoring import equal_items, second_look, topk
 from simrec.scoring.pairs import dot_rows, score_pairs
 from simrec.scoring.topk import top_k
 
@@ -36,7 +37,11 @@ def assert_same(got, expected):
 
 
 # Cuts even small problems into many cells, blocks and chunks.
-TINY = {"_CELL": 2, "_QUERIES": 4, "_ITEMS": 8, "_KEPT_FLOATS": 100, "_SECOND_LOOK_FLOATS": 40}
+TINY = {
+    topk: {"_CELL": 2, "_QUERIES": 4, "_ITEMS": 8, "_KEPT_FLOATS": 100, "_WORTH_GROUPING": 3},
+    second_look: {"_GATHERED_FLOATS": 40, "_KEPT": 20},
+    equal_items: {"_BLOCK": 100},
+}
 
 
 @st.composite
@@ -63,8 +68,9 @@ def problems(draw):
 @given(problem=problems(), threads=st.sampled_from([1, 2]), tiny=st.booleans())
 def test_equals_the_plain_definition(problem, threads, tiny):
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in TINY.items() if tiny else ():
-            patch.setattr(topk, name, value)
+        for module, constants in TINY.items() if tiny else ():
+            for name, value in constants.items():
+                patch.setattr(module, name, value)
         got = top_k(*problem, backend="numpy", threads=threads)
     assert_same(got, plain_top_k(*problem))
 
@@ -140,6 +146,24 @@ def test_all_scores_equal_gives_the_first_rows():
     exclude = sparse.csr_matrix(([1], ([0], [1])), (3, 20_000))
     ids, _ = top_k(np.zeros((3, 4)), np.ones((20_000, 4)), 3, exclude)
     assert ids.tolist() == [[0, 2, 3], [0, 1, 2], [0, 1, 2]]
+
+
+def test_equal_items_are_searched_as_one():
+    rng = np.random.default_rng(0)
+    distinct = rng.standard_normal((40, 8)).astype(np.float32)
+    items = distinct[rng.integers(0, 40, 30_000)]
+    queries = rng.standard_normal((600, 8)).astype(np.float32)
+    seen = sparse.csr_matrix(rng.random((600, 30_000)) < 0.0005)
+    assert len(equal_items.find_equal(items, None).first) == 40
+    assert equal_items.find_equal(queries, None) is None
+    for exclude in (None, seen):
+        ids, scores = top_k(queries, items, 10, exclude)
+        part = None if exclude is None else exclude[::100]
+        assert_same((ids[::100], scores[::100]), plain_top_k(queries[::100], items, 10, part))
+
+
+def test_docstring_examples():
+    assert doctest.testmod(topk).failed == 0
 
 
 def test_nothing_to_rank():

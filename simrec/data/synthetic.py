@@ -217,6 +217,8 @@ def make_synthetic(
 def read_synthetic(directory: str | os.PathLike[str]) -> Synthetic:
     """Read what `Synthetic.write` wrote."""
     path = Path(directory)
+    if not (path / "truth.json").is_file():
+        raise InputError(f"{path}: no truth.json; give a directory that Synthetic.write wrote")
     facts = json.loads((path / "truth.json").read_text())
     sides = []
     for name in ("users", "items"):

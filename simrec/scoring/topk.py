@@ -8,7 +8,8 @@ does not depend on how the work was cut up, and sorted.
 
 The threshold is lowered by a bound on the rounding error of a matrix product, so that the result
 is the exact top-k of the scores as `dot_rows` defines them, ties included, whatever library
-multiplied the matrices and whatever the block sizes.
+multiplied the matrices and whatever the block sizes. Items with equal vectors, as new items with
+few features often have, are searched as one.
 """
 
 from concurrent.futures import Executor, Future
@@ -18,16 +19,18 @@ import numpy as np
 from scipy import sparse
 
 from simrec.errors import InputError
+from simrec.scoring.equal_items import find_equal
 from simrec.scoring.pairs import as_vectors, dot_rows
 from simrec.scoring.products import Backend, Product, choose_product, writable
+from simrec.scoring.second_look import look_again
 from simrec.scoring.workers import processors, workers
 
 _CELL = 32  # items per cell: larger costs more second looks, smaller more maxima to keep
 _QUERIES = 1024  # queries per block
 _ITEMS = 2048  # items per matrix product: with 1,024 queries an 8 MB block, inside most L3 caches
 _KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
-_SECOND_LOOK_FLOATS = 1 << 18  # item vectors gathered at a time for the second look: 1 MB
 _MOST_THREADS = 4
+_WORTH_GROUPING = 512  # queries from which on it pays to look for equal items
 
 
 def top_k(
@@ -92,8 +95,27 @@ def top_k(
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, got {k!r}")
     excluded = _as_csr(exclude, (len(queries), len(items)))
-    query_norms, item_norms = _norms(queries, "queries"), _norms(items, "items")
+    # Also the check that all numbers are finite.
+    norms = _norms(queries, "queries"), _norms(items, "items")
+    groups = find_equal(items, excluded) if len(queries) >= _WORTH_GROUPING else None
+    if groups is None:
+        return _search(queries, items, *norms, int(k), excluded, backend, threads)
+    if excluded is not None:
+        excluded = _as_csr(excluded[:, groups.first], (len(queries), len(groups.first)))
+    items, norms = items[groups.first], (norms[0], norms[1][groups.first])
+    return groups.expand(*_search(queries, items, *norms, int(k), excluded, backend, threads))
 
+
+def _search(
+    queries: np.ndarray,
+    items: np.ndarray,
+    query_norms: np.ndarray,
+    item_norms: np.ndarray,
+    k: int,
+    excluded: sparse.csr_matrix | None,
+    backend: Backend,
+    threads: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
     ids = np.full((len(queries), k), -1, np.int64)
     scores = np.full((len(queries), k), -np.inf, np.float32)
     if not len(queries) or not len(items):
@@ -121,7 +143,7 @@ def top_k(
                 # While others look into the cells, this thread goes on multiplying.
                 arguments = (queries[rows], part, first, cell, slack[rows], hidden)
                 open_work.append(
-                    pool.submit(_look_again, maxima, *arguments, ids[rows], scores[rows])
+                    pool.submit(look_again, maxima, *arguments, ids[rows], scores[rows])
                 )
                 _wait(open_work, 1)
             _wait(open_work, 0)
@@ -175,87 +197,6 @@ def _reduce(block: np.ndarray, hidden: np.ndarray, cell: int, out: np.ndarray) -
     np.maximum.reduce(target[: whole * cell].reshape(shape), axis=1, out=out[:whole])
     if whole < len(out):
         out[whole] = target[whole * cell :].max(axis=0)
-
-
-def _look_again(
-    maxima: np.ndarray,
-    queries: np.ndarray,
-    items: np.ndarray,
-    first: int,
-    cell: int,
-    slack: np.ndarray,
-    excluded: sparse.csr_matrix | None,
-    ids: np.ndarray,
-    scores: np.ndarray,
-) -> None:
-    """Merge the best of `items`, rows from `first` on, into the `ids` and `scores` so far."""
-    k, n = ids.shape[1], len(queries)
-    # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
-    # less the slack. What was found in earlier chunks may raise the bar.
-    bar = np.maximum(_kth_largest(maxima, k) - slack, scores[:, -1])
-    # Below the lowest finite number are only the excluded, at -inf.
-    lowest = np.finfo(np.float32).min
-    found = np.flatnonzero(maxima >= np.maximum(bar - slack, lowest))
-    step = max(1, _SECOND_LOOK_FLOATS // (cell * max(1, queries.shape[1])))
-    kept: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for start in range(0, len(found), step):
-        cells, query = np.divmod(found[start : start + step], n)
-        rows = cells[:, None] * cell + np.arange(cell)
-        exact = dot_rows(queries[query][:, None], items[np.minimum(rows, len(items) - 1)])
-        good = (exact >= bar[query][:, None]) & (rows < len(items))
-        pair, _ = np.nonzero(good)
-        kept.append((query[pair], rows[good], exact[good]))
-        # Many equal scores may all reach the bar: keep the k best of each query as we go.
-        if sum(len(part[0]) for part in kept) > _KEPT_FLOATS:
-            _merge(kept, excluded, first, ids, scores)
-            kept = []
-    _merge(kept, excluded, first, ids, scores)
-
-
-def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
-    """Return a lower bound, close in practice, of the k-th largest value of each column."""
-    # Maxima of groups of cells leave few values to sort. The two best cells of a query seldom share
-    # one of 16 k groups; where they do, or where the last cells fill no group, the bound is lower.
-    group = max(1, len(maxima) // (16 * k))
-    groups = len(maxima) // group
-    if groups < k:
-        return np.full(maxima.shape[1], -np.inf, np.float32)
-    shape = (groups, group, maxima.shape[1])
-    largest = np.maximum.reduce(maxima[: groups * group].reshape(shape), axis=1)
-    return np.partition(np.ascontiguousarray(largest.T), groups - k, axis=1)[:, groups - k]
-
-
-def _merge(
-    found: list[tuple[np.ndarray, np.ndarray, np.ndarray]],
-    excluded: sparse.csr_matrix | None,
-    first: int,
-    ids: np.ndarray,
-    scores: np.ndarray,
-) -> None:
-    """Sort what was found (query, row, score) into the k best of each query so far."""
-    if not found:
-        return
-    query, row, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    if excluded is not None and excluded.nnz:
-        per_query = np.diff(excluded.indptr)
-        taken = np.repeat(np.arange(len(ids), dtype=np.int64), per_query) * excluded.shape[1]
-        taken += excluded.indices  # ascending, as the indices of each row are sorted
-        wanted = query * excluded.shape[1] + row
-        at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
-        free = taken[at] != wanted
-        query, row, score = query[free], row[free], score[free]
-    item = row + first
-    if first or ids[:, 0].max() >= 0:
-        old_query, old_rank = np.nonzero(ids >= 0)
-        query = np.concatenate([old_query, query])
-        item = np.concatenate([ids[old_query, old_rank], item])
-        score = np.concatenate([scores[old_query, old_rank], score])
-    order = np.lexsort((item, -score, query))
-    query, item, score = query[order], item[order], score[order]
-    rank = np.arange(len(query)) - np.searchsorted(query, np.arange(len(ids)))[query]
-    top = rank < ids.shape[1]
-    ids[query[top], rank[top]] = item[top]
-    scores[query[top], rank[top]] = score[top]
 
 
 def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:
