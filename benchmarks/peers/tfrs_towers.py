@@ -15,11 +15,13 @@ class TfrsTowers(Peer):
 
     Trained with Adam on the rating error. Ids are dropped for some of the rows, so that towers
     learn to do without; a new user or item is one whose id is dropped. A few users, items and
-    ratings are held out: training stops when their error stops falling, and the weights of the
-    best epoch are kept.
+    ratings are held out to find the number of epochs and their learning rates: each time the
+    error stops falling, training goes on from the best epoch with a smaller rate. Then the same
+    is done with all ratings.
     """
 
     name = "tfrs"
+    version = 2
     modules = ("simrec.model.keras",)
     packages = ("tensorflow", "tensorflow-recommenders")
     embedding_dim = 32
@@ -28,47 +30,75 @@ class TfrsTowers(Peer):
     learning_rate = 2e-3
     epochs = 100
     patience = 3
+    held_out = 0.04
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "TfrsTowers":
-        from simrec.model.keras import tf
-
-        tf.keras.utils.set_random_seed(self.random_state)
         rng = np.random.default_rng(self.random_state)
         self.users_ = Entities(train.users, users, "user_id")
         self.items_ = Entities(train.items, items, "item_id")
-        held = [rng.random(n) < 0.04 for n in (train.n_users, train.n_items)]
-        user_new, item_new = held[0][train.user_rows], held[1][train.item_rows]
-        warm = rng.random(len(train)) < 0.04
-        learn = ~(user_new | item_new | warm)
-        batch = 1024 if len(train) < 300_000 else 4096
+        user_new = (rng.random(train.n_users) < self.held_out)[train.user_rows]
+        item_new = (rng.random(train.n_items) < self.held_out)[train.item_rows]
+        learn = ~(user_new | item_new | (rng.random(len(train)) < self.held_out))
         ratings = {
             "user": _with_unknown(train.user_rows, ~user_new, self.users_),
             "item": _with_unknown(train.item_rows, ~item_new, self.items_),
             "rating": train.values,
         }
-        self.model_ = self._build(train.mean, self.prior / len(train))
-        self.model_.compile(optimizer=tf.keras.optimizers.Adam(self.learning_rate))
-        learned = {name: column[learn] for name, column in ratings.items()}
-        checked = {name: column[~learn] for name, column in ratings.items()}
-        best, since, weights = np.inf, 0, None
-        data = tf.data.Dataset.from_tensor_slices(learned)
-        data = data.shuffle(int(learn.sum())).batch(batch).prefetch(2)
+        task = (2 * user_new + item_new)[~learn]
+        self._start(train)
+        rates = self._search(_select(ratings, learn), _select(ratings, ~learn), task)
+        # What was held out is learned from as well now, in the way that was found.
+        self._start(train)
+        ratings["user"] = _with_unknown(train.user_rows, True, self.users_)
+        ratings["item"] = _with_unknown(train.item_rows, True, self.items_)
+        data = self._batches(ratings)
+        for rate in rates:
+            self._epoch(data, rate)
+        return self
+
+    def _search(
+        self, learned: dict[str, np.ndarray], checked: dict[str, np.ndarray], task: np.ndarray
+    ) -> list[float]:
+        """Train until it gets no better; give the learning rates on the way to the best epoch."""
+        data = self._batches(learned)
+        rate, since, best = self.learning_rate, 0, np.inf
+        path: list[float] = []
+        best_path, best_weights = path, self.model_.get_weights()
         for _ in range(self.epochs):
-            self.model_.fit(data, epochs=1, verbose=0)
-            error = self._error(checked, user_new[~learn], item_new[~learn])
+            self._epoch(data, rate)
+            path = [*path, rate]
+            error = self._error(checked, task)
             if error < best - 1e-5:
-                best, since, weights = error, 0, self.model_.get_weights()
-            else:
-                since += 1
-                if since % self.patience == 0:
-                    # From the best epoch on, smaller steps get a little further.
-                    rate = self.model_.optimizer.learning_rate
-                    rate.assign(rate / 4)
-                    self.model_.set_weights(weights)
+                best, best_path, best_weights = error, path, self.model_.get_weights()
+                since = 0
+                continue
+            since += 1
+            if since % self.patience == 0:
+                # From the best epoch on, smaller steps get a little further.
+                self.model_.set_weights(best_weights)
+                path, rate = best_path, rate / 4
             if since == 3 * self.patience:
                 break
-        self.model_.set_weights(weights)
-        return self
+        return best_path
+
+    def _start(self, train: Ratings) -> None:
+        from simrec.model.keras import tf
+
+        tf.keras.utils.set_random_seed(self.random_state)
+        self.model_ = self._build(train.mean, self.prior / len(train))
+        self.model_.compile(optimizer=tf.keras.optimizers.Adam(self.learning_rate))
+        self._batch = 1024 if len(train) < 300_000 else 4096
+        self.model_({side: np.zeros((1, 2), np.int64) for side in ("user", "item")})
+
+    def _batches(self, ratings: dict[str, np.ndarray]) -> Any:
+        from simrec.model.keras import tf
+
+        data = tf.data.Dataset.from_tensor_slices(ratings)
+        return data.shuffle(len(ratings["rating"])).batch(self._batch).prefetch(2)
+
+    def _epoch(self, data: Any, rate: float) -> None:
+        self.model_.optimizer.learning_rate.assign(rate)
+        self.model_.fit(data, epochs=1, verbose=0)
 
     def predict(self, pairs: pa.Table) -> np.ndarray:
         rows = {}
@@ -85,12 +115,9 @@ class TfrsTowers(Peer):
         ]
         return np.concatenate([np.zeros(0), *(block.numpy() for block in blocks)])
 
-    def _error(
-        self, checked: dict[str, np.ndarray], user_new: np.ndarray, item_new: np.ndarray
-    ) -> float:
+    def _error(self, checked: dict[str, np.ndarray], task: np.ndarray) -> float:
         """Average the errors of the tasks for which there are ratings held out."""
         squares = (self.clip(self._scores(checked)) - checked["rating"]) ** 2
-        task = 2 * user_new + item_new
         return float(np.mean([np.sqrt(squares[task == t].mean()) for t in np.unique(task)]))
 
     def _build(self, mean: float, l2: float) -> Any:
@@ -147,7 +174,11 @@ class TfrsTowers(Peer):
         return TwoTowers()
 
 
-def _with_unknown(rows: np.ndarray, known: np.ndarray, entities: Entities) -> np.ndarray:
+def _select(columns: dict[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def _with_unknown(rows: np.ndarray, known: np.ndarray | bool, entities: Entities) -> np.ndarray:
     """Row of the id, past the last where it is to be unknown, and row of the features."""
     rows = rows.astype(np.int64)
     ids = np.where(known & (rows >= 0), rows, entities.n_rated)
