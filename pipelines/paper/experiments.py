@@ -17,7 +17,7 @@ from digits import (
 )
 
 from simrec import SimEc
-from simrec.model.relations import combine_relations, split_similarity
+from simrec.model.relations import combine_relations, spectrum, split_similarity
 
 logger = logging.getLogger("paper")
 Result = dict[str, Any]
@@ -227,13 +227,13 @@ def figure6(digits: Digits, scale: Scale) -> Result:
     return {"rows": rows}
 
 
-def _simpson_model(d: int, scale: Scale) -> SimEc:
+def _simpson_model(d: int, scale: Scale, ridge: float) -> SimEc:
     return SimEc(
         d,
         hidden_layers=(scale.hidden * (1 if scale.quick else 2),),
         init="least_squares",
         sweeps=3,
-        ridge=1e-4,
+        ridge=ridge,
         epochs=0,
     )
 
@@ -254,11 +254,13 @@ def figure7(digits: Digits, scale: Scale) -> Result:
     """Simpson similarities of zeros and sevens: negative eigenvalues in Y W_l."""
     S = simpson_similarities(digits)
     train, test = _pixels(digits)
-    _, _, found = split_similarity(S.train.astype(np.float64))
+    found = spectrum(S.train)
     logger.info("%s", found.report(max(scale.simpson_dims)))
     rows = []
     for d in scale.simpson_dims:
-        model, _ = _timed(f"d = {d}", lambda d=d: _simpson_model(d, scale).fit(train, S.train))
+        model, _ = _timed(
+            f"d = {d}", lambda d=d: _simpson_model(d, scale, 3e-3).fit(train, S.train)
+        )
         rows.append(
             {
                 "d": d,
@@ -295,7 +297,7 @@ def figure8(digits: Digits, scale: Scale) -> Result:
         }.items():
             model, _ = _timed(
                 f"d = {d}, {name}",
-                lambda goal=goal, d=d: _simpson_model(d, scale).fit(train, goal),
+                lambda goal=goal, d=d: _simpson_model(d, scale, 1e-4).fit(train, goal),
             )
             Y, W = model.transform(train), model.last_layer_
             layers = (W[..., 0], W[..., 1]) if W.ndim == 3 else (W, W)

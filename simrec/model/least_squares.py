@@ -29,8 +29,10 @@ class Observed:
     def __init__(self, targets: Targets):
         self.targets = targets
         self.matrix = targets.matrix
-        self.n_observed = int(targets.counts().sum())
-        self.share = self.n_observed / (self.matrix.shape[0] * self.matrix.shape[1])
+        size = self.matrix.shape[0] * self.matrix.shape[1]
+        self.share = 1.0 if targets.complete else int(targets.counts().sum()) / size
+        # Handed over once: every product with an array would copy it anew.
+        self.tensor = tf.constant(self.matrix) if targets.complete else None
 
     def _rows(self) -> list[slice]:
         m = self.matrix.shape[0]
@@ -41,7 +43,7 @@ class Observed:
         if self.targets.sparse:
             return np.asarray(self.matrix @ last)
         if self.targets.complete:
-            return tf.matmul(self.matrix, last).numpy()
+            return tf.matmul(self.tensor, last).numpy()
         return np.concatenate([np.nan_to_num(self.matrix[b]) @ last for b in self._rows()])
 
     def masked_product(self, y: np.ndarray, last: np.ndarray) -> np.ndarray:
@@ -64,7 +66,7 @@ class Observed:
         d = y.shape[1]
         eye = ridge * max(float(np.einsum("id,id->", y, y)) / d, 1e-12) * np.eye(d)
         if self.targets.complete:
-            right = tf.matmul(self.matrix, y.astype(np.float32), transpose_a=True).numpy()
+            right = tf.matmul(self.tensor, y.astype(np.float32), transpose_a=True).numpy()
             return np.linalg.solve((y.T @ y).astype(np.float64) + eye, right.T).T
         upper = np.triu_indices(d)
         pairs = (y[:, upper[0]] * y[:, upper[1]]).astype(np.float32)
