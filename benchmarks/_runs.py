@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from peers import RANKING, Peer, peer_class
 from scipy import sparse
 
+import simrec
 from simrec import Ratings, cold_start_split, top_k
 from simrec.evaluation.metrics import hits, ndcg_at_k, rmse
 
@@ -147,6 +148,15 @@ def _ndcg(peer: Peer, new_items: Ratings, liked: float) -> float:
     return float(ndcg_at_k(hits(best, relevant[chosen]), n_relevant[chosen]).mean())
 
 
+def python_environment() -> dict[str, str]:
+    """Give an environment in which another Python finds this SimRec and these modules."""
+    here = Path(__file__).resolve().parent
+    paths = [str(here), str(Path(simrec.__file__).resolve().parents[1])]
+    paths += filter(None, [os.environ.get("PYTHONPATH")])
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def peak_memory() -> float:
     """Give the most memory this process had so far, in MB."""
     try:
@@ -178,8 +188,7 @@ class Results:
     def measure(self, run: Run, threads: int | None = None) -> dict[str, Any]:
         """Run in a process of its own, and keep the result unless it failed."""
         task = json.dumps({**asdict(run), "data": asdict(run.data)})
-        env = dict(os.environ)
-        env.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+        env = python_environment()
         if threads:
             env.update(dict.fromkeys(_THREADS, str(threads)))
         command = [sys.executable, str(Path(__file__).resolve()), task]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from _runs import peak_memory
+from _runs import peak_memory, python_environment
 from peers import peer_class
 
 from simrec import Ratings, TwoTower, cold_start_split, make_synthetic
@@ -65,6 +65,7 @@ def fit_apart(sizes: Sizes, n_ratings: int) -> dict[str, float]:
         for step in ("make", "fit"):
             done = subprocess.run(
                 [sys.executable, "-m", "speed_rows.fitting", step, *arguments],
+                env=python_environment(),
                 capture_output=True,
                 text=True,
                 check=False,

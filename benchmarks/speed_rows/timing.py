@@ -1,7 +1,7 @@
 """Clocks: what is compared is timed in turns, so that a busy machine slows down both."""
 
 import json
-import os
+import resource
 import subprocess
 import sys
 import time
@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any
+
+from _runs import python_environment
 
 
 @dataclass(frozen=True)
@@ -84,20 +86,20 @@ def compare(
     )
 
 
-def run_python(arguments: Sequence[str], environment: dict[str, str] | None = None) -> float:
-    """Run this Python as a process of its own, and give the seconds it took."""
-    start = time.perf_counter()
+def run_python(arguments: Sequence[str]) -> float:
+    """Run this Python as a process of its own, and give the processor's seconds it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, *arguments],
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+        env=python_environment(),
         capture_output=True,
         text=True,
         check=False,
     )
-    seconds = time.perf_counter() - start
     if done.returncode:
         raise RuntimeError(f"{' '.join(arguments)} failed:\n{done.stderr}")
-    return seconds
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def last_json(text: str) -> Any:

@@ -1,0 +1,111 @@
+"""The benchmarks' own code: peers that need no further library, kept results, tables."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from simrec import Ratings, cold_start_split, make_synthetic
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_path():
+    sys.path.insert(0, str(BENCHMARKS))
+    yield
+    sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_synthetic(n_users=300, n_items=200, n_ratings=8_000)
+
+
+@pytest.fixture(scope="module")
+def split(data):
+    return cold_start_split(Ratings.from_arrow(data.ratings))
+
+
+def errors(peer, split):
+    return {
+        task: float(np.sqrt(np.mean((peer.predict(r.to_arrow()) - r.values) ** 2)))
+        for task, r in split.tasks().items()
+    }
+
+
+def test_features_help_where_there_are_no_ratings(data, split):
+    from peers import peer_class
+
+    found = {
+        name: errors(peer_class(name)(data.bounds).fit(split.train, data.items, data.users), split)
+        for name in ("mean", "bias", "ridge-svd")
+    }
+    assert found["bias"]["warm"] < found["mean"]["warm"]
+    assert found["bias"]["new_both"] == pytest.approx(found["mean"]["new_both"])
+    for task in split.tasks():
+        assert found["ridge-svd"][task] < found["bias"][task]
+
+
+def test_peers_answer_without_features_and_for_ids_they_never_saw(data, split):
+    from peers import peer_class
+
+    pairs = pa.table({"user_id": [1, 10**6], "item_id": [10**6, 10**6]})
+    for name in ("mean", "bias", "ridge-svd"):
+        peer = peer_class(name)(data.bounds).fit(split.train, None, None)
+        answers = peer.predict(pairs)
+        low, high = data.bounds
+        assert ((answers >= low) & (answers <= high)).all()
+
+
+def test_entities_keep_rated_rows_first_and_leave_unknown_features_zero(split):
+    from peers.base import Entities
+
+    rated = split.train.items
+    first = rated.ids[0].as_py()
+    table = pa.table({"item_id": [10**6, first], "year": [1990, 2000], "kind": ["a", "b"]})
+    entities = Entities(rated, table, "item_id")
+    assert len(entities) == len(rated) + 1
+    assert entities.rows(pa.array([10**6, first, 10**7])).tolist() == [len(rated), 0, -1]
+    assert entities.features[0].nnz > 0
+    assert entities.features[1].nnz == 0
+    assert entities.features.shape[1] == len(entities.groups)
+
+
+def test_a_run_is_kept_and_found_again(data, tmp_path):
+    import quality
+
+    data.write(tmp_path / "data")
+    words = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--ranking"]
+    words += ["--seeds", "0", "--models", "bias", "oracle"]
+    assert quality.main(words) == 0
+    kept = (tmp_path / "out" / "results.jsonl").read_text()
+    assert len(kept.splitlines()) == 2
+    # A line that a kill cut short is no reason to fail, and what is known is not measured again.
+    (tmp_path / "out" / "results.jsonl").write_text(kept + '{"key": ')
+    assert quality.main(words) == 0
+    text = (tmp_path / "out" / "data-ranking.md").read_text()
+    assert "| shrunken biases |" in text
+    assert "oracle" in text
+    assert (tmp_path / "out" / "data.png").stat().st_size > 10_000
+
+
+def test_a_failure_is_reported_and_fails_nothing_else(data, tmp_path, capsys):
+    import quality
+
+    data.write(tmp_path / "data")
+    (tmp_path / "data" / "items.parquet").write_bytes(b"no Parquet")
+    words = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--seeds", "0"]
+    assert quality.main([*words, "--models", "bias"]) == 1
+    assert "items.parquet" in capsys.readouterr().err
+
+
+def test_ratios_know_which_way_is_better():
+    from speed_rows.timing import compare
+
+    slower = compare("a", "b", [3.0, 1.0, 2.0], [1.0, 1.0, 1.0], bar=1.5)
+    assert (slower.ratio, slower.reached) == (2.0, False)
+    faster = compare("a", "b", [1.0], [3.0], bar=2.5, faster=True)
+    assert (faster.ratio, faster.reached) == (3.0, True)
