@@ -108,12 +108,12 @@ def main() -> None:
     error, base, _ = plain_keras(X, S)
     note("plain Keras, 25 epochs of 32 rows, Adamax", error, base, None)
     for name, settings in {
-        "SimEc, least squares, 3 sweeps": {"init": "least_squares", "sweeps": 3, "epochs": 0},
-        "SimEc, spectral start, Adam, 2 epochs of 200 rows": {
+        "SimEc, least squares, 2 sweeps": {"init": "least_squares", "sweeps": 2, "epochs": 0},
+        "SimEc, spectral start, Adam, 6 epochs of 200 rows": {
             "init": "spectral",
-            "epochs": 2,
+            "epochs": 6,
             "batch_size": 200,
-            "learning_rate": 0.003,
+            "learning_rate": 0.01,
         },
     }.items():
         reached, seconds = ours(X, S, **settings)
@@ -133,11 +133,11 @@ def main() -> None:
             "epochs": 0,
             "symmetric": 1.0,
         },
-        "SimEc, symmetric, Adam, 2 epochs of 200 rows": {
+        "SimEc, symmetric, Adam, 6 epochs of 200 rows": {
             "init": "spectral",
-            "epochs": 2,
+            "epochs": 6,
             "batch_size": 200,
-            "learning_rate": 0.003,
+            "learning_rate": 0.01,
             "symmetric": 1.0,
         },
     }.items():
