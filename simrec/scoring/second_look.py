@@ -54,11 +54,20 @@ def look_again(
         heavy = reached.sum(axis=0) > max(4 * k, len(maxima) // _HEAVY)
         kept = [_best_of_all(int(q), queries[q], items, k, excluded) for q in np.flatnonzero(heavy)]
         found = found[~heavy[found % n]]
-    step = max(1, _GATHERED_FLOATS // (cell * max(1, queries.shape[1])))
+    d = queries.shape[1]
+    step = max(1, _GATHERED_FLOATS // (cell * max(1, d)))
+    whole = len(items) // cell
+    by_cell = items[: whole * cell].reshape(whole, cell * d)
+    buffer = np.empty((min(step, len(found)), cell, d), np.float32)
     for start in range(0, len(found), step):
         cells, query = np.divmod(found[start : start + step], n)
         rows = cells[:, None] * cell + np.arange(cell)
-        exact = dot_rows(queries[query][:, None], items[np.minimum(rows, len(items) - 1)])
+        vectors = buffer[: len(cells)]
+        if whole:
+            np.take(by_cell, cells, axis=0, out=vectors.reshape(len(cells), -1), mode="clip")
+        rest = np.flatnonzero(cells == whole)  # the last items may not fill a cell
+        vectors[rest] = items[np.minimum(rows[rest], len(items) - 1)]
+        exact = dot_rows(queries[query][:, None], vectors)
         good = (exact >= bar[query][:, None]) & (rows < len(items))
         pair, _ = np.nonzero(good)
         kept.append((query[pair], rows[good], exact[good]))

@@ -3,7 +3,7 @@
 How it works. Scores of a block of items for a block of queries come from one matrix product, and
 are reduced at once to the maxima of small runs of items ("cells"). The k-th largest of a query's
 cell maxima bounds its k-th best score from below, so only the cells that reach it can hold a
-result: about k cells of 32 items. Their scores are computed once more by `dot_rows`, whose result
+result: about k cells of 16 items. Their scores are computed once more by `dot_rows`, whose result
 does not depend on how the work was cut up, and sorted.
 
 The threshold is lowered by a bound on the rounding error of a matrix product, so that the result
@@ -25,7 +25,7 @@ from simrec.scoring.products import Backend, Product, choose_product, writable
 from simrec.scoring.second_look import look_again
 from simrec.scoring.workers import processors, workers
 
-_CELL = 32  # items per cell: larger costs more second looks, smaller more maxima to keep
+_CELL = 16  # items per cell: larger costs more second looks, smaller more maxima to keep
 _QUERIES = 1024  # queries per block
 _ITEMS = 2048  # items per matrix product: with 1,024 queries an 8 MB block, inside most L3 caches
 _KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
