@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simrec.model.deep import Network
-from simrec.model.rating import ITEMS, USERS, RatingTowers
+from simrec.model.known import ITEMS, USERS
+from simrec.model.rating import RatingTowers
 
 if TYPE_CHECKING:
     from simrec.model.simec import SimEc

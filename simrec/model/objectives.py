@@ -42,8 +42,9 @@ def _fit_rating(
     model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
 ) -> Fitted:
     from simrec.model.blocks import known_vectors, networks, new_weights
+    from simrec.model.known import Problem
     from simrec.model.observed import Observed
-    from simrec.model.rating import Problem, fit_rating
+    from simrec.model.rating import fit_rating
 
     observed = Observed.of(data.ratings)
     features = (data.items.X, data.users.X)
