@@ -72,6 +72,8 @@ class Progress:
         if self._verbose == 2:
             logger.info("epoch %d: %s", epoch + 1, text)
         if self._bar is not None:
+            # Choosing penalties comes on top of the epochs, in as many steps as it takes.
+            self._bar.total = max(self._bar.total, epoch + 1)
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update()
         if self._callbacks is not None:
