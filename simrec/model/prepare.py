@@ -167,9 +167,9 @@ def _side(
             name,
         )
     rows = table.take(pa.array(place[found[has_row]]))
-    encoder = FeatureEncoder(columns, min_count=min_count, knots=knots, id_column=f"{name}_id").fit(
-        rows, name=label
-    )
+    where = f"{name}s {source}" if isinstance(source, str | os.PathLike) else f"{name}s"
+    encoder = FeatureEncoder(columns, min_count=min_count, knots=knots, id_column=f"{name}_id")
+    encoder.fit(rows, name=where)
     features = encoder.transform(rows)
     if not has_row.all():
         features = _spread(features, has_row)
