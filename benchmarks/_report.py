@@ -118,7 +118,9 @@ def picture(lines: list[dict[str, Any]], path: Path, title: str) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    groups = {m: g for m, g in by_model(lines).items() if "bins" in g[0]}
+    # The mean is so far off that the others could not be told apart beside it.
+    groups = {m: g for m, g in by_model(lines).items() if "bins" in g[0] and m != "mean"}
+    groups = groups or by_model(lines)
     names = ["0 (new)", *(f"{low}-{high - 1}" for low, high in pairwise(BINS[1:])), f"{BINS[-1]}+"]
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.6), sharey=True, layout="constrained")
     colours = pyplot.get_cmap("tab10")
