@@ -6,6 +6,11 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure can be repeated, and comes with the change that made it.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("SIMREC_DATA", ROOT.parent / "shared" / "data"))

@@ -587,7 +587,8 @@ def test_against_a_plain_loop(rows):
     kinds = {"x": "number", "s": "category", "g": "list"}
     names, features = encode(table, columns=kinds)
     there = [v for v in x if v is not None]
-    scale = np.std(there) if there and min(there) < max(there) else None
+    # A spread too small for a float is none: the column counts as constant.
+    scale = (np.std(there) or None) if there and min(there) < max(there) else None
     for row, (number, word, elements) in enumerate(rows):
         expected = dict.fromkeys(names, 0.0)
         if number is None:
