@@ -12,7 +12,7 @@ from simrec.model.deep import cross_fit_network
 from simrec.model.known import Known, Problem, Report
 from simrec.model.linear import Inputs, cross_fit
 from simrec.model.observed import Entries
-from simrec.model.posterior import Belief, Scales, Statistics, statistics, update
+from simrec.model.posterior import Belief, Statistics, statistics, update
 
 if TYPE_CHECKING:
     from simrec.model.simec import SimEc
@@ -34,8 +34,6 @@ class New:
         Encoder of the new side, p x D.
     partners : Belief
         Known entities of the other side in this block.
-    scales : Scales
-        Precisions of the partners.
     held_out : numpy.ndarray
         Embeddings of the training entities by encoders that did not see them.
     error : float
@@ -50,7 +48,6 @@ class New:
 
     weights: np.ndarray
     partners: Belief
-    scales: Scales
     held_out: np.ndarray
     error: float
     penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -130,7 +127,7 @@ def _beside(
     partners, scales = update(stats, known.priors[1 - k], scales)
     error = _left_out_error(new, partners, scales.t, entries, k)
     report({("val_new_items", "val_new_users")[k]: problem.observed.scale * error})
-    return New(weights, partners, scales, held_out, error)
+    return New(weights, partners, held_out, error)
 
 
 Attempt = Callable[[float, np.ndarray], New]

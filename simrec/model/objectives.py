@@ -10,14 +10,13 @@ import numpy as np
 from scipy import sparse
 
 from simrec.errors import InputError
+from simrec.model.known import Problem, Report
 from simrec.model.prepare import Prepared
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 
 if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
-
-Report = Callable[[dict[str, float]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +41,6 @@ def _fit_rating(
     model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
 ) -> Fitted:
     from simrec.model.blocks import known_vectors, networks, new_weights
-    from simrec.model.known import Problem
     from simrec.model.observed import Observed
     from simrec.model.rating import fit_rating
 

@@ -1,7 +1,10 @@
 """Constructor arguments as parameters, the scikit-learn way."""
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
+
+import numpy as np
 
 from simrec.errors import InputError
 
@@ -38,6 +41,17 @@ class Params:
             if not _same(value, defaults[name].default)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def plain(value: Any) -> Any:
+    """Return numbers, sequences and mappings as JSON knows them."""
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray) or (
+        isinstance(value, Sequence) and not isinstance(value, str)
+    ):
+        return [plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _same(value: Any, default: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from simrec import artifacts
 from simrec.errors import InputError
 from simrec.model.encoders import check_no_code, encoder_from_json
+from simrec.model.params import plain
 from simrec.scoring.output import Output
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     artifacts.save(
         path,
         KIND,
-        config=_plain(config),
+        config=plain(config),
         arrays={
             "last_layer": np.ascontiguousarray(model.last_layer_, dtype=np.float32),
             "targets": np.asarray(model.targets_),
@@ -76,12 +77,3 @@ def load(cls: type[T], path: str | os.PathLike[str]) -> T:
     model.feature_kind_ = facts["feature_kind"]
     model.feature_shape_ = tuple(facts["feature_shape"])
     return model
-
-
-def _plain(value: Any) -> Any:
-    """Return numbers and sequences as JSON knows them."""
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple | np.ndarray):
-        return [_plain(v) for v in value]
-    return value.item() if isinstance(value, np.generic) else value

@@ -1,7 +1,6 @@
 """A `TwoTower` as a model directory, and back."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.model.deep import Network
+from simrec.model.params import plain
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 
@@ -44,7 +44,7 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
     artifacts.save(
         path,
         KIND,
-        config=_plain(model.get_params()),
+        config=plain(model.get_params()),
         arrays=arrays,
         tables=tables,
         documents=documents,
@@ -101,17 +101,3 @@ def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
         facts["history"],
     )
     return model
-
-
-def _plain(params: dict[str, Any]) -> dict[str, Any]:
-    """Turn settings into plain JSON data."""
-    plain: dict[str, Any] = {}
-    for name, value in params.items():
-        if isinstance(value, np.generic):
-            value = value.item()
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            value = [v.item() if isinstance(v, np.generic) else v for v in value]
-        elif value is not None and not isinstance(value, bool | int | float | str):
-            value = dict(value)
-        plain[name] = value
-    return plain
