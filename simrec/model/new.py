@@ -12,7 +12,7 @@ from simrec.model.deep import cross_fit_network
 from simrec.model.known import Known, Problem, Report
 from simrec.model.linear import Inputs, cross_fit
 from simrec.model.observed import Entries
-from simrec.model.posterior import Belief, Statistics, statistics, update
+from simrec.model.posterior import Belief, Scales, Statistics, statistics, update
 
 if TYPE_CHECKING:
     from simrec.model.simec import SimEc
@@ -36,6 +36,8 @@ class New:
         Known entities of the other side in this block.
     held_out : numpy.ndarray
         Embeddings of the training entities by encoders that did not see them.
+    scales : Scales
+        Precisions of the partners' posterior.
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
     penalties : numpy.ndarray
@@ -49,6 +51,7 @@ class New:
     weights: np.ndarray
     partners: Belief
     held_out: np.ndarray
+    scales: Scales
     error: float
     penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
     strength: float = 1.0
@@ -127,7 +130,7 @@ def _beside(
     partners, scales = update(stats, known.priors[1 - k], scales)
     error = _left_out_error(new, partners, scales.t, entries, k)
     report({("val_new_items", "val_new_users")[k]: problem.observed.scale * error})
-    return New(weights, partners, held_out, error)
+    return New(weights, partners, held_out, scales, error)
 
 
 Attempt = Callable[[float, np.ndarray], New]
