@@ -23,6 +23,7 @@ _COMMANDS = {
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user",
     "embed": "write the vectors of items or users",
+    "export": "write a model for TensorFlow, Faiss or a vector database",
     "run": "run the jobs of a pipeline file (TOML)",
     "doctor": "show versions, threads and memory, and try a small model",
 }

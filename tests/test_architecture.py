@@ -59,10 +59,11 @@ def test_imports_go_one_way(sources):
     [
         (TENSORFLOW, lambda name: name == "model/keras.py"),
         ({"ray"}, lambda name: name == "jobs/ray.py"),
+        ({"faiss"}, lambda name: name == "model/export_faiss.py"),
         ({"matplotlib"}, lambda name: name.startswith("evaluation/report")),
         ({"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}, lambda name: False),
     ],
-    ids=["tensorflow", "ray", "matplotlib", "pickle"],
+    ids=["tensorflow", "ray", "faiss", "matplotlib", "pickle"],
 )
 def test_packages_stay_where_they_belong(sources, packages, allowed):
     wrong = [
@@ -95,8 +96,9 @@ def test_only_the_command_line_prints(sources):
         ),
         (
             "import simrec.model.two_tower, simrec.jobs.score, simrec.jobs.recommend,"
-            "simrec.jobs.embed, simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline",
-            TENSORFLOW | {"ray", "matplotlib"},
+            "simrec.jobs.embed, simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
+            "simrec.jobs.export, simrec.model.export",
+            TENSORFLOW | {"ray", "faiss", "matplotlib"},
         ),
     ],
     ids=["simrec", "cli", "metrics and scoring", "jobs"],

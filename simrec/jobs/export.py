@@ -1,0 +1,72 @@
+"""Export a model to other systems: TensorFlow, Faiss, vector databases."""
+
+import os
+from typing import TYPE_CHECKING, Any, Literal
+
+from simrec.jobs.discover import is_remote_or_glob, open_source
+from simrec.jobs.models import ModelReference
+from simrec.jobs.options import Path
+
+if TYPE_CHECKING:
+    from simrec.data.tables import TableLike
+
+
+def export(
+    model: Path,
+    out: Path,
+    format: Literal["savedmodel", "tower", "parquet", "faiss"],
+    side: Literal["item", "user"] | None = None,
+    items: Path | None = None,
+    users: Path | None = None,
+    index: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
+    unknown: Literal["error", "prior"] = "error",
+) -> dict[str, Any]:
+    """Write a model for another system.
+
+    Parameters
+    ----------
+    model : path
+        The model directory.
+    out : path
+        The directory to write; an earlier export there is replaced.
+    format : str
+        savedmodel (user tower and item index for TensorFlow), tower (features to vectors),
+        parquet (vectors) or faiss (index over the items).
+    side : str, optional
+        The tower to export, item or user; of parquet both by default.
+    items : path, optional
+        Items to export instead of all known ones: item_id, with features of those not known.
+    users : path, optional
+        Users to export instead of all known ones, likewise; for parquet.
+    index : str
+        Kind of the Faiss index: flat, hnsw, ivf, or auto, which chooses by the number of items.
+    unknown : str
+        What the SavedModel does with an unknown user without features: error, or prior, the
+        answer for an average user.
+
+    Returns
+    -------
+    dict
+        What was written; for faiss with its recall@10 against exact search.
+    """
+    from simrec.model.export import check_replaceable
+    from simrec.model.export import export as export_model
+
+    # Found out now rather than after loading.
+    check_replaceable(out)
+    reference = ModelReference.of(model)
+    return export_model(
+        reference.load(),
+        out,
+        format,
+        side,
+        None if items is None else _table(items, "items"),
+        None if users is None else _table(users, "users"),
+        index,
+        unknown,
+        reference.model_id,
+    )
+
+
+def _table(path: Path, name: str) -> "TableLike":
+    return open_source(path, name).read() if is_remote_or_glob(path) else os.fspath(path)
