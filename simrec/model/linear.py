@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
+from simrec.model.group import ALONE, Group
 from simrec.model.observed import Side
 from simrec.model.posterior import Scales, Statistics
 
@@ -21,12 +22,16 @@ class Inputs:
 
     History enters as the row of observed partners, divided by the root of its length, so that the
     encoder can learn from *what* was rated as well as from how.
+
+    `rows` are the workers between whom the rows are divided. Where it is the partners that are
+    divided, so are the rows of B that belong to them; all else of B is the same on every worker.
     """
 
     X: sparse.csr_matrix
     groups: np.ndarray
     side: Side | None = None
     other: Side | None = None
+    rows: Group = ALONE
     _XT: sparse.csr_matrix = field(init=False)
     _squares: sparse.csr_matrix = field(init=False)
 
@@ -60,10 +65,32 @@ class Inputs:
         return self._transposed(self._squares, Y, 2)
 
     def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
-        G = XT @ Y
+        G = self.rows.sum(XT @ Y)
         if self.other is not None and self.side is not None:
             G = np.vstack([G, self.other.count(self.root**power * Y)])
         return G
+
+    @property
+    def _columns(self) -> Group:
+        """The workers between whom the partners in the history are divided."""
+        return ALONE if self.other is None else self.other.rows
+
+    def inner(self, a: np.ndarray, b: np.ndarray) -> float:
+        """Give the scalar product of two arrays of the shape of B, the same on all workers."""
+        columns, n = self._columns, self.n_features
+        if columns.size == 1:
+            return _inner(a, b)
+        product = _inner(a[n:], b[n:])
+        if columns.rank == 0:  # what is on all workers counts once
+            product += _inner(a[:n], b[:n])
+        return columns.total(product)
+
+    def group_sums(self, values: np.ndarray) -> np.ndarray:
+        """Add up a value for each row of B by groups of features."""
+        sums = np.bincount(self.groups, values)
+        if self._columns.size > 1:  # history is the last group
+            sums[-1] = self._columns.total(sums[-1])
+        return sums
 
 
 def history_weight(counts: np.ndarray) -> np.ndarray:
@@ -105,18 +132,20 @@ def solve(
     else:
         B = start.copy()
         residual = right - _normal(inputs, stats, penalty, B)
-    goal = tolerance**2 * _inner(right, right / diagonal)
+    # All workers must take the same number of steps.
+    agree = inputs.rows.agree
+    goal = agree(tolerance**2 * inputs.inner(right, right / diagonal))
     direction = residual / diagonal
-    size = _inner(residual, direction)
+    size = agree(inputs.inner(residual, direction))
     for _ in range(iterations):
         if size <= goal:
             break
         image = _normal(inputs, stats, penalty, direction)
-        step = np.float32(size / _inner(direction, image))
+        step = np.float32(size / inputs.inner(direction, image))
         B += step * direction
         residual -= step * image
         scaled = residual / diagonal
-        size, last = _inner(residual, scaled), size
+        size, last = agree(inputs.inner(residual, scaled)), size
         direction = scaled + np.float32(size / last) * direction
     return B, diagonal
 
@@ -141,11 +170,11 @@ def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Stati
     CL = (covariance.reshape(-1, D) @ L).reshape(-1, D, D)
     LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
     h = np.float32(scales.t) * (stats.h[:, None, :] @ CL)[:, 0]
-    return Statistics(L - LCL, h, stats.squares)
+    return Statistics(L - LCL, h, stats.squares, stats.group)
 
 
 def learned_penalty(
-    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, groups: np.ndarray
+    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, inputs: Inputs
 ) -> np.ndarray:
     """Re-estimate the penalty of each group of features from its weights.
 
@@ -153,10 +182,9 @@ def learned_penalty(
     of weights that the data determine, over their squares: features that say nothing shrink, their
     penalty grows, and they drop out.
     """
-    determined = (1 - np.minimum(penalty[groups][:, None] / diagonal, 1)).sum(1)
+    determined = (1 - np.minimum(penalty[inputs.groups][:, None] / diagonal, 1)).sum(1)
     squares = np.einsum("pd,pd->p", B, B, dtype=np.float64)
-    n = len(penalty)
-    count, size = np.bincount(groups, determined, n), np.bincount(groups, squares, n)
+    count, size = inputs.group_sums(determined), inputs.group_sums(squares)
     new = (count + 1e-9) / (size + 1e-12)
     # A step at a time: the weights have yet to follow.
     return np.clip(np.clip(new, penalty / 3, penalty * 3), 1.0, 1e6)
@@ -167,6 +195,7 @@ def cross_fit(
     stats: Statistics,
     penalty: np.ndarray,
     folds: np.ndarray,
+    n_folds: int,
     start: np.ndarray | None = None,
     iterations: int = 20,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +210,7 @@ def cross_fit(
     """
     B, _ = solve(inputs, stats, penalty, start, iterations)
     held_out = np.empty_like(stats.h)
-    for fold in range(int(folds.max(initial=0)) + 1):
+    for fold in range(n_folds):
         rows = folds == fold
         without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations)
         held_out[rows] = inputs.X[rows] @ without

@@ -69,22 +69,24 @@ def fit_new(
     report: Report,
 ) -> New:
     """Fit the block of one side's new entities, its strength of penalty by held-out entities."""
-    inputs = Inputs(problem.features[k], problem.groups[k])
+    inputs = Inputs(problem.features[k], problem.groups[k], rows=problem.sides[k].rows)
     stats = statistics(problem.sides[k], known.beliefs[1 - k])
-    fold = _folds(problem, k, folds, rng)
+    n_folds = min(folds, problem.n_rows[k])
+    fold = problem.folds(k, folds, rng)
     start: np.ndarray | None = None
 
     def attempt(strength: float, penalties: np.ndarray) -> New:
         nonlocal start
         penalty = coordinate_penalty(strength * penalties[inputs.groups], stats)
-        weights, held_out = cross_fit(inputs, stats, penalty, fold, start)
+        weights, held_out = cross_fit(inputs, stats, penalty, fold, n_folds, start)
         start = weights
         new = _beside(problem, known, k, weights, held_out, entries, report)
         new.strength, new.penalties = strength, penalties
         return new
 
     constant = int(inputs.groups[-1])
-    best = _search(attempt, attempt(3.0, known.penalties[k][: constant + 1]))
+    penalties = problem.observed.group.first(known.penalties[k][: constant + 1])
+    best = _search(attempt, attempt(3.0, penalties))
     pruned = _prune(attempt, best, constant)
     return best if pruned is best else _search(attempt, pruned)
 
@@ -101,16 +103,12 @@ def fit_deep(
 ) -> New:
     """Fit the block of one side's new entities with hidden layers, stopped by held-out ones."""
     X, partners = problem.features[k][:, :-1], known.beliefs[1 - k]
-    fold, seed = _folds(problem, k, folds, rng), int(rng.integers(2**31))
+    fold, seed = problem.folds(k, folds, rng), int(rng.integers(2**31))
     network, held_out = cross_fit_network(X, problem.sides[k], partners, hidden_layers, fold, seed)
     weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
     new = _beside(problem, known, k, weights, held_out, entries, report)
     new.network = network
     return new
-
-
-def _folds(problem: Problem, k: int, folds: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.permutation(np.arange(problem.sides[k].n_rows) % folds)
 
 
 def _beside(
@@ -197,4 +195,4 @@ def _left_out_error(new: Belief, partners: Belief, t: float, entries: Entries, k
         leverage = t * np.einsum("nd,nd->n", phi, (C @ phi[:, :, None])[:, :, 0])
         left_out = residual / (1 - np.minimum(leverage, 0.95))
         total += float(np.sum(left_out.astype(np.float64) ** 2))
-    return float(np.sqrt(total / len(rows)))
+    return float(np.sqrt(entries.group.total(total) / entries.drawn))

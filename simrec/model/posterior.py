@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from simrec.model.group import ALONE, Group
 from simrec.model.observed import Side, in_threads
 
 # Precisions are confined to this range, in units of the ratings' spread: data without any noise
@@ -37,16 +38,21 @@ class Belief:
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
-    """What an entity's ratings say of it: S, h and the sum of E[(r - b')^2]."""
+    """What an entity's ratings say of it: S, h and the sum of E[(r - b')^2].
+
+    `group` are the workers between whom the entities are divided.
+    """
 
     S: np.ndarray
     h: np.ndarray
     squares: np.ndarray
+    group: Group = ALONE
 
     def weighted(self, weights: np.ndarray) -> "Statistics":
         """Give each entity's evidence a weight."""
         w = weights.astype(np.float32)
-        return Statistics(self.S * w[:, None, None], self.h * w[:, None], self.squares * weights)
+        S, h = self.S * w[:, None, None], self.h * w[:, None]
+        return Statistics(S, h, self.squares * weights, self.group)
 
 
 def statistics(side: Side, other: Belief) -> Statistics:
@@ -68,7 +74,7 @@ def statistics(side: Side, other: Belief) -> Statistics:
     S[:, upper[1], upper[0]] = sums[:, : len(upper[0])]
     h = values[:, :-1] - sums[:, len(upper[0]) : -1]
     squares = side.squares() - 2.0 * values[:, -1] + sums[:, -1]
-    return Statistics(S, h, squares)
+    return Statistics(S, h, squares, side.rows)
 
 
 @dataclass
@@ -116,16 +122,17 @@ def expected_squares(stats: Statistics, belief: Belief) -> float:
     moments = np.einsum("mij,mi,mj->m", stats.S, mean, mean, optimize=True).sum(dtype=np.float64)
     if belief.covariance is not None:
         moments += np.einsum("mij,mij->m", stats.S, belief.covariance).sum(dtype=np.float64)
-    return float(stats.squares.sum() - 2 * fit + moments)
+    return stats.group.total(float(stats.squares.sum() - 2 * fit + moments))
 
 
 def _scales(stats: Statistics, belief: Belief, prior: np.ndarray) -> Scales:
-    n = len(prior)
+    group = stats.group
     offset = (belief.mean - prior).astype(np.float64)
     assert belief.covariance is not None
-    spread = (offset.T @ offset + belief.covariance.sum(0, dtype=np.float64)) / n
+    spread = group.sum(offset.T @ offset + belief.covariance.sum(0, dtype=np.float64))
+    spread = spread / group.total(len(prior))
     values, vectors = np.linalg.eigh(spread)
     L = (vectors / np.clip(values, 1 / _HIGHEST, 1 / _LOWEST)) @ vectors.T
-    n_entries = float(stats.S[:, -1, -1].sum(dtype=np.float64))
+    n_entries = group.total(float(stats.S[:, -1, -1].sum(dtype=np.float64)))
     noise = expected_squares(stats, belief) / max(n_entries, 1.0)
     return Scales(L, float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST)))

@@ -13,15 +13,17 @@ items that were made without the item's own ratings (`cross_fit`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from simrec.model.checkpoint import Checkpoint
 from simrec.model.deep import fit_network
 from simrec.model.known import ITEMS, USERS, Known, Problem, Report, fit_known
 from simrec.model.linear import Inputs, solve
 from simrec.model.new import New, coordinate_penalty, fit_deep, fit_new
+from simrec.model.observed import Observed
 from simrec.model.posterior import Belief, statistics
 
 if TYPE_CHECKING:
@@ -46,6 +48,28 @@ class RatingTowers:
     user_weights: np.ndarray
     user_network: SimEc | None = None
 
+    def gathered(self, observed: Observed) -> RatingTowers:
+        """Give the same with the users of all workers."""
+        if observed.group.size == 1:
+            return self
+        known, cut = self.known, len(self.known.weights[ITEMS]) - observed.users.n_rows
+        weights, history = known.weights[ITEMS][:cut], known.weights[ITEMS][cut:]
+        whole = Known(
+            [known.beliefs[ITEMS], _gathered(known.beliefs[USERS], observed)],
+            known.scales,
+            [known.priors[ITEMS], observed.gather(known.priors[USERS])],
+            [np.vstack([weights, observed.gather(history)]), known.weights[USERS]],
+            known.penalties,
+        )
+        items = replace(self.new_items, partners=_gathered(self.new_items.partners, observed))
+        users = replace(self.new_users, held_out=observed.gather(self.new_users.held_out))
+        return replace(self, known=whole, new_items=items, new_users=users)
+
+
+def _gathered(belief: Belief, observed: Observed) -> Belief:
+    assert belief.covariance is not None
+    return Belief(observed.gather(belief.mean), observed.gather(belief.covariance))
+
 
 def fit_rating(
     problem: Problem,
@@ -55,6 +79,7 @@ def fit_rating(
     hidden_layers: tuple[int, ...],
     rng: np.random.Generator,
     report: Report,
+    checkpoint: Checkpoint | None = None,
 ) -> RatingTowers:
     """Fit the three blocks.
 
@@ -74,8 +99,10 @@ def fit_rating(
         Source of the start and of the folds.
     report : callable
         Told the loss of each sweep, and the error of each attempt on held-out entities.
+    checkpoint : Checkpoint, optional
+        Where to keep the state of the sweeps, and to go on from.
     """
-    known = fit_known(problem, embedding_dim, epochs, rng, report)
+    known = fit_known(problem, embedding_dim, epochs, rng, report, checkpoint)
     entries = problem.observed.sample(_SAMPLE, rng)
     # A side without features has only a constant, for which there is nothing to hide.
     deep = [bool(hidden_layers) and X.shape[1] > 1 for X in problem.features]
@@ -92,7 +119,7 @@ def fit_rating(
         network = fit_network(X, problem.observed.users, beside, hidden_layers, seed)
         return RatingTowers(known, items, users, np.zeros_like(users.weights), network)
     stats = statistics(problem.observed.users, beside)
-    inputs = Inputs(problem.features[USERS], problem.groups[USERS])
+    inputs = Inputs(problem.features[USERS], problem.groups[USERS], rows=problem.sides[USERS].rows)
     strength = _BOTH_PENALTY * users.strength
     penalty = coordinate_penalty(strength * users.penalties[inputs.groups], stats)
     user_weights, _ = solve(inputs, stats, penalty)
