@@ -128,6 +128,35 @@ class Checkpoint:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
+@dataclass(frozen=True, eq=False)
+class Run:
+    """How a fit runs: with which workers, and where it keeps its state."""
+
+    group: Group = ALONE
+    path: str | os.PathLike[str] | None = None
+    resume: bool = False
+
+    @classmethod
+    def of(
+        cls, strategy: Any, checkpoint: str | os.PathLike[str] | None = None, resume: bool = False
+    ) -> Run:
+        """Take the arguments of `TwoTower.fit`."""
+        if resume and checkpoint is None:
+            raise InputError("resume: say which checkpoint to go on from.")
+        group = ALONE
+        if strategy is not None:
+            from simrec.model.strategy import group_of
+
+            group = group_of(strategy)
+        return cls(group, checkpoint, resume)
+
+    def keep(self, model: TwoTower, data: Prepared) -> Checkpoint | None:
+        """Give the checkpoint of a fit, if it is to have one."""
+        if self.path is None:
+            return None
+        return Checkpoint(self.path, identity(model, data), self.resume, self.group)
+
+
 def identity(model: TwoTower, data: Prepared) -> dict[str, Any]:
     """Give what a checkpoint must share with the fit that goes on from it."""
     settings = {k: v for k, v in model.get_params().items() if k not in _FREE}

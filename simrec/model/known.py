@@ -161,10 +161,12 @@ def _keep(
     the users, whose covariances are most of the memory, nothing needs to be kept.
     """
     started = time.perf_counter()
+    items = known.beliefs[ITEMS]
+    assert items.covariance is not None
     cut, weights = problem.features[ITEMS].shape[1], known.weights[ITEMS]
     arrays = {
-        "mean": known.beliefs[ITEMS].mean,
-        "covariance": known.beliefs[ITEMS].covariance,
+        "mean": items.mean,
+        "covariance": items.covariance,
         "weights_items": weights[:cut],
         "weights_items_history": problem.observed.gather(weights[cut:]),
         "weights_users": known.weights[USERS],

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.errors import InputError
+from simrec.model.checkpoint import Run
 from simrec.model.known import Problem, Report
 from simrec.model.prepare import Prepared
 from simrec.model.tower import Tower
@@ -32,24 +33,38 @@ class Fitted:
 class Objective(NamedTuple):
     """How to fit, and the embedding_dim and epochs where they are not given."""
 
-    fit: Callable[[TwoTower, Prepared, int, int, Report], Fitted]
+    fit: Callable[[TwoTower, Prepared, int, int, Report, Run], Fitted]
     embedding_dim: int
     epochs: int
 
 
 def _fit_rating(
-    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
+    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report, run: Run
 ) -> Fitted:
     from simrec.model.blocks import known_vectors, networks, new_weights
     from simrec.model.observed import Observed
     from simrec.model.rating import fit_rating
 
-    observed = Observed.of(data.ratings)
-    features = (data.items.X, data.users.X)
-    problem = Problem(observed, features, (data.items.groups, data.users.groups))
     rng = np.random.default_rng(model.random_state)
     hidden = tuple(model.hidden_layers)
-    towers = fit_rating(problem, embedding_dim, epochs, model.folds, hidden, rng, report)
+    if hidden and run.group.size > 1:
+        raise InputError(
+            "strategy: encoders with hidden_layers are trained by one worker. Leave hidden_layers "
+            "away, or train without strategy (--engine local)."
+        )
+    groups = (data.items.groups, data.users.groups)
+    checkpoint = run.keep(model, data)
+    observed = Observed.of(data.ratings, run.group)
+    mine = data.users.X[observed.mine] if run.group.size > 1 else data.users.X
+    problem = Problem(observed, (data.items.X, mine), groups)
+    towers = fit_rating(
+        problem, embedding_dim, epochs, model.folds, hidden, rng, report, checkpoint
+    )
+    if run.group.size > 1:
+        # The model is one, with the users of all workers.
+        towers = towers.gathered(observed)
+        observed = Observed.of(data.ratings)
+        problem = Problem(observed, (data.items.X, data.users.X), groups)
     vectors = known_vectors(towers, observed.scale)
     weights = new_weights(towers, observed.scale)
     deep = networks(towers, observed.scale)
@@ -68,12 +83,17 @@ def _fit_rating(
 
 
 def _fit_ranking(
-    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report
+    model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report, run: Run
 ) -> Fitted:
     from simrec.model.ranking import fit_ranking
 
     if model.hidden_layers:
         raise InputError("hidden_layers: the ranking objective has linear encoders only.")
+    if run.group.size > 1:
+        raise InputError(
+            "strategy: the ranking objective is trained by one worker. Train without strategy "
+            "(--engine local)."
+        )
     ratings, threshold = data.ratings, model.threshold
     if threshold is None:
         low, high = data.bounds

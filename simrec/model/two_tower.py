@@ -14,6 +14,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model import two_tower_files
+from simrec.model.checkpoint import Run
 from simrec.model.objectives import OBJECTIVES
 from simrec.model.params import Params
 from simrec.model.prepare import prepare
@@ -138,6 +139,9 @@ class TwoTower(Params):
         users: TableLike | None = None,
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
+        strategy: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
     ) -> TwoTower:
         """Learn both towers; an earlier fit is forgotten.
 
@@ -154,6 +158,13 @@ class TwoTower(Params):
             "val_new_items" or "val_new_users".
         log_dir : path, optional
             Where to write logs for TensorBoard.
+        strategy : tf.distribute.Strategy, optional
+            Workers to divide the users between, such as a MultiWorkerMirroredStrategy. Each
+            worker calls fit with the same tables, and all end with the same model.
+        checkpoint : path, optional
+            Directory in which to keep the state of the fit. Delete it once the model is saved.
+        resume : bool
+            Whether to go on from the checkpoint, which must be of the same data and settings.
 
         Returns
         -------
@@ -161,11 +172,14 @@ class TwoTower(Params):
             Itself.
         """
         self._check()
+        run = Run.of(strategy, checkpoint, resume)
         data = prepare(self, ratings, items, users)
         fit, embedding_dim, epochs = OBJECTIVES[self.objective]
         embedding_dim, epochs = self.embedding_dim or embedding_dim, self.epochs or epochs
-        with Progress(epochs, self.verbose, callbacks, log_dir) as progress:
-            fitted = fit(self, data, embedding_dim, epochs, progress.epoch)
+        first = run.group.rank == 0  # of several workers, one shows how far they are
+        verbose, log_dir = self.verbose if first else 0, log_dir if first else None
+        with Progress(epochs, verbose, callbacks, log_dir) as progress:
+            fitted = fit(self, data, embedding_dim, epochs, progress.epoch, run)
         self.item_tower_, self.user_tower_ = fitted.items, fitted.users
         self.output_, self.chosen_ = fitted.output, fitted.chosen
         self.evidence_ = fitted.evidence
