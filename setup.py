@@ -43,6 +43,7 @@ EXTRAS = {
 }
 EXTRAS["test"] = [
     *EXTRAS["paper"],
+    *EXTRAS["faiss"],
     "fsspec>=2024.2",
     "hypothesis>=6.100,<7",
     "mypy>=1.11",
