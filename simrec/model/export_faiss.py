@@ -12,7 +12,7 @@ from simrec.errors import InputError
 
 Index = Literal["auto", "flat", "hnsw", "ivf"]
 
-_SMALL, _LARGE = 1_000, 1_000_000  # items up to which a scan, and from which lists are better
+_FEW = 20_000  # items up to which a scan is as fast as an index
 _NEIGHBOURS = 32  # links of an item in HNSW
 _ENOUGH = 0.99  # recall at which more effort is not worth its time
 _MOST_EFFORT = 1024
@@ -32,10 +32,14 @@ def faiss_package() -> Any:
 
 
 def choose(index: Index, n_items: int) -> Index:
-    """Choose by size: a scan for few items, a graph (HNSW) for most, inverted lists for many."""
+    """Choose by size: a scan for few items, inverted lists for more.
+
+    The graph of HNSW is there for those who want it. Its links lead from item to item, and for
+    inner products with users, who are elsewhere, it takes longer to get to the same recall.
+    """
     if index != "auto":
         return index
-    return "flat" if n_items <= _SMALL else "hnsw" if n_items < _LARGE else "ivf"
+    return "flat" if n_items <= _FEW else "ivf"
 
 
 def build(kind: Index, vectors: Iterator[np.ndarray], n_items: int, sample: np.ndarray) -> Any:

@@ -1,0 +1,1 @@
+"""The rows of the life benchmark, each a module."""
