@@ -8,6 +8,8 @@ scalar product is y . w + b + b'. An entity is zero in the blocks that are not i
     new item     0           encoder      0
     known user   posterior   users beside new items    0
     new user     0           encoder      encoder
+
+An entity with a few ratings that came after fitting is in between: see `item_vectors`.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from simrec.model.deep import Network
-from simrec.model.known import ITEMS, USERS
+from simrec.model.known import ITEMS
 from simrec.model.rating import RatingTowers
 
 if TYPE_CHECKING:
@@ -38,17 +40,59 @@ def user_coordinates(z: np.ndarray, scale: float) -> np.ndarray:
     return np.hstack([z[:, :-1], one, z[:, -1:] * np.float32(scale)])
 
 
+def item_embedding(block: np.ndarray, scale: float) -> np.ndarray:
+    """Read [y, b] off an item's coordinates of a block."""
+    return block[:, :-1] / np.float32(scale)
+
+
+def user_embedding(block: np.ndarray, scale: float) -> np.ndarray:
+    """Read [w, b] off a user's coordinates of a block."""
+    return np.hstack([block[:, :-2], block[:, -1:] / np.float32(scale)])
+
+
+def item_vectors(
+    own: np.ndarray, beside: np.ndarray, warmth: np.ndarray, scale: float
+) -> np.ndarray:
+    """Give the vectors of items that are known to the degree of their warmth.
+
+    One that was fitted has warmth 1, a new one 0. In between, known users meet it as both: the
+    weights of what they see in it add to one.
+    """
+    warm = warmth.astype(np.float32)[:, None]
+    own, beside = item_coordinates(own, scale), item_coordinates(beside, scale)
+    return np.hstack([warm * own, (1 - warm) * own, warm * beside])
+
+
+def user_vectors(
+    own: np.ndarray, beside: np.ndarray, warmth: np.ndarray, scale: float
+) -> np.ndarray:
+    """Give the vectors of users that are known to the degree of their warmth."""
+    warm = warmth.astype(np.float32)[:, None]
+    own, beside = user_coordinates(own, scale), user_coordinates(beside, scale)
+    return np.hstack([warm * own, beside, (1 - warm) * own])
+
+
 def known_vectors(towers: RatingTowers, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """Give the vectors of the rated items and of the users who rated."""
-    known = towers.known.beliefs
-    items = item_coordinates(known[ITEMS].mean, scale)
-    users = user_coordinates(known[USERS].mean, scale)
-    beside_users = item_coordinates(towers.new_users.partners.mean, scale)
-    beside_items = user_coordinates(towers.new_items.partners.mean, scale)
+    items, users = (belief.mean for belief in towers.known.beliefs)
     return (
-        np.hstack([items, np.zeros_like(items), beside_users]),
-        np.hstack([users, beside_items, np.zeros_like(users)]),
+        item_vectors(items, towers.new_users.partners.mean, np.ones(len(items)), scale),
+        user_vectors(users, towers.new_items.partners.mean, np.ones(len(users)), scale),
     )
+
+
+def item_priors(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Read what features say of new items: beside known users, and beside new ones."""
+    width = vectors.shape[1] // 3
+    own = item_embedding(vectors[:, width : 2 * width], scale)
+    return own, own
+
+
+def user_priors(vectors: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Read what features say of new users: beside known items, and beside new ones."""
+    width = vectors.shape[1] // 3
+    beside = user_embedding(vectors[:, width : 2 * width], scale)
+    return user_embedding(vectors[:, 2 * width :], scale), beside
 
 
 def new_weights(towers: RatingTowers, scale: float) -> tuple[np.ndarray, np.ndarray]:

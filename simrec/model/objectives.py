@@ -17,17 +17,22 @@ from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 
 if TYPE_CHECKING:
+    from simrec.model.evidence import Evidence
     from simrec.model.two_tower import TwoTower
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Two towers, the output of their scalar products, and what was chosen on the way."""
+    """Two towers, the output of their scalar products, and what was chosen on the way.
+
+    `evidence` is what is believed of each entity, where the objective tells.
+    """
 
     items: Tower
     users: Tower
     output: Output
     chosen: dict[str, Any]
+    evidence: Evidence | None = None
 
 
 class Objective(NamedTuple):
@@ -41,7 +46,8 @@ class Objective(NamedTuple):
 def _fit_rating(
     model: TwoTower, data: Prepared, embedding_dim: int, epochs: int, report: Report, run: Run
 ) -> Fitted:
-    from simrec.model.blocks import known_vectors, networks, new_weights
+    from simrec.model.blocks import item_priors, known_vectors, networks, new_weights, user_priors
+    from simrec.model.evidence import evidence_of
     from simrec.model.observed import Observed
     from simrec.model.rating import fit_rating
 
@@ -74,12 +80,20 @@ def _fit_rating(
         "expected_rmse_new_items": observed.scale * towers.new_items.error,
         "expected_rmse_new_users": observed.scale * towers.new_users.error,
     }
-    return Fitted(
-        data.items.tower(vectors[0], weights[0], deep[0]),
-        data.users.tower(vectors[1], weights[1], deep[1]),
-        Output(*data.bounds, shift=observed.mean, kind="clip"),
-        chosen,
+    item_tower = data.items.tower(vectors[0], weights[0], deep[0])
+    user_tower = data.users.tower(vectors[1], weights[1], deep[1])
+    item_prior = item_priors(item_tower.vectors, observed.scale)
+    user_prior = user_priors(user_tower.vectors, observed.scale)
+    evidence = evidence_of(
+        towers,
+        problem,
+        (data.items, data.users),
+        (item_tower, user_tower),
+        (item_prior[0], user_prior[0]),
+        (item_prior[1], user_prior[1]),
     )
+    output = Output(*data.bounds, shift=observed.mean, kind="clip")
+    return Fitted(item_tower, user_tower, output, chosen, evidence)
 
 
 def _fit_ranking(

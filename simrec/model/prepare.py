@@ -18,7 +18,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.deep import Network
-from simrec.model.tower import Tower, encode_rows, id_values
+from simrec.model.tower import Tower, encode_rows, id_values, once
 
 if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
@@ -59,6 +59,14 @@ class PreparedSide:
     others: IdMap | None
     others_X: sparse.csr_matrix | None
 
+    def _features(self, ids: IdMap) -> sparse.csr_matrix:
+        """Give the features of the rated and of the others, in the order of all ids."""
+        X = self.X[:, :-1]
+        if self.others is None or self.others_X is None:
+            return X
+        order = np.concatenate([ids.rows(self.rated.ids), ids.rows(self.others.ids)])
+        return sparse.vstack([X, self.others_X], format="csr")[np.argsort(order)]
+
     def tower(
         self, vectors: np.ndarray, weights: np.ndarray, networks: Sequence[Network] = ()
     ) -> Tower:
@@ -76,7 +84,17 @@ class PreparedSide:
         share = self.counts / self.counts.sum()
         prior = (share @ encode_rows(self.X[:, :-1], weights, networks)).astype(np.float32)
         vectors = vectors.astype(np.float32, copy=False)
-        return Tower(self.name, ids, counts, vectors, weights, prior, self.encoder, list(networks))
+        return Tower(
+            self.name,
+            ids,
+            counts,
+            vectors,
+            weights,
+            prior,
+            self.encoder,
+            self._features(ids),
+            list(networks),
+        )
 
 
 @dataclass(eq=False)
@@ -143,14 +161,7 @@ def _side(
     label = describe(source, f"{name}s")
     table = read_table(source, name=f"{name}s")
     ids = id_values(table, f"{name}_id", label)
-    known = IdMap.from_values(ids, f"{name}_id")
-    if len(known) < len(ids):
-        raise InputError(
-            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat a {name}_id. "
-            f"Keep one row for each {name}."
-        )
-    place = np.empty(len(ids), np.int64)
-    place[known.rows(ids)] = np.arange(len(ids))
+    known, place = once(ids, name, label)
     found = known.rows(rated.ids, f"{name}_id")
     has_row = found >= 0
     if not has_row.any():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,43 +12,63 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
-from simrec.model.tower import Tower, Unknown, id_values
-from simrec.scoring.output import Output
+from simrec.model.tower import Found, Tower, Unknown, id_values
+from simrec.model.uncertainty import exploration
+from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
+
+if TYPE_CHECKING:
+    from simrec.model.life import Life
 
 
 def recommend(
-    user_tower: Tower,
-    item_tower: Tower,
-    output: Output,
+    model: Life,
     users: Any,
     k: int,
     items: Any,
     exclude: Ratings | TableLike | None,
     unknown: Unknown,
+    explore: float,
 ) -> pa.Table:
     """Rank candidates for users; see `TwoTower.recommend`."""
-    user_ids, user_vectors = _chosen(user_tower, users, unknown)
-    item_ids, item_vectors = _chosen(item_tower, items, unknown)
+    user_ids, found_users = _chosen(model.user_tower_, users, unknown)
+    item_ids, found_items = _chosen(model.item_tower_, items, unknown)
+    user_vectors = found_users.vectors[found_users.rows]
+    item_vectors = found_items.vectors[found_items.rows]
     if not len(item_ids):
         raise InputError("items: there is no candidate to recommend.")
     seen = None if exclude is None else _excluded(exclude, user_ids, item_ids)
-    found, z = top_k(user_vectors, item_vectors, k, seen)
+    bonus = exploration(model, found_items, explore)
+    if bonus is None:
+        found, z = top_k(user_vectors, item_vectors, k, seen)
+    else:
+        # One more coordinate: the bound is a scalar product as the score is.
+        one = np.ones((len(user_vectors), 1), np.float32)
+        found, z = top_k(
+            np.hstack([user_vectors, one]), np.hstack([item_vectors, bonus[:, None]]), k, seen
+        )
     query, rank = np.nonzero(found >= 0)
+    best = found[query, rank]
+    scores = (
+        z[query, rank] if bonus is None else score_pairs(user_vectors, item_vectors, query, best)
+    )
     return pa.table(
         {
             "user_id": user_ids.take(pa.array(query)),
-            "item_id": item_ids.take(pa.array(found[query, rank])),
-            "score": pa.array(output(z[query, rank])),
+            "item_id": item_ids.take(pa.array(best)),
+            "score": pa.array(model.output_(scores)),
             "rank": pa.array((rank + 1).astype(np.int32)),
         }
     )
 
 
-def _chosen(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, np.ndarray]:
-    """Give ids and vectors of the entities a person named, by ids or by a table."""
+def _chosen(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
+    """Give the entities a person named, by ids or by a table."""
     if given is None:
-        return pa.chunked_array([tower.ids.ids]), tower.vectors
+        n = len(tower.ids)
+        return pa.chunked_array([tower.ids.ids]), Found(
+            tower.vectors, np.arange(n), np.zeros(n, bool)
+        )
     name = f"{tower.name}s"
     if hasattr(given, "column_names") or hasattr(given, "columns") or _is_path(given):
         table = read_table(given, name=name)
@@ -62,8 +82,7 @@ def _chosen(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray
     distinct = IdMap.from_values(ids, tower.id_column)
     if len(distinct) < len(ids):
         raise InputError(f"{name}: {len(ids) - len(distinct)} ids are given more than once.")
-    vectors, rows = tower.find(ids, features, unknown)
-    return ids, vectors[rows]
+    return ids, tower.find(ids, features, unknown)
 
 
 def _is_path(given: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,14 @@ from simrec.errors import InputError
 from simrec.model.deep import Network
 
 Unknown = Literal["error", "prior"]
+
+
+class Found(NamedTuple):
+    """Vectors, the row in them of each id that was looked up, and who is taken as average."""
+
+    vectors: np.ndarray
+    rows: np.ndarray
+    average: np.ndarray
 
 
 @dataclass(eq=False)
@@ -39,6 +47,8 @@ class Tower:
         The vector of an average entity.
     encoder : FeatureEncoder or None
         From a table to x; None if the model was fitted without features of this side.
+    features : csr_matrix
+        Encoded features of all entities; empty rows where there are none.
     networks : list of Network
         Encoders with hidden layers, whose parts are added to those of the linear one.
     """
@@ -50,6 +60,7 @@ class Tower:
     weights: np.ndarray
     prior: np.ndarray
     encoder: FeatureEncoder | None
+    features: sparse.csr_matrix
     networks: list[Network] = field(default_factory=list)
 
     @property
@@ -79,11 +90,15 @@ class Tower:
     def encode(self, table: pa.Table) -> np.ndarray:
         """Give the vectors of new entities from their features."""
         assert self.encoder is not None
-        return encode_rows(self.encoder.transform(table), self.weights, self.networks)
+        return self.encode_features(self.encoder.transform(table))
+
+    def encode_features(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Give the vectors of new entities whose features are encoded already."""
+        return encode_rows(X, self.weights, self.networks)
 
     def find(
         self, values: Any, extra: TableLike | None = None, unknown: Unknown = "error"
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> Found:
         """Look ids up: give vectors, and the row in them of each id.
 
         Parameters
@@ -101,14 +116,7 @@ class Tower:
         vectors = self.vectors
         if extra is not None:
             ids, extra_vectors = self.embed(extra)
-            extra_ids = IdMap.from_values(ids, self.id_column)
-            if len(extra_ids) < len(ids):
-                raise InputError(
-                    f"{describe(extra, self.name + 's')}: {len(ids) - len(extra_ids)} rows repeat "
-                    f"a {self.id_column}. Keep one row for each {self.name}."
-                )
-            place = np.empty(len(ids), np.int64)
-            place[extra_ids.rows(ids)] = np.arange(len(ids))
+            extra_ids, place = once(ids, self.name, describe(extra, f"{self.name}s"))
             # Fresh features count for whoever has no ratings; the rated keep their vectors.
             fresh = (rows < 0) | (self.counts[rows] == 0)
             found = np.full(len(rows), -1, np.int64)
@@ -123,7 +131,7 @@ class Tower:
                 raise InputError(self._no_features(int(missing.sum()), first))
             rows = np.where(missing, len(vectors), rows)
             vectors = np.concatenate([vectors, self.prior[None]])
-        return vectors, rows
+        return Found(vectors, rows, missing)
 
     def _no_features(self, count: int, example: Any) -> str:
         what = f"{self.id_column}: {count:,} ids have neither ratings nor features in this model"
@@ -146,6 +154,19 @@ def encode_rows(
     for network in networks:
         vectors += network.encode(X)
     return vectors.astype(np.float32, copy=False)
+
+
+def once(ids: pa.ChunkedArray, name: str, label: str) -> tuple[IdMap, np.ndarray]:
+    """Give ids that occur once each as a map, and where each of them stands."""
+    known = IdMap.from_values(ids, f"{name}_id")
+    if len(known) < len(ids):
+        raise InputError(
+            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat a {name}_id. "
+            f"Keep one row for each {name}."
+        )
+    place = np.empty(len(ids), np.int64)
+    place[known.rows(ids)] = np.arange(len(ids))
+    return known, place
 
 
 def id_values(table: pa.Table, column: str, label: str) -> pa.ChunkedArray:

@@ -15,17 +15,17 @@ from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model import two_tower_files
 from simrec.model.checkpoint import Run
+from simrec.model.life import Life
 from simrec.model.objectives import OBJECTIVES
 from simrec.model.params import Params
 from simrec.model.prepare import prepare
 from simrec.model.progress import Progress
 from simrec.model.recommend import recommend
 from simrec.model.tower import Tower, Unknown
+from simrec.model.uncertainty import standard_deviations
 from simrec.scoring.pairs import score_pairs
 
 if TYPE_CHECKING:
-    from simrec.data.features import FeatureEncoder
-    from simrec.data.ids import IdMap
     from simrec.model.export import Format
     from simrec.model.export_faiss import Index
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 
 
-class TwoTower(Params):
+class TwoTower(Life, Params):
     """Recommender of two similarity encoders whose scalar product scores a user and an item.
 
     The item tower is learned against the users, the user tower against the items with its last
@@ -91,6 +91,12 @@ class TwoTower(Params):
         What was logged of each epoch.
     chosen_ : dict
         What fitting chose by itself, and the errors it expects.
+    evidence_ : Evidence or None
+        What is believed of each entity, so that later ratings can be added; None for ranking.
+    model_id_, parent_ : str or None
+        Id of the model as it was last saved or loaded, and of the one it was updated from.
+    updates_ : list of dict
+        What each update has learned.
 
     Examples
     --------
@@ -183,6 +189,7 @@ class TwoTower(Params):
         self.item_tower_, self.user_tower_ = fitted.items, fitted.users
         self.output_, self.chosen_ = fitted.output, fitted.chosen
         self.evidence_ = fitted.evidence
+        self.model_id_, self.parent_, self.updates_ = None, None, []
         self.history_ = progress.history
         self.schema_ = data.schema
         for name, value in self.chosen_.items():
@@ -195,7 +202,8 @@ class TwoTower(Params):
         items: TableLike | None = None,
         users: TableLike | None = None,
         unknown: Unknown = "error",
-    ) -> np.ndarray:
+        return_std: bool = False,
+    ) -> Any:
         """Predict the ratings of pairs; for ranking, the probability that they are liked.
 
         Parameters
@@ -207,18 +215,31 @@ class TwoTower(Params):
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features: refuse, or answer for an
             average item or user.
+        return_std : bool
+            Whether to give a standard deviation beside each prediction: of the rating around
+            it, hence with the noise of ratings, and larger the less is known of item and user.
 
         Returns
         -------
-        numpy.ndarray
-            A float32 for each pair, within the bounds (0 to 1 for ranking).
+        numpy.ndarray, or two of them
+            A float32 for each pair, within the bounds (0 to 1 for ranking); with `return_std` the
+            predictions and their standard deviations.
         """
         self._check_fitted()
         source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
         table = read_table(source, ["user_id", "item_id"], name="pairs", allow_empty=True)
-        user_vectors, user_rows = self.user_tower_.find(table["user_id"], users, unknown)
-        item_vectors, item_rows = self.item_tower_.find(table["item_id"], items, unknown)
-        return score_pairs(user_vectors, item_vectors, user_rows, item_rows, self.output_)
+        found_users = self.user_tower_.find(table["user_id"], users, unknown)
+        found_items = self.item_tower_.find(table["item_id"], items, unknown)
+        scores = score_pairs(
+            found_users.vectors,
+            found_items.vectors,
+            found_users.rows,
+            found_items.rows,
+            self.output_,
+        )
+        return (
+            (scores, standard_deviations(self, found_users, found_items)) if return_std else scores
+        )
 
     def recommend(
         self,
@@ -227,6 +248,7 @@ class TwoTower(Params):
         items: Any = None,
         exclude: Ratings | TableLike | None = None,
         unknown: Unknown = "error",
+        explore: float = 0.0,
     ) -> pa.Table:
         """Recommend the k best items to each user.
 
@@ -243,16 +265,20 @@ class TwoTower(Params):
             Pairs (user_id, item_id) that are not to be recommended, such as the ratings.
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features.
+        explore : float
+            Rank items by an upper confidence bound: the score plus so many standard deviations of
+            what is not known of the item (the user's part is the same for all items, and the noise
+            of ratings is nothing to explore), so that new items get a chance.
 
         Returns
         -------
         pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
-            scores the item that comes first among the candidates comes first.
+            scores the item that comes first among the candidates comes first. The score is the
+            prediction also where `explore` ranks by more.
         """
         self._check_fitted()
-        towers = (self.user_tower_, self.item_tower_)
-        return recommend(*towers, self.output_, users, k, items, exclude, unknown)
+        return recommend(self, users, k, items, exclude, unknown, explore)
 
     def embed_items(self, items: TableLike) -> pa.Table:
         """Give the vectors of items: columns item_id and vector."""
@@ -312,56 +338,6 @@ class TwoTower(Params):
         """Read a model written by `save`; nothing in the directory is executed."""
         return two_tower_files.load(cls, path)
 
-    @property
-    def items_(self) -> IdMap:
-        """All item ids the model knows."""
-        return self.item_tower_.ids
-
-    @property
-    def users_(self) -> IdMap:
-        """All user ids the model knows."""
-        return self.user_tower_.ids
-
-    @property
-    def item_vectors_(self) -> np.ndarray:
-        """Vectors of the items, in the order of `items_`."""
-        return self.item_tower_.vectors
-
-    @property
-    def user_vectors_(self) -> np.ndarray:
-        """Vectors of the users, in the order of `users_`."""
-        return self.user_tower_.vectors
-
-    @property
-    def item_counts_(self) -> np.ndarray:
-        """Ratings of each item in training."""
-        return self.item_tower_.counts
-
-    @property
-    def user_counts_(self) -> np.ndarray:
-        """Ratings of each user in training."""
-        return self.user_tower_.counts
-
-    @property
-    def item_prior_(self) -> np.ndarray:
-        """Vector of an average item."""
-        return self.item_tower_.prior
-
-    @property
-    def user_prior_(self) -> np.ndarray:
-        """Vector of an average user."""
-        return self.user_tower_.prior
-
-    @property
-    def item_encoder_(self) -> FeatureEncoder | None:
-        """From item tables to feature rows."""
-        return self.item_tower_.encoder
-
-    @property
-    def user_encoder_(self) -> FeatureEncoder | None:
-        """From user tables to feature rows."""
-        return self.user_tower_.encoder
-
     def _check(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name)
@@ -374,10 +350,6 @@ class TwoTower(Params):
                 raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "user_tower_"):
-            raise InputError("this TwoTower is not fitted yet: call fit, or TwoTower.load.")
 
 
 def _vectors(tower: Tower, source: TableLike) -> pa.Table:

@@ -1,16 +1,19 @@
 """A `TwoTower` as a model directory, and back."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.model.deep import Network
+from simrec.model.evidence import Evidence
 from simrec.model.params import plain
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
 
 KIND = "two_tower"
+_SPARSE = ("data", "indices", "indptr")
 
 
 def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
@@ -31,6 +35,8 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
         arrays[f"{tower.name}_vectors"] = tower.vectors
         arrays[f"{tower.name}_weights"] = tower.weights
         arrays[f"{tower.name}_prior"] = tower.prior
+        for part in _SPARSE:
+            arrays[f"{tower.name}_features_{part}"] = getattr(tower.features, part)
         tables[f"{tower.name}s"] = pa.table(
             {tower.id_column: tower.ids.ids, "n_ratings": tower.counts}
         )
@@ -41,7 +47,9 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
             documents[name] = network.document()
             arrays[f"{name}_place"] = network.place
             weights[name] = network.simec.encoder_.get_weights()
-    artifacts.save(
+    if model.evidence_ is not None:
+        arrays |= model.evidence_.arrays()
+    model.model_id_ = artifacts.save(
         path,
         KIND,
         config=plain(model.get_params()),
@@ -61,6 +69,8 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
             "schema": model.schema_,
             "chosen": model.chosen_,
             "history": model.history_,
+            "parent": model.parent_,
+            "updates": model.updates_,
         },
     )
 
@@ -85,6 +95,7 @@ def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
             artifact.arrays[f"{name}_weights"],
             artifact.arrays[f"{name}_prior"],
             None if encoder is None else FeatureEncoder.from_dict(encoder),
+            _features(artifact.arrays, name, len(table)),
             [
                 Network.restore(
                     artifact.documents[network], weights, artifact.arrays[f"{network}_place"]
@@ -94,10 +105,19 @@ def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
             ],
         )
         setattr(model, f"{name}_tower_", tower)
+    model.evidence_ = Evidence.restored(artifact.arrays)
     facts = artifact.facts
     model.schema_, model.chosen_, model.history_ = (
         facts["schema"],
         facts["chosen"],
         facts["history"],
     )
+    model.parent_, model.updates_ = facts["parent"], facts["updates"]
+    model.model_id_ = artifact.model_id
     return model
+
+
+def _features(arrays: Mapping[str, np.ndarray], name: str, n_rows: int) -> sparse.csr_matrix:
+    parts = tuple(arrays[f"{name}_features_{part}"] for part in _SPARSE)
+    width = len(arrays[f"{name}_weights"]) - 1
+    return sparse.csr_matrix(parts, shape=(n_rows, width), copy=False)

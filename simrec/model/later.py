@@ -1,0 +1,308 @@
+"""Ratings and features that come after fitting, and a model that has learned from them."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
+from simrec.data.tables import TableLike, describe, read_table
+from simrec.errors import InputError
+from simrec.model.absorb import Later, absorb
+from simrec.model.blocks import item_priors, item_vectors, user_priors, user_vectors
+from simrec.model.evidence import Evidence, SideEvidence
+from simrec.model.known import ITEMS, USERS
+from simrec.model.prepare import read_ratings
+from simrec.model.ranking_later import PENALTIES, newton
+from simrec.model.tower import Tower, id_values, once
+
+if TYPE_CHECKING:
+    from simrec.model.life import Life
+
+logger = logging.getLogger(__name__)
+_UNKNOWN = "=<unknown>"
+
+
+@dataclass(eq=False)
+class Arrivals:
+    """The entities of one side after new ones have come.
+
+    Attributes
+    ----------
+    tower : Tower
+        With vectors and no ratings for those who are new.
+    order : numpy.ndarray
+        Where each row of the tower was before; new ones count on from the end.
+    vectors : numpy.ndarray
+        Vectors of the new ones, in the order in which they were added.
+    has_features : numpy.ndarray of bool
+        Which of them have any.
+    unknown : dict of str to int
+        For each column, the new ones with a value that the encoder does not know.
+    """
+
+    tower: Tower
+    order: np.ndarray
+    vectors: np.ndarray
+    has_features: np.ndarray
+    unknown: dict[str, int] = field(default_factory=dict)
+
+
+def arrive(tower: Tower, rated: IdMap, source: TableLike | None) -> Arrivals:
+    """Let entities into a tower: those of a table of features, and those with ratings.
+
+    Ids without ratings so far whose features are given take them; those with ratings keep what
+    they are. New ids without features are taken as average.
+    """
+    name, column = f"{tower.name}s", tower.id_column
+    table, listed = None, None
+    if source is not None:
+        if tower.encoder is None:
+            raise InputError(f"{name}: the model was fitted without features of {name}.")
+        table = read_table(source, name=name)
+        label = describe(source, name)
+        listed, place = once(id_values(table, column, label), tower.name, label)
+        rows = tower.ids.rows(listed.ids, column)
+        # The known with ratings have no use for features.
+        fresh = np.flatnonzero((rows < 0) | (tower.counts[rows] == 0))
+        table, listed = table.take(pa.array(place[fresh])), IdMap(listed.take(fresh))
+    strangers = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
+    if listed is not None and len(strangers):
+        strangers = strangers.filter(pa.array(~listed.contains(strangers, column)))
+    vectors, features = [], []
+    if table is not None and tower.encoder is not None and len(table):
+        features.append(tower.encoder.transform(table, name))
+        vectors.append(tower.encode_features(features[0]))
+    if len(strangers):
+        if tower.encoder is not None:
+            logger.warning(
+                "%s: %d have no row of features; they are taken as average", name, len(strangers)
+            )
+        width = 0 if tower.encoder is None else tower.encoder.n_features_
+        features.append(sparse.csr_matrix((len(strangers), width), dtype=np.float32))
+        vectors.append(np.broadcast_to(tower.prior, (len(strangers), len(tower.prior))))
+    return _joined(tower, listed, strangers, vectors, features)
+
+
+def _joined(
+    tower: Tower,
+    listed: IdMap | None,
+    strangers: pa.Array,
+    vectors: list[np.ndarray],
+    features: list[sparse.csr_matrix],
+) -> Arrivals:
+    ids, n = tower.ids, len(tower.ids)
+    for more in (listed, IdMap(strangers) if len(strangers) else None):
+        ids = ids if more is None else ids.union(more)
+    order = np.empty(len(ids), np.int64)
+    order[ids.rows(tower.ids.ids)] = np.arange(n)
+    n_listed = 0 if listed is None else len(listed)
+    if listed is not None:
+        order[ids.rows(listed.ids)] = n + np.arange(n_listed)
+    if len(strangers):
+        order[ids.rows(strangers)] = n + n_listed + np.arange(len(strangers))
+    n_new = n_listed + len(strangers)
+    all_new = (
+        np.concatenate(vectors) if vectors else np.empty((0, tower.vectors.shape[1]), np.float32)
+    )
+    counts = np.concatenate([tower.counts, np.zeros(n_new, np.int64)])[order]
+    width = 0 if tower.encoder is None else tower.encoder.n_features_
+    X = (
+        sparse.vstack(features, format="csr")
+        if features
+        else sparse.csr_matrix((0, width), dtype=np.float32)
+    )
+    grown = replace(
+        tower,
+        ids=ids,
+        counts=counts,
+        vectors=np.concatenate([tower.vectors, all_new])[order].astype(np.float32, copy=False),
+        features=sparse.vstack([tower.features, X], format="csr")[order],
+    )
+    has_features = np.arange(n_new) < n_listed
+    return Arrivals(grown, order, all_new, has_features, _unknown(tower, X))
+
+
+def _unknown(tower: Tower, X: sparse.csr_matrix) -> dict[str, int]:
+    if tower.encoder is None or not X.shape[0]:
+        return {}
+    found = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return {
+        name.removesuffix(_UNKNOWN): int(found[i])
+        for i, name in enumerate(tower.encoder.feature_names_)
+        if name.endswith(_UNKNOWN) and found[i]
+    }
+
+
+def fold_in(
+    model: Life,
+    ratings: Ratings | TableLike | None,
+    items: TableLike | None,
+    users: TableLike | None,
+) -> dict[str, Any]:
+    """Give entities without ratings some; see `TwoTower.fold_in`."""
+    return _learn(model, ratings, items, users, only_new=True)
+
+
+def update(
+    model: Life,
+    ratings: Ratings | TableLike,
+    items: TableLike | None,
+    users: TableLike | None,
+) -> dict[str, Any]:
+    """Let everyone learn from later ratings; see `TwoTower.update`."""
+    if model.evidence_ is None:
+        raise InputError(
+            "update: a model for ranking keeps no evidence to add to. Fit it again with all "
+            "ratings, or fold in those who are new."
+        )
+    return _learn(model, ratings, items, users, only_new=False)
+
+
+def _learn(
+    model: Life,
+    ratings: Ratings | TableLike | None,
+    items: TableLike | None,
+    users: TableLike | None,
+    only_new: bool,
+) -> dict[str, Any]:
+    """Let a model learn from later ratings; all of it or, after an error, nothing."""
+    taken = None
+    if ratings is not None:
+        taken = read_ratings(ratings, model.objective, _bounds(model))
+    rated = [IdMap(ids.ids[:0]) for ids in (model.items_, model.users_)]
+    if taken is not None:
+        rated = [taken.items, taken.users]
+    arrivals = [
+        arrive(model.item_tower_, rated[ITEMS], items),
+        arrive(model.user_tower_, rated[USERS], users),
+    ]
+    towers = [arrival.tower for arrival in arrivals]
+    evidence = model.evidence_
+    if evidence is not None:
+        evidence = _grown(evidence, (model.item_tower_, model.user_tower_), arrivals)
+    moved = [np.empty(0, np.int64), np.empty(0, np.int64)]
+    n_used = 0
+    if taken is not None and len(taken):
+        later = Later(
+            towers[ITEMS].ids.rows(taken.items.ids)[taken.item_rows],
+            towers[USERS].ids.rows(taken.users.ids)[taken.user_rows],
+            taken.values,
+        )
+        if evidence is None:
+            towers, moved = _liked(model, towers, later)
+        else:
+            towers, evidence, moved = _rated(towers, evidence, later, only_new)
+        n_used = _used(towers, later, moved)
+    model.item_tower_, model.user_tower_ = towers
+    model.evidence_ = evidence
+    return {
+        "ratings": n_used,
+        "items": len(moved[ITEMS]),
+        "users": len(moved[USERS]),
+        "new_items": len(arrivals[ITEMS].vectors),
+        "new_users": len(arrivals[USERS].vectors),
+        "unknown_values": {
+            name: arrival.unknown
+            for name, arrival in zip(("items", "users"), arrivals, strict=True)
+            if arrival.unknown
+        },
+    }
+
+
+def _rated(
+    towers: list[Tower], evidence: Evidence, later: Later, only_new: bool
+) -> tuple[list[Tower], Evidence, list[np.ndarray]]:
+    """Learn from ratings."""
+    values = ((later.values - evidence.mean) / evidence.scale).astype(np.float32)
+    counts = (towers[ITEMS].counts, towers[USERS].counts)
+    evidence, moved = absorb(evidence, counts, replace(later, values=values), only_new)
+    grown = []
+    for tower, rows, side, assemble in (
+        (towers[ITEMS], moved[ITEMS], evidence.items, item_vectors),
+        (towers[USERS], moved[USERS], evidence.users, user_vectors),
+    ):
+        own, beside, warmth = side.own.mean[rows], side.beside.mean[rows], side.warmth[rows]
+        grown.append(_moved(tower, rows, assemble(own, beside, warmth, evidence.scale)))
+    return grown, evidence, moved
+
+
+def _liked(model: Life, towers: list[Tower], later: Later) -> tuple[list[Tower], list[np.ndarray]]:
+    """Learn from likes."""
+    good = later.values >= model.chosen_["threshold"]
+    grown, moved = list(towers), []
+    for k, one in ((ITEMS, -1), (USERS, -2)):
+        tower, partners = towers[k], towers[1 - k]
+        mine = later.rows(k)
+        rows = np.unique(mine[tower.counts[mine] == 0])
+        # Partners of whom there was anything to learn; the new ones are learning themselves.
+        known = np.flatnonzero(partners.counts > 0)
+        place = np.full(len(partners.ids), -1, np.int64)
+        place[known] = np.arange(len(known))
+        column, row = place[later.rows(1 - k)], np.searchsorted(rows, mine)
+        here = good & np.isin(mine, rows) & (column >= 0)
+        liked = sparse.csr_matrix(
+            (np.ones(int(here.sum())), (row[here], column[here])), shape=(len(rows), len(known))
+        )
+        vectors = newton(
+            tower.vectors[rows],
+            partners.vectors[known],
+            liked,
+            PENALTIES[tower.name],
+            tower.vectors.shape[1] + one,
+        )
+        grown[k] = _moved(tower, rows, vectors)
+        moved.append(rows)
+    return grown, moved
+
+
+def _used(towers: list[Tower], later: Later, moved: list[np.ndarray]) -> int:
+    """Count the ratings that someone has learned from, for both the log and the towers."""
+    mine = [np.isin(later.rows(k), moved[k]) for k in (ITEMS, USERS)]
+    for k in (ITEMS, USERS):
+        more = np.bincount(later.rows(k)[mine[k]], minlength=len(towers[k].ids))
+        towers[k] = replace(towers[k], counts=towers[k].counts + more)
+    used, n = int((mine[ITEMS] | mine[USERS]).sum()), len(later.values)
+    if used < n:
+        logger.warning(
+            "fold_in: %d of %d ratings are of users and items that both have ratings already, and "
+            "change nothing; update learns from them",
+            n - used,
+            n,
+        )
+    return used
+
+
+def _bounds(model: Life) -> tuple[float, float] | None:
+    low, high = model.output_.lower, model.output_.upper
+    return None if low is None or high is None or model.objective == "ranking" else (low, high)
+
+
+def _grown(evidence: Evidence, before: tuple[Tower, Tower], arrivals: list[Arrivals]) -> Evidence:
+    """Make room in what is believed for those who have arrived."""
+    sides: list[SideEvidence] = []
+    for side, tower, arrival, priors in (
+        (evidence.items, before[ITEMS], arrivals[ITEMS], item_priors),
+        (evidence.users, before[USERS], arrivals[USERS], user_priors),
+    ):
+        if len(arrival.vectors):
+            own, beside = priors(arrival.vectors, evidence.scale)
+            side = side.joined(own, beside, tower.counts, arrival.has_features)
+            side = side.take(arrival.order)
+        sides.append(side)
+    return replace(evidence, items=sides[ITEMS], users=sides[USERS])
+
+
+def _moved(tower: Tower, rows: np.ndarray, moved: np.ndarray) -> Tower:
+    """Give those who have learned their new vectors."""
+    if not len(rows):
+        return tower
+    vectors = np.array(tower.vectors)
+    vectors[rows] = moved
+    return replace(tower, vectors=vectors)

@@ -1,0 +1,81 @@
+"""Likes that come after fitting, for the ranking objective: Newton's method around the encoders.
+
+The vector of an entity minimises the cross-entropy over all partners, liked ones against all
+others, plus the penalty of its distance from what features say: as in `fit_ranking`, with the
+partners as they are.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+
+# Penalties of offsets, as in `fit_ranking`.
+PENALTIES = {"item": 1.0, "user": 5.0}
+_STEPS = 20
+_ROWS, _PARTNERS = 256, 1 << 15
+
+
+def newton(
+    start: np.ndarray, partners: np.ndarray, liked: sparse.csr_matrix, penalty: float, one: int
+) -> np.ndarray:
+    """Give the vectors of entities with likes.
+
+    Parameters
+    ----------
+    start : numpy.ndarray
+        What features say of each, and where to begin.
+    partners : numpy.ndarray
+        Vectors of all partners.
+    liked : csr_matrix
+        Entities x partners.
+    penalty : float
+        Weight of half the squared distance from the start.
+    one : int
+        The coordinate that is constant.
+    """
+    out = start.astype(np.float64)
+    free = np.delete(np.arange(start.shape[1]), one)
+    V = partners[:, free].astype(np.float32)
+    fixed = partners[:, one].astype(np.float32)
+    for a in range(0, len(start), _ROWS):
+        part = slice(a, min(a + _ROWS, len(start)))
+        out[part.start : part.stop, free] = _solve(
+            start[part][:, free].astype(np.float64),
+            start[part, one],
+            V,
+            fixed,
+            liked[part],
+            penalty,
+        )
+    return out.astype(np.float32)
+
+
+def _solve(
+    start: np.ndarray,
+    one: np.ndarray,
+    V: np.ndarray,
+    fixed: np.ndarray,
+    liked: sparse.csr_matrix,
+    penalty: float,
+) -> np.ndarray:
+    y, D = start.copy(), start.shape[1]
+    upper = np.triu_indices(D)
+    wanted = liked @ V.astype(np.float64)
+    for _ in range(_STEPS):
+        gradient = penalty * (y - start) - wanted
+        curvature = np.zeros((len(y), len(upper[0])))
+        for b in range(0, len(V), _PARTNERS):
+            W = V[b : b + _PARTNERS]
+            p = expit(y.astype(np.float32) @ W.T + one[:, None] * fixed[b : b + _PARTNERS])
+            gradient += p @ W
+            curvature += (p * (1 - p)) @ (W[:, upper[0]] * W[:, upper[1]])
+        H = np.empty((len(y), D, D))
+        H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = curvature
+        H += penalty * np.eye(D)
+        step = np.linalg.solve(H, gradient[:, :, None])[:, :, 0]
+        # Far from the solution the curvature may be nearly none: no step longer than one.
+        length = np.linalg.norm(step, axis=1, keepdims=True)
+        y -= step / np.maximum(length, 1)
+        if length.max(initial=0) < 1e-4:
+            break
+    return y
