@@ -15,7 +15,6 @@ Index = Literal["auto", "flat", "hnsw", "ivf"]
 _FEW = 20_000  # items up to which a scan is as fast as an index
 _NEIGHBOURS = 32  # links of an item in HNSW
 _ENOUGH = 0.99  # recall at which more effort is not worth its time
-_MOST_EFFORT = 1024
 _TRAINING_ROWS = 64  # for each list of IVF
 
 
@@ -98,25 +97,24 @@ def tune(index: Any, kind: Index, queries: np.ndarray, exact: np.ndarray) -> dic
     Returns
     -------
     dict
-        ``recall_at_10`` against exact search, ``queries`` it was measured on, and ``effort``:
-        efSearch of HNSW, nprobe of IVF.
+        ``recall_at_10`` against exact search, the number of ``queries`` it was measured on, and
+        the effort: ``ef_search`` of HNSW, ``nprobe`` of IVF.
     """
     tried, held_out = np.arange(0, len(queries), 2), np.arange(1, len(queries), 2)
     held_out = held_out if len(held_out) else tried
-    effort = 0
+    effort = {}
     if kind != "flat":
-        effort = 16 if kind == "hnsw" else 1
-        while True:
-            _set_effort(index, kind, effort)
-            good = recall(index, queries[tried], exact[tried]) >= _ENOUGH
-            if good or effort >= (_MOST_EFFORT if kind == "hnsw" else index.nlist):
-                break
-            effort *= 2
-    return {
-        "recall_at_10": recall(index, queries[held_out], exact[held_out]),
-        "queries": len(held_out),
-        "effort": effort,
-    }
+        name, least, most = (
+            ("ef_search", 16, 1024) if kind == "hnsw" else ("nprobe", 1, index.nlist)
+        )
+        level = least
+        _set_effort(index, kind, level)
+        while level < most and recall(index, queries[tried], exact[tried]) < _ENOUGH:
+            level = min(2 * level, most)
+            _set_effort(index, kind, level)
+        effort = {name: level}
+    found = recall(index, queries[held_out], exact[held_out])
+    return {"recall_at_10": found, "queries": len(held_out), **effort}
 
 
 def recall(index: Any, queries: np.ndarray, exact: np.ndarray) -> float:
