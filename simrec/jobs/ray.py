@@ -1,4 +1,4 @@
-"""The Ray engine: the same units of work on a cluster. The only module that knows Ray.
+"""The Ray engine: the same units of work on a cluster. Only this and `ray_train` know Ray.
 
 Outputs, model directory and scratch files must be on storage that all nodes see. The work (task,
 vectors, input description) is put into Ray's object store once: the workers of a node share one
@@ -8,7 +8,8 @@ place whole, so that a second attempt does no harm.
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from simrec.errors import InputError
@@ -33,6 +34,17 @@ def run(
     address : str, optional
         The cluster; by default the one this process is connected to, or a new one on this machine.
     """
+    with connected(workers, address) as ray:
+        yield from _map(ray, work, units, workers)
+
+
+@contextmanager
+def connected(
+    workers: int | None = None,
+    address: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[Any]:
+    """Give Ray, connected to a cluster; `environment` are variables that its workers get."""
     ray = _import_ray()
     started = not ray.is_initialized()
     if started:
@@ -44,11 +56,12 @@ def run(
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="error",
+                runtime_env={"env_vars": dict(environment)} if environment else None,
             )
         except (ConnectionError, ValueError) as error:
             raise InputError(f"ray: cannot reach a cluster at {address!r}: {error}") from error
     try:
-        yield from _map(ray, work, units, workers)
+        yield ray
     finally:
         if started:
             ray.shutdown()

@@ -138,7 +138,11 @@ class Run:
 
     @classmethod
     def of(
-        cls, strategy: Any, checkpoint: str | os.PathLike[str] | None = None, resume: bool = False
+        cls,
+        model: TwoTower,
+        strategy: Any,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
     ) -> Run:
         """Take the arguments of `TwoTower.fit`."""
         if resume and checkpoint is None:
@@ -148,6 +152,7 @@ class Run:
             from simrec.model.strategy import group_of
 
             group = group_of(strategy)
+            check_workers(model, group.size)
         return cls(group, checkpoint, resume)
 
     def keep(self, model: TwoTower, data: Prepared) -> Checkpoint | None:
@@ -155,6 +160,17 @@ class Run:
         if self.path is None:
             return None
         return Checkpoint(self.path, identity(model, data), self.resume, self.group)
+
+
+def check_workers(model: TwoTower, n: int) -> None:
+    """Refuse what cannot be divided between workers, before anything is read."""
+    if n > 1 and model.objective == "ranking":
+        what = "the ranking objective is trained by one worker"
+    elif n > 1 and tuple(model.hidden_layers):
+        what = "encoders with hidden_layers are trained by one worker"
+    else:
+        return
+    raise InputError(f"strategy: {what}, not by {n}. Train without strategy (--engine local).")
 
 
 def identity(model: TwoTower, data: Prepared) -> dict[str, Any]:

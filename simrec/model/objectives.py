@@ -53,11 +53,6 @@ def _fit_rating(
 
     rng = np.random.default_rng(model.random_state)
     hidden = tuple(model.hidden_layers)
-    if hidden and run.group.size > 1:
-        raise InputError(
-            "strategy: encoders with hidden_layers are trained by one worker. Leave hidden_layers "
-            "away, or train without strategy (--engine local)."
-        )
     groups = (data.items.groups, data.users.groups)
     checkpoint = run.keep(model, data)
     observed = Observed.of(data.ratings, run.group)
@@ -103,11 +98,6 @@ def _fit_ranking(
 
     if model.hidden_layers:
         raise InputError("hidden_layers: the ranking objective has linear encoders only.")
-    if run.group.size > 1:
-        raise InputError(
-            "strategy: the ranking objective is trained by one worker. Train without strategy "
-            "(--engine local)."
-        )
     ratings, threshold = data.ratings, model.threshold
     if threshold is None:
         low, high = data.bounds
@@ -128,6 +118,7 @@ def _fit_ranking(
         epochs=epochs,
         random_state=model.random_state,
         on_epoch=report,
+        checkpoint=run.keep(model, data),
     )
     return Fitted(
         data.items.tower(towers.item_vectors, towers.item_weights),

@@ -10,7 +10,7 @@ and user ``[w, 1, c]``, so that the logit of a pair is one scalar product.
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from scipy import sparse
 from scipy.sparse.linalg import lsqr
 
 from simrec.errors import InputError
+from simrec.model.checkpoint import Checkpoint
 from simrec.model.ranking_tower import RankingTower, Stage
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ def fit_ranking(
     user_offset_dropout: float = 0.2,
     max_cells: int = 2**27,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    checkpoint: Checkpoint | None = None,
 ) -> RankingTowers:
     """Learn vectors whose scalar product is the logit of the probability that a user likes an item.
 
@@ -109,6 +111,8 @@ def fit_ranking(
         time and memory.
     on_epoch : callable or None
         Called after each epoch with its entry of the history.
+    checkpoint : Checkpoint or None
+        Where to keep the state after epochs, and to go on from.
 
     Returns
     -------
@@ -124,16 +128,21 @@ def fit_ranking(
             f"{embedding_dim}, {epochs} and {batch_size}"
         )
     rng = np.random.default_rng(random_state)
-    run = _Run(epochs, batch_size, learning_rate, max_cells, rng, on_epoch, [])
+    run = _Run(epochs, batch_size, learning_rate, max_cells, rng, on_epoch, [], checkpoint)
+    kept = run.resume()
 
     weights, offsets, last = _start(liked, x_items, embedding_dim, rng)
     one, bias = embedding_dim + 1, embedding_dim  # of an item vector; a user's are the other way
     items = RankingTower(
         weights, offsets, last, one, bias, Stage(l2, l2_offset, l2_last, offset_dropout)
     )
-    run.train(items, liked, x_items, epochs, "loss")
-    item_weights, offsets, user_vectors = items.arrays()
-    item_vectors = x_items @ item_weights + offsets
+    if "item_weights" in kept:  # the items were done
+        names = ("item_weights", "item_vectors", "user_vectors")
+        item_weights, item_vectors, user_vectors = (kept[name] for name in names)
+    else:
+        run.train(items, liked, x_items, epochs, "loss")
+        item_weights, offsets, user_vectors = items.arrays()
+        item_vectors = x_items @ item_weights + offsets
     del items
 
     mean = user_vectors.mean(0)
@@ -149,7 +158,13 @@ def fit_ranking(
             None,
             Stage(l2_user, l2_last, 0.0, user_offset_dropout),
         )
-        run.train(users, liked.T.tocsr(), x_users, math.ceil(_USER_SHARE * epochs), "user_loss")
+        done = {
+            "item_weights": item_weights,
+            "item_vectors": item_vectors,
+            "user_vectors": user_vectors,
+        }
+        n = math.ceil(_USER_SHARE * epochs)
+        run.train(users, liked.T.tocsr(), x_users, n, "user_loss", done)
         user_weights = users.arrays()[0]
     # A user who is known keeps the vector that the item tower's last layer gave. The one fitted
     # again to the final item vectors ranked new items worse on MovieLens in every comparison
@@ -168,6 +183,18 @@ class _Run:
     rng: np.random.Generator
     on_epoch: Callable[[dict[str, float]], None] | None
     history: list[dict[str, float]]
+    checkpoint: Checkpoint | None
+
+    def resume(self) -> dict[str, np.ndarray]:
+        """Take over the checkpoint, if there is one to go on from; give its arrays."""
+        self._saved: tuple[dict[str, np.ndarray], dict[str, Any]] | None = None
+        if self.checkpoint is not None:
+            self._saved = self.checkpoint.read()
+        if self._saved is None:
+            return {}
+        for logs in self._saved[1]["history"]:
+            self._log(logs)
+        return self._saved[0]
 
     def train(
         self,
@@ -176,12 +203,23 @@ class _Run:
         features: sparse.csr_matrix,
         epochs: int,
         name: str,
+        before: Mapping[str, np.ndarray] | None = None,
     ) -> None:
-        """Train a tower in batches of rows, the step size decaying to zero."""
+        """Train a tower in batches of rows, the step size decaying to zero.
+
+        `before` is what earlier stages gave, for the checkpoint.
+        """
         tower.prepare(targets, features, self.max_cells)
+        first = 0
+        if self._saved is not None:
+            arrays, state = self._saved
+            self._saved = None
+            tower.restore(arrays)
+            self.rng.bit_generator.state = state["rng"]
+            first = state["epoch"]
         n_rows = targets.shape[0]
         n_batches = min(max(math.ceil(n_rows / self.batch_size), 12), 64, n_rows)
-        for epoch in range(epochs):
+        for epoch in range(first, epochs):
             started, total = time.perf_counter(), 0.0
             order = self.rng.permutation(n_rows)
             for number, rows in enumerate(np.array_split(order, n_batches)):
@@ -190,9 +228,20 @@ class _Run:
                 total += tower.step(rows, rate, self.rng)
             logs = {name: total / targets.nnz, "seconds": time.perf_counter() - started}
             logger.debug("epoch %d of %d: %s", epoch + 1, epochs, logs)
-            self.history.append(logs)
-            if self.on_epoch is not None:
-                self.on_epoch(logs)
+            self._log(logs)
+            if self.checkpoint is not None and self.checkpoint.due():
+                begun = time.perf_counter()
+                state = {
+                    "epoch": epoch + 1,
+                    "rng": self.rng.bit_generator.state,
+                    "history": self.history,
+                }
+                self.checkpoint.write({**tower.state(), **(before or {})}, state, begun)
+
+    def _log(self, logs: dict[str, float]) -> None:
+        self.history.append(logs)
+        if self.on_epoch is not None:
+            self.on_epoch(logs)
 
 
 def _start(

@@ -1,5 +1,6 @@
 """One tower of the ranking objective: a linear encoder with offsets against a last layer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,6 +106,22 @@ class RankingTower:
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return weights, offsets and last layer."""
         return self._weights.numpy(), self._offsets.numpy(), self._last.numpy()
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Return all that the next step depends on, by name."""
+        return {name: variable.numpy() for name, variable in self._state().items()}
+
+    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Go back to what `state` gave."""
+        for name, variable in self._state().items():
+            variable.assign(arrays[name])
+
+    def _state(self) -> dict[str, Any]:
+        named = {"time": self._time}
+        for i, (variable, moments) in enumerate(zip(self._trained, self._moments, strict=True)):
+            named |= {f"trained{i}": variable}
+            named |= {f"moment{i}_{j}": moment for j, moment in enumerate(moments)}
+        return named
 
     def prepare(
         self, targets: sparse.csr_matrix, features: sparse.csr_matrix, max_cells: int

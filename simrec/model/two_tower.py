@@ -178,7 +178,7 @@ class TwoTower(Life, Params):
             Itself.
         """
         self._check()
-        run = Run.of(strategy, checkpoint, resume)
+        run = Run.of(self, strategy, checkpoint, resume)
         data = prepare(self, ratings, items, users)
         fit, embedding_dim, epochs = OBJECTIVES[self.objective]
         embedding_dim, epochs = self.embedding_dim or embedding_dim, self.epochs or epochs
