@@ -27,7 +27,7 @@ EXTRAS = {
     "report": PLOTS,
     "paper": [*PLOTS, "scikit-learn>=1.4,<2"],
     "faiss": ["faiss-cpu>=1.8"],
-    "ray": ["ray>=2.40,<3"],
+    "ray": ["ray[train]>=2.51,<3"],
     # The peers that benchmarks compare with.
     "bench": [
         *PLOTS,
