@@ -24,7 +24,6 @@ REQUIRES = [
 ]
 PLOTS = ["matplotlib>=3.8,<4"]
 EXTRAS = {
-    "report": PLOTS,
     "paper": [*PLOTS, "scikit-learn>=1.4,<2"],
     "faiss": ["faiss-cpu>=1.8"],
     "ray": ["ray[train]>=2.51,<3"],
@@ -51,6 +50,7 @@ EXTRAS["test"] = [
     "pytest>=8,<10",
     "pytest-xdist>=3.5,<4",
     "ruff>=0.9",
+    "selenium>=4.20,<5",
     "types-tqdm",
 ]
 EXTRAS["dev"] = EXTRAS["test"]

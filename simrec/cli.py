@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from simrec.jobs.options import Option
 
 _COMMANDS = {
-    "demo": "train, evaluate, score and recommend on a small sample",
+    "demo": "train, evaluate, score, recommend and report on a small sample",
     "train": "train a model from ratings and features, and save it",
     "evaluate": "hold out items, users and ratings, train, and print the four-task table",
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user",
     "embed": "write the vectors of items or users",
     "export": "write a model for TensorFlow, Faiss or a vector database",
+    "report": "write a page on a model for people who decide: quality, reasons, warnings",
     "run": "run the jobs of a pipeline file (TOML)",
     "doctor": "show versions, threads and memory, and try a small model",
 }

@@ -25,7 +25,7 @@ _NAMES = {
 def demo(
     out: str | os.PathLike = "demo", say: Callable[[str], None] = print, verbose: int = 1
 ) -> dict[str, Any]:
-    """Train on the sample, evaluate the four tasks, score pairs and recommend for new users.
+    """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 
     Parameters
     ----------
@@ -46,6 +46,7 @@ def demo(
     from simrec.data.synthetic import load_sample
     from simrec.evaluation.evaluate import evaluate
     from simrec.jobs.recommend import recommend
+    from simrec.jobs.report import write_report
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower
 
@@ -98,11 +99,15 @@ def demo(
     say(f"\nFive items for each of {users.num_rows:,} new users; the first two of them:\n")
     say(console.table(_with_features(found.slice(0, 10), sample.items).to_pylist()))
 
+    say("\nA page about the model, its quality and its reasons ...")
+    write_report(root / "model", ratings, sample.items, sample.users, root / "report.html")
+
     outputs = {
         "model": root / "model",
         "pairs": root / "pairs.parquet",
         "scores": root / "scores.parquet",
         "recommendations": root / "recommendations.parquet",
+        "report": root / "report.html",
     }
     say("\nOutputs:\n" + console.facts({name: str(path) for name, path in outputs.items()}))
     say(f"\nGo on: simrec recommend --model {root / 'model'} --k 3 --out {root / 'for_all'}")

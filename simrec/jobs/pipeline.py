@@ -2,7 +2,7 @@
 
 ::
 
-    [data]                 # what train and evaluate read
+    [data]                 # what train, evaluate and report read
     ratings = "ratings.parquet"
     [model]                # settings of TwoTower
     bounds = [1, 5]
@@ -35,7 +35,8 @@ else:
     import tomli as tomllib
 
 _BATCH = ("score", "recommend", "embed")
-_JOBS = ("train", "evaluate", *_BATCH)
+_FITTED = ("train", "evaluate")
+_JOBS = (*_FITTED, *_BATCH, "report")
 _SECTIONS = ("data", "model", "engine", *_JOBS)
 
 
@@ -153,15 +154,15 @@ def _plan(
             values = dict(table)
             if section in _BATCH:
                 values = {**shared, **values}
-                if trained is not None:
-                    values.setdefault("model", trained)
             else:
                 values |= data
+            if section not in _FITTED and trained is not None:
+                values.setdefault("model", trained)
             options = options_of(commands.function(section))
             for name, option in options.items():
                 if option.required and name not in values:
                     where = "data" if option.group == "data" else section
                     raise InputError(f"{file}: [{where}] lacks {name!r} ({option.help})")
-            if section not in _BATCH:
+            if section in _FITTED:
                 values["model"] = commands.make_model(settings, verbose)
             yield section, values

@@ -1,0 +1,170 @@
+"""The report as a browser draws it, on a phone and on a desk."""
+
+import base64
+import json
+import shutil
+
+import pytest
+
+PHONE, DESK = (390, 844), (1280, 900)
+# Where an element is, what is in it, and how large its letters are on the screen.
+_FIGURES = """
+return [...document.querySelectorAll('svg.chart, table.bars')].map(e => {
+  const box = e.getBoundingClientRect();
+  const marks = [...e.querySelectorAll('.mark, .dot, .bar')].map(m => m.getBoundingClientRect());
+  const words = [...e.querySelectorAll('text, th')].filter(t => t.getBoundingClientRect().width);
+  return {
+    hidden: e.closest('details') !== null && !e.closest('details').open,
+    label: e.getAttribute('aria-label') || (e.caption && e.caption.textContent) || '',
+    left: box.left, right: box.right, width: box.width, height: box.height,
+    marks: marks.length, seen: marks.filter(m => m.width > 0 && m.height > 0).length,
+    inside: marks.filter(m => m.left >= box.left - 1 && m.right <= box.right + 1
+                           && m.top >= box.top - 1 && m.bottom <= box.bottom + 1).length,
+    letters: Math.min(...words.map(t => parseFloat(getComputedStyle(t).fontSize)
+      * (t.ownerSVGElement ? t.getScreenCTM().a : 1))),
+    colours: new Set([...e.querySelectorAll('.mark, .dot, .bar')].map(m =>
+      getComputedStyle(m)[m.tagName === 'SPAN' ? 'backgroundColor' : 'fill'])).size,
+  };
+});
+"""
+_LABELS = """
+return [...document.querySelectorAll('svg.chart')].flatMap(svg => {
+  const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent,
+    t.getBoundingClientRect()]).filter(([_, b]) => b.width);
+  const found = [];
+  boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
+    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+    if (wide > 2 && high > 3) found.push([a, b, wide, high]);
+  }));
+  return found;
+});
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """Chromium without a window; skipped with the reason where it cannot be had."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    programs = {}
+    for what, names in {
+        "Chromium": ("chromium", "chromium-browser", "google-chrome"),
+        "its driver": ("chromedriver",),
+    }.items():
+        programs[what] = next(filter(None, map(shutil.which, names)), None)
+        if programs[what] is None:
+            pytest.skip(f"{what} is not installed (apt-get install chromium chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = programs["Chromium"]
+    for flag in (
+        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        *("--disable-dev-shm-usage", f"--user-data-dir={tmp_path_factory.mktemp('profile')}"),
+    ):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    from selenium.webdriver.chrome.service import Service
+
+    driver = webdriver.Chrome(options=options, service=Service(programs["its driver"]))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def page(model_directory, tables, tmp_path_factory):
+    """A report on a small model."""
+    from simrec.jobs.report import report
+    from simrec.jobs.train import DataOptions
+
+    names = ("ratings", "items", "users")
+    data = DataOptions(**{name: str(tables / f"{name}.parquet") for name in names})
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    report(model_directory, data, path)
+    return path
+
+
+@pytest.fixture
+def open_page(browser, page):
+    """Open the report on a screen of some size; light or dark."""
+
+    def opened(size, scheme="light"):
+        metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1}
+        metrics["mobile"] = size == PHONE
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        browser.get(page.as_uri())
+        return browser
+
+    return opened
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_everything_is_drawn_inside_the_screen(open_page, size):
+    browser = open_page(size)
+    assert browser.execute_script("return innerWidth") == size[0]
+    # Nothing makes the page wider than the screen.
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    figures = [f for f in browser.execute_script(_FIGURES) if not f["hidden"]]
+    # Two of ratings revealed, calibration, popularity, two of features, the map, the histogram.
+    assert len(figures) >= 8
+    for figure in figures:
+        label = figure["label"]
+        assert label
+        assert figure["left"] >= 0 and figure["right"] <= size[0], label
+        assert figure["width"] >= 250 and figure["height"] >= 40, label
+        assert figure["marks"] >= 2 and figure["seen"] == figure["marks"], label
+        assert figure["inside"] == figure["marks"], label
+        assert figure["letters"] >= 10, label
+    assert max(figure["colours"] for figure in figures) >= 3
+    body = "return parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)"
+    assert browser.execute_script(body) >= 15
+
+
+@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
+def test_no_labels_overlap(open_page, size):
+    assert open_page(size).execute_script(_LABELS) == []
+
+
+def test_console_and_network_are_silent(open_page, page):
+    browser = open_page(PHONE)
+    browser.get_log("performance")  # what was before
+    open_page(PHONE)
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {
+        message["params"]["request"]["url"].split("#")[0]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    }
+    assert asked == {page.as_uri()}
+
+
+def test_light_and_dark(open_page):
+    """Letters stand out from the paper on both kinds of screen."""
+
+    def luminance(colour):
+        parts = [int(p) / 255 for p in colour[colour.index("(") + 1 : -1].split(",")[:3]]
+        parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    papers = []
+    for scheme in ("light", "dark"):
+        browser = open_page(PHONE, scheme)
+        style = "return getComputedStyle(document.querySelector('{}')).{}"
+        paper = luminance(browser.execute_script(style.format("body", "backgroundColor")))
+        for element, name in (("main p", "color"), ("figcaption", "color"), ("svg text", "fill")):
+            ink = luminance(browser.execute_script(style.format(element, name)))
+            high, low = max(ink, paper), min(ink, paper)
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (scheme, element)
+        papers.append(paper)
+    assert papers[0] > 0.8 > 0.2 > papers[1]
+
+
+def test_the_picture_is_not_blank(open_page):
+    browser = open_page(PHONE)
+    shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
+    assert len(base64.b64decode(shot)) > 20_000
+    for key in ("tasks", "revealed", "calibration", "popularity", "features", "map", "examples"):
+        height = f"return document.getElementById('{key}').getBoundingClientRect().height"
+        assert browser.execute_script(height) > 150, key
