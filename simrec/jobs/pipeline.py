@@ -11,7 +11,7 @@
     [score]                # [[score]] for several
     pairs = "pairs/"
     out = "scores"
-    [engine]               # options all batch jobs share
+    [engine]               # options all batch jobs share; its cluster is that of train too
     engine = "local"
 
 Jobs run in the order of their sections. Paths are relative to the file.
@@ -37,6 +37,8 @@ else:
 _BATCH = ("score", "recommend", "embed")
 _FITTED = ("train", "evaluate")
 _JOBS = (*_FITTED, *_BATCH, "report")
+# What a training takes of [engine].
+_CLUSTER = ("engine", "workers", "address")
 _SECTIONS = ("data", "model", "engine", *_JOBS)
 
 
@@ -154,6 +156,8 @@ def _plan(
             values = dict(table)
             if section in _BATCH:
                 values = {**shared, **values}
+            elif section == "train" and "ray" == values.get("engine", shared.get("engine")):
+                values = {**{k: shared[k] for k in _CLUSTER if k in shared}, **values, **data}
             else:
                 values |= data
             if section not in _FITTED and trained is not None:
