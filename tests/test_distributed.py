@@ -257,3 +257,31 @@ def test_a_training_on_ray_survives_the_loss_of_a_worker(written, split, alone, 
     assert not checkpoint.exists()
     model = TwoTower.load(tmp_path / "model")
     np.testing.assert_allclose(rmse(model, split), rmse(alone, split), atol=1e-3)
+
+
+def test_a_pipeline_trains_on_the_cluster_of_its_engine(tmp_path, monkeypatch):
+    from simrec.jobs import pipeline
+
+    calls = []
+    monkeypatch.setattr("simrec.jobs.pipeline.call", lambda function, values: calls.append(values))
+    text = "[data]\nratings='r'\n[model]\nfolds=3\n[train]\nout='m'\n{}\n[engine]\n{}"
+    for train_options, engine, expected in (
+        ("", "engine='ray'\nworkers=3\nmemory='2GB'", {"engine": "ray", "workers": 3}),
+        ("workers=2", "engine='ray'\nworkers=3", {"engine": "ray", "workers": 2}),
+        ("engine='local'", "engine='ray'\nworkers=3", {"engine": "local"}),
+        ("", "workers=3", {}),
+    ):
+        path = tmp_path / "pipeline.toml"
+        path.write_text(text.format(train_options, engine))
+        list(pipeline.run(path))
+        values = calls.pop()
+        assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
+
+
+def test_what_cannot_be_divided_is_refused_at_once(written, tmp_path):
+    tables = DataOptions(written / "ratings.parquet")
+    model = TwoTower(objective="ranking")
+    with pytest.raises(InputError, match="ranking objective is trained by one worker, not by 2"):
+        train(tables, tmp_path / "model", model, engine="ray", workers=2)
+    with pytest.raises(InputError, match="add --engine ray"):
+        train(tables, tmp_path / "model", workers=2)

@@ -19,7 +19,11 @@ logger = logging.getLogger(__name__)
 # How often a training that has lost a worker goes on from its checkpoint.
 _RESTARTS = 3
 # TensorFlow Recommenders needs Keras 2, also where TensorFlow is imported before SimRec.
-_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+_ENVIRONMENT = {
+    "TF_USE_LEGACY_KERAS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "RAY_TRAIN_V2_ENABLED": "1",
+}
 
 
 def run(
@@ -50,6 +54,8 @@ def run(
     check_workers(work.model, workers or 1)
     if not resume:
         clear(work.checkpoint)
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     with connected(workers, address, _ENVIRONMENT) as ray:
         n = workers or max(1, sum(node["Alive"] for node in ray.nodes()))
         for attempt in range(_RESTARTS + 1):
@@ -130,6 +136,3 @@ def _shortened(error: Exception) -> str:
     causes = getattr(error, "worker_failures", {}).values()
     text = "; ".join(str(cause).partition("\n")[0] for cause in causes) or " ".join(lines[:1])
     return text[:300] or type(error).__name__
-
-
-os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
