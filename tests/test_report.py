@@ -12,7 +12,7 @@ import pytest
 from simrec import InputError, Ratings, TwoTower
 from simrec.artifacts import read_manifest
 from simrec.cli import main
-from simrec.evaluation.report import checks, cold, errors, summary
+from simrec.evaluation.report import checks, cold, errors, results, summary
 from simrec.evaluation.report.atlas import REST, atlas
 from simrec.evaluation.report.examples import examples, reasons
 from simrec.evaluation.report.findings import measure
@@ -186,6 +186,14 @@ def test_revealed_ratings_help_and_are_not_measured(subject, findings):
     assert not pairs[0] & pairs[1]
 
 
+def test_what_to_do_about_the_first_ratings():
+    steps = [0, 1, 2, 5]
+    assert "first 2 ratings give half" in results._advice(steps, [1.0, 0.95, 0.9, 0.82], "user")
+    assert "first rating gives half" in results._advice(steps, [1.0, 0.8, 0.8, 0.8], "item")
+    assert "add little" in results._advice(steps, [1.0, 1.0, 0.999, 0.999], "user")
+    assert "up to 2 ratings it is worse" in results._advice(steps, [1.0, 1.1, 1.02, 0.9], "user")
+
+
 def test_few_ratings_reveal_fewer_steps():
     user, item = np.repeat(np.arange(12), 8), np.tile(np.arange(8), 12)
     ratings = Ratings.from_arrow(pa.table({"user_id": user, "item_id": item, "rating": user % 5}))
@@ -312,7 +320,7 @@ def test_examples_and_reasons(subject, findings):
     )
     found = reasons(why)
     assert [reason.words for reason in found] == [
-        "how the user rated them: 12 ratings",
+        "how the user rated them",
         "kind of the item: drama",
     ]
     assert [reason.by for reason in found] == [0.7, -0.5]

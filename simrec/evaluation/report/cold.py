@@ -39,7 +39,8 @@ def revealed(subject: Subject, side: str) -> "pd.DataFrame":
     shown, rest, steps = _divide(subject.new(side), side, subject.seed)
     if not steps:
         return pd.DataFrame()
-    probe = Probe.of(subject, rest, subject.seed)
+    # The partner is drawn: newcomers who have equally many ratings revealed look equally popular.
+    probe = Probe.of(subject, rest, subject.seed, draw="user" if side == "item" else "item")
     biases = BiasBaseline.fit(subject.split.train)
     entities = rest.n_users if side == "user" else rest.n_items
     rows = []

@@ -126,7 +126,7 @@ def _best(subject: Subject, mine: Any) -> dict[Any, float]:
 
 
 def _near(subject: Subject, item: Any, liked: dict[Any, float], most: int = 2) -> list[str]:
-    if not liked or item not in set(subject.ratings.items.ids.to_pylist()):
+    if not liked:
         return []
     alike = subject.model.similar_items(item, k=30)["item_id"].to_pylist()
     return [subject.name_of(other) for other in alike if other in liked][:most]
@@ -154,7 +154,7 @@ def reasons(why: pa.Table, most: int = 4) -> list[Reason]:
         # What all share is no reason for one of them.
         if side == "model" or feature == f"average {side}" or abs(row["contribution"]) < 0.005:
             continue
-        words = _EVIDENCE.get((side, feature), f"{feature} of the {side}")
         shown = f": {value}" if value and value not in _KINDS_OF_VALUE else ""
-        found.append(Reason(f"{words}{shown}", row["contribution"]))
+        words = _EVIDENCE.get((side, feature), f"{feature} of the {side}{shown}")
+        found.append(Reason(words, row["contribution"]))
     return found[:most]

@@ -96,6 +96,7 @@ def item_map(findings: Findings) -> Section:
 def examples(findings: Findings) -> Section:
     """Show recommendations with their reasons."""
     unit = "probability to like it" if findings.subject.ranks else "predicted rating"
+    scale = "log odds" if findings.subject.ranks else "points of the rating"
     cards = []
     for example in findings.examples:
         items = []
@@ -125,9 +126,9 @@ def examples(findings: Findings) -> Section:
         [
             paragraph(
                 f"From the saved model, without what the user has rated. Beside each item is the "
-                f"{unit}; below it what moved the score up or down most, from the user's and the "
-                "item's features and ratings. Show such reasons to users, and look for ones that "
-                "make no sense."
+                f"{unit}; below it what moved the score up or down most (in {scale}), from the "
+                "user's and the item's features and ratings. Show such reasons to users, and look "
+                "for ones that make no sense."
             ),
             tag("div", *cards, class_="cards"),
         ]

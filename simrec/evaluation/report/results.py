@@ -21,6 +21,10 @@ from simrec.evaluation.report.html import (
 from simrec.evaluation.report.svg import Line, legend, line_chart
 
 RANKS = "This model ranks items and predicts no ratings, so there is no error of ratings to show."
+_CHOICES = (
+    " The model is asked which of two items a new user liked, or which of two users liked a new "
+    "item: one did, the other is drawn at random. Guessing is wrong half of the time."
+)
 PLURAL = {"item": "items", "user": "users"}
 
 
@@ -168,7 +172,10 @@ def revealed(findings: Findings) -> Section:
         figures.append(join([tag("h3", f"New {who}"), figure(drawing, says, key, numbers)]))
     body = join(
         [
-            paragraph("How fast a newcomer stops being one: no retraining, ratings are folded in."),
+            paragraph(
+                "How fast a newcomer stops being one: no retraining, ratings are folded in.",
+                _CHOICES if findings.subject.ranks else "",
+            ),
             tag("div", *(tag("div", one) for one in figures), class_="pair"),
         ]
     )
@@ -176,6 +183,12 @@ def revealed(findings: Findings) -> Section:
 
 
 def _advice(steps: list[int], error: list[float], side: str) -> str:
+    worse = [step for step, value in zip(steps, error, strict=True) if value > 1.01 * error[0]]
+    if worse:
+        return (
+            f"With up to {worse[-1]} ratings it is worse than with none: answer from features "
+            f"alone until a {side} has more."
+        )
     total = error[0] - error[-1]
     if total <= 0.002 * error[0]:
         ask = "asking new users for some" if side == "user" else "waiting for the first ones"

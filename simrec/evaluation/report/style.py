@@ -53,7 +53,7 @@ svg .name { font-size: 10.5px; paint-order: stroke; stroke: var(--panel); stroke
 svg .many { display: none; } svg .many .name { font-size: 6.5px; stroke-width: 1.5px; }
 .grid { stroke: var(--rule); }
 .line { fill: none; stroke-width: 2; }
-.ideal { stroke: var(--soft); stroke-dasharray: 5 4; stroke-width: 1.2; }
+.ideal { stroke: var(--ink); stroke-dasharray: 5 4; stroke-width: 1.2; }
 .dot { fill-opacity: 0.7; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1rem; font-size: 0.92rem;
   margin-bottom: 0.3rem; }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +81,7 @@ class Subject:
         """Name an item."""
         return self.names.get(item_id) or str(item_id)
 
-    @property
+    @cached_property
     def names(self) -> dict[Any, str]:
         """Names by item id."""
         if self.items is None or self.item_name is None:
@@ -155,7 +156,8 @@ class Probe:
     """Pairs of which the answer is known, and how wrong a model is about them.
 
     For ratings the error is the RMSE. A ranking model is asked which of two items a user liked:
-    one they did like, or one drawn at random; the error is the share of wrong answers.
+    one they did like, or one drawn at random; or, by `draw`, which of two users liked an item. The
+    error is the share of wrong answers.
     """
 
     pairs: pa.Table
@@ -163,7 +165,14 @@ class Probe:
     others: pa.Table | None = None
 
     @classmethod
-    def of(cls, subject: Subject, ratings: Ratings, seed: int, most: int = _ENOUGH) -> Probe:
+    def of(
+        cls,
+        subject: Subject,
+        ratings: Ratings,
+        seed: int,
+        most: int = _ENOUGH,
+        draw: Literal["item", "user"] = "item",
+    ) -> Probe:
         """Make a probe of ratings, of a sample where there are many."""
         rng = np.random.default_rng(seed)
         if subject.ranks:
@@ -173,8 +182,9 @@ class Probe:
         pairs = ratings.to_arrow().select(["user_id", "item_id"])
         if not subject.ranks or not len(ratings):
             return cls(pairs, ratings.values)
-        drawn = ratings.items.take(rng.integers(ratings.n_items, size=len(ratings)))
-        return cls(pairs, ratings.values, pairs.set_column(1, "item_id", drawn))
+        place, ids = (1, ratings.items) if draw == "item" else (0, ratings.users)
+        drawn = ids.take(rng.integers(len(ids), size=len(ratings)))
+        return cls(pairs, ratings.values, pairs.set_column(place, f"{draw}_id", drawn))
 
     def error(self, model: TwoTower, items: Any = None, users: Any = None) -> float:
         """Say how wrong a model is, with other features of new items or users if given."""

@@ -52,9 +52,6 @@ def line_chart(
     parts = plot.frame(y_title, x_title, digits)
     for place, label in zip(places, x_labels, strict=False):
         parts.append(_word(plot.x(place), height - _BOTTOM + 16, label, anchor="middle"))
-    if len(ideal):
-        way = [f"{plot.x(a):.1f},{plot.y(b):.1f}" for a, b in zip(places, ideal, strict=True)]
-        parts.append(tag("path", d="M" + "L".join(way), class_="line ideal"))
     for index, line in enumerate(lines):
         points = [
             (plot.x(place), plot.y(value), value, label)
@@ -67,6 +64,9 @@ def line_chart(
         for a, b, value, label in points:
             tip = f"{line.name}, {label}: {number(float(value), digits + 1)}"
             parts.append(_mark(_MARKS[index % 4], a, b, f"mark f{index}", tip))
+    if len(ideal):
+        way = [f"{plot.x(a):.1f},{plot.y(b):.1f}" for a, b in zip(places, ideal, strict=True)]
+        parts.append(tag("path", d="M" + "L".join(way), class_="line ideal"))
     return _drawing(parts, height, says)
 
 
@@ -108,7 +108,10 @@ def scatter(
     inside = np.array([WIDTH - 2 * edge, height - 2 * edge])
     at = (points - (low + high) / 2) * (inside / span).min() + np.array([WIDTH, height]) / 2
     at[:, 1] = height - at[:, 1]
-    big, small = set(named), 1.9 if len(points) < 600 else 1.4
+    wanted = [(index, names[index]) for index in named]
+    few = _labels(at, wanted[: len(wanted) // 3], height, 10.5)
+    many = _labels(at, wanted, height, 6.5)
+    big, small = {*few, *many}, 1.9 if len(points) < 600 else 1.4
     parts = []
     # Grey ones first, so that they do not hide the coloured.
     for index in np.argsort(-colours, kind="stable"):
@@ -117,9 +120,8 @@ def scatter(
         circle = {"cx": f"{a:.1f}", "cy": f"{b:.1f}", "r": size}
         tip = tag("title", tips[index])
         parts.append(tag("circle", tip, class_=f"dot f{colours[index]}", **circle))
-    wanted = [(index, names[index]) for index in named]
-    parts.append(tag("g", *_labels(at, wanted[: len(wanted) // 3], height, 10.5), class_="few"))
-    parts.append(tag("g", *_labels(at, wanted, height, 6.5), class_="many"))
+    parts.append(tag("g", *few.values(), class_="few"))
+    parts.append(tag("g", *many.values(), class_="many"))
     return _drawing(parts, height, says)
 
 
@@ -179,9 +181,10 @@ def _mark(shape: str, x: float, y: float, kind: str, tip: str | None, r: float =
 
 def _labels(
     at: np.ndarray, wanted: Sequence[tuple[int, str]], height: int, size: float
-) -> list[Html]:
+) -> dict[int, Html]:
+    """Put names beside points where there is room, by index; the first ones choose first."""
     taken: list[tuple[float, float, float, float]] = []
-    parts = []
+    found = {}
     for index, name in wanted:
         short = name if len(name) <= 24 else name[:22].rstrip() + "…"
         a, b = at[index]
@@ -199,9 +202,9 @@ def _labels(
             )
             if free and box[0] >= 0 and box[2] <= WIDTH and box[1] >= 0 and box[3] <= height:
                 taken.append(box)
-                parts.append(_word(left, y, short, kind="name"))
+                found[index] = _word(left, y, short, kind="name")
                 break
-    return parts
+    return found
 
 
 def _padded(values: np.ndarray) -> tuple[float, float]:
