@@ -27,7 +27,7 @@ import pyarrow as pa
 from simrec import __version__, files
 from simrec.errors import InputError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 _PACKAGES = (
     "numpy",
@@ -157,7 +157,11 @@ def save(
 
 
 def load(
-    path: str | os.PathLike, kind: str | None = None, mmap: bool = True, verify: bool = True
+    path: str | os.PathLike,
+    kind: str | None = None,
+    mmap: bool = True,
+    verify: bool = True,
+    skip: str | None = None,
 ) -> Artifact:
     """Load a model directory after checking it.
 
@@ -172,6 +176,8 @@ def load(
     verify : bool
         Check the checksum of every file. Only for directories that were checked a moment ago, such
         as by the process that started this one, is there reason not to.
+    skip : str, optional
+        Leave files with this in their names alone: neither checked nor loaded.
 
     Returns
     -------
@@ -187,6 +193,8 @@ def load(
     weights: dict[str, list[np.ndarray]] = {}
     for file_name, expected in manifest["files"].items():
         file = root / file_name
+        if skip is not None and skip in file_name:
+            continue
         _check_file(file, expected, verify)
         match = _FILE.fullmatch(file_name)
         if match is None:

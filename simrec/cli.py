@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 _COMMANDS = {
     "demo": "train, evaluate, score, recommend and report on a small sample",
     "train": "train a model from ratings and features, and save it",
+    "update": "learn new ratings into a trained model, as a new version of it",
     "evaluate": "hold out items, users and ratings, train, and print the four-task table",
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user",
+    "explain": "tell what adds how much to the score of a user and an item",
     "embed": "write the vectors of items or users",
     "export": "write a model for TensorFlow, Faiss or a vector database",
     "report": "write a page on a model for people who decide: quality, reasons, warnings",

@@ -60,13 +60,28 @@ def result(values: Mapping[str, Any]) -> str:
     parts = []
     if "tasks" in values:
         parts.append(table(values["tasks"]))
+    if "contributions" in values:
+        parts.append(table(_with_bars(values["contributions"], "contribution")))
     rest = {
         name: value
         for name, value in values.items()
-        if name not in ("tasks", "job") and not (name == "skipped" and not value)
+        if name not in ("tasks", "contributions", "job") and not (name == "skipped" and not value)
     }
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
+
+
+def _with_bars(
+    records: Sequence[Mapping[str, Any]], column: str, width: int = 24
+) -> list[dict[str, Any]]:
+    """Draw a number of each record beside it: to the right if it adds, marked if it takes away."""
+    # The first is what all start from; it would dwarf the others.
+    most = max((abs(record[column]) for record in records[1:]), default=0) or 1.0
+    drawn = []
+    for i, record in enumerate(records):
+        length = round(width * abs(record[column]) / most) if i else 0
+        drawn.append({**record, "": ("+" if record[column] >= 0 else "-") * length})
+    return drawn
 
 
 def _fact(value: Any) -> str:

@@ -90,7 +90,12 @@ def test_a_changed_manifest_is_refused(model):
         (lambda m: (m / "item_vectors.npy").write_bytes(b""), "item_vectors.npy: 0 bytes"),
         (lambda m: (m / "manifest.json").unlink(), "no manifest.json"),
         (lambda m: (m / "manifest.json").write_text("{"), "not a readable manifest"),
-        (lambda m: (m / "manifest.json").write_text('{"format_version": 1}'), "lacks"),
+        (
+            lambda m: (m / "manifest.json").write_text(
+                f'{{"format_version": {artifacts.FORMAT_VERSION}}}'
+            ),
+            "lacks",
+        ),
         (lambda m: (m / "manifest.json").write_text('{"format_version": 99}'), "format version 99"),
     ],
 )

@@ -154,7 +154,7 @@ def test_other_bad_input(run, data, tables, model_directory, tmp_path):
     pairs = ("--pairs", tables / "pairs.parquet")
     changed = tmp_path / "changed"
     shutil.copytree(model_directory, changed)
-    array = sorted(changed.glob("*.npy"))[0]
+    array = changed / "item_vectors.npy"
     content = bytearray(array.read_bytes())
     content[-1] ^= 1
     array.write_bytes(content)

@@ -48,6 +48,7 @@ class ModelReference:
 
 @functools.lru_cache(maxsize=1)
 def _load(path: str, model_id: str) -> "TwoTower":
+    from simrec.model import two_tower_files
     from simrec.model.two_tower import TwoTower
 
     found = read_manifest(path)["model_id"]
@@ -56,7 +57,7 @@ def _load(path: str, model_id: str) -> "TwoTower":
             f"{path}: the model directory changed while the job ran (was {model_id}, is {found}). "
             "Start the job again."
         )
-    return TwoTower.load(path)
+    return two_tower_files.load(TwoTower, path, evidence=False)
 
 
 def _stamp(file: Path) -> tuple[int, ...]:

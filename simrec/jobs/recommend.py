@@ -8,11 +8,13 @@ import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from simrec.data.ids import IdMap
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.candidates import KnownIds, candidate_items
 from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Unknown, encode
+from simrec.jobs.feedback import with_feedback
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
 from simrec.jobs.scratch import Scratch
@@ -39,10 +41,14 @@ class RecommendTask:
     columns: Sequence[str]
     schema: pa.Schema
     threads: int | None = None
+    bonus: np.ndarray | None = None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return user_id, item_id, score and rank for each user of a batch."""
         users, queries, counts = self._queries(table)
+        if self.bonus is not None:
+            # What exploring adds is the candidates' last coordinate.
+            queries = np.hstack([queries, np.ones((len(queries), 1), np.float32)])
         exclude = self.exclude.matrix(users) if self.exclude is not None else None
         if self.eligible is not None:
             rows, items, z = _best_listed(
@@ -54,6 +60,8 @@ class RecommendTask:
             )
             rows, places = np.nonzero(best >= 0)
             items, z = best[rows, places], best_z[rows, places]
+        if self.bonus is not None:
+            z = z - self.bonus[items]
         scores = self.output(z.astype(np.float32, copy=False))
         if self.min_score is not None:
             keep = scores >= self.min_score
@@ -118,6 +126,8 @@ def recommend(
     eligible: Path | None = None,
     min_score: float | None = None,
     new_items_only: bool = False,
+    feedback: Path | None = None,
+    explore: float = 0.0,
     unknown: Unknown = "error",
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
@@ -143,6 +153,11 @@ def recommend(
         Leave out items that score lower.
     new_items_only : bool
         Recommend only items without any rating in training.
+    feedback : path, optional
+        A few ratings of users or items without any: folded in before recommending.
+    explore : float
+        Rank items by their score plus so many standard deviations of what is not known of them,
+        so that new ones get a chance; the score that is written is the prediction.
     unknown : str
         What to do with a user without ratings and features: error, prior (an average user) or skip.
     batch : BatchOptions
@@ -161,61 +176,84 @@ def recommend(
         name: open_source(path, name) if path is not None else None
         for name, path in {"items": items, "exclude": exclude, "eligible": eligible}.items()
     }
-    reference = ModelReference.of(model)
-    loaded = reference.load()
-    source: Source | KnownIds
-    if users is None:
-        source = KnownIds("user_id", loaded.users_.ids)
-    else:
-        source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
-        source.require("user_id")
-    job = {
-        "job": "recommend",
-        "k": k,
-        "min_score": min_score,
-        "new_items_only": new_items_only,
-        "unknown": unknown,
-        **{name: table and table.identity() for name, table in tables.items()},
-    }
+    with with_feedback(model, feedback, users, items, out) as reference:
+        loaded = reference.load()
+        source: Source | KnownIds
+        if users is None:
+            source = KnownIds("user_id", loaded.users_.ids)
+        else:
+            source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
+            source.require("user_id")
+        job = {
+            "job": "recommend",
+            "k": k,
+            "min_score": min_score,
+            "new_items_only": new_items_only,
+            "explore": explore,
+            "unknown": unknown,
+            **{name: table and table.identity() for name, table in tables.items()},
+        }
 
-    def prepare(scratch: Scratch) -> RecommendTask:
-        table = tables["eligible"]
-        per_user = table if table is not None and "user_id" in table.schema.names else None
-        candidates, vectors = candidate_items(
-            loaded, tables["items"], None if per_user else table, new_items_only, scratch
-        )
-        seen = tables["exclude"]
-        schema = pa.schema(
-            [
-                ("user_id", source.schema.field("user_id").type),
-                ("item_id", candidates.ids.type),
-                ("score", pa.float32()),
-                ("rank", pa.int32()),
-            ]
-        )
-        return RecommendTask(
-            reference,
-            candidates.ids,
-            vectors,
-            loaded.output_,
-            k,
-            min_score,
-            unknown,
-            ItemLists.read(seen, "exclude", candidates, scratch) if seen is not None else None,
-            ItemLists.read(per_user, "eligible", candidates, scratch)
-            if per_user is not None
-            else None,
-            tuple(source.schema.names),
-            schema,
-            # On a cluster each part has one processor; here a part uses them all.
-            threads=1 if batch.engine == "ray" else None,
-        )
+        def prepare(scratch: Scratch) -> RecommendTask:
+            table = tables["eligible"]
+            per_user = table if table is not None and "user_id" in table.schema.names else None
+            vectors: np.ndarray
+            candidates, vectors = candidate_items(
+                loaded, tables["items"], None if per_user else table, new_items_only, scratch
+            )
+            bonus = _bonus(reference, candidates, explore)
+            if bonus is not None:
+                vectors = np.hstack([vectors, bonus[:, None]])
+            seen = tables["exclude"]
+            schema = pa.schema(
+                [
+                    ("user_id", source.schema.field("user_id").type),
+                    ("item_id", candidates.ids.type),
+                    ("score", pa.float32()),
+                    ("rank", pa.int32()),
+                ]
+            )
+            return RecommendTask(
+                reference,
+                candidates.ids,
+                vectors,
+                loaded.output_,
+                k,
+                min_score,
+                unknown,
+                ItemLists.read(seen, "exclude", candidates, scratch) if seen is not None else None,
+                ItemLists.read(per_user, "eligible", candidates, scratch)
+                if per_user is not None
+                else None,
+                tuple(source.schema.names),
+                schema,
+                # On a cluster each part has one processor; here a part uses them all.
+                threads=1 if batch.engine == "ray" else None,
+                bonus=bonus,
+            )
 
-    if batch.engine == "local":
-        batch = replace(batch, workers=batch.workers or 1)
-    # Features of a user, the k results with ids, and a share of the lists of seen items.
-    row_bytes = 4 * (source.row_bytes + 32 * k + 4 * loaded.user_vectors_.shape[1]) + 4096
-    return run_batch(job, reference, source, out, prepare, batch, 1 << 16, row_bytes)
+        if batch.engine == "local":
+            batch = replace(batch, workers=batch.workers or 1)
+        # Features of a user, the k results with ids, and a share of the lists of seen items.
+        row_bytes = 4 * (source.row_bytes + 32 * k + 4 * loaded.user_vectors_.shape[1]) + 4096
+        return run_batch(job, reference, source, out, prepare, batch, 1 << 16, row_bytes)
+
+
+def _bonus(reference: ModelReference, candidates: IdMap, explore: float) -> np.ndarray | None:
+    """Give what exploring adds to the score of each candidate."""
+    if not explore:
+        return None
+    from simrec.model.tower import Found
+    from simrec.model.two_tower import TwoTower
+    from simrec.model.uncertainty import exploration
+
+    # Uncertainty is in the evidence, which the job does without otherwise.
+    model = TwoTower.load(reference.path)
+    rows = model.items_.rows(candidates.ids)
+    places = np.where(rows < 0, len(model.items_), rows)
+    return exploration(
+        model, Found(model.item_vectors_, places, np.zeros(len(rows), bool)), explore
+    )
 
 
 def _best_listed(

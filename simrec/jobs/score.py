@@ -11,7 +11,7 @@ from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Entities, Unknown, collect
-from simrec.jobs.models import ModelReference
+from simrec.jobs.feedback import with_feedback
 from simrec.jobs.options import Path, nearest
 from simrec.jobs.output import is_single
 from simrec.jobs.scratch import Scratch
@@ -61,6 +61,7 @@ def score(
     out: Path,
     items: Path | None = None,
     users: Path | None = None,
+    feedback: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
@@ -79,6 +80,8 @@ def score(
         Features of items the model does not know.
     users : path, optional
         Features of users the model does not know.
+    feedback : path, optional
+        A few ratings of users or items without any: folded in before scoring.
     unknown : str
         What to do with an id that has neither ratings nor features: error, prior (score it as an
         average entity) or skip (leave the row out).
@@ -98,7 +101,6 @@ def score(
         "items": open_source(items, "items") if items is not None else None,
         "users": open_source(users, "users") if users is not None else None,
     }
-    reference = ModelReference.of(model)
     carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job = {
@@ -107,20 +109,21 @@ def score(
         "columns": schema.names,
         **{name: table and table.identity() for name, table in side_tables.items()},
     }
-
-    def prepare(scratch: Scratch) -> ScoreTask:
-        loaded = reference.load()
-        return ScoreTask(
-            collect(loaded, "user", side_tables["users"], unknown, scratch),
-            collect(loaded, "item", side_tables["items"], unknown, scratch),
-            loaded.output_,
-            tuple(dict.fromkeys([*carried, "user_id", "item_id"])),
-            schema,
-        )
-
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
+    with with_feedback(model, feedback, users, items, out) as reference:
+
+        def prepare(scratch: Scratch) -> ScoreTask:
+            loaded = reference.load()
+            return ScoreTask(
+                collect(loaded, "user", side_tables["users"], unknown, scratch),
+                collect(loaded, "item", side_tables["items"], unknown, scratch),
+                loaded.output_,
+                tuple(dict.fromkeys([*carried, "user_id", "item_id"])),
+                schema,
+            )
+
+        return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
 
 def _carried(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from simrec.model.rating import RatingTowers
     from simrec.model.tower import Tower
 
+# In the names of all arrays of evidence in a model directory.
+EVIDENCE = "evidence"
 # How many ratings make an entity half known: its vector moves over from the block of new ones.
 HALF_KNOWN = 5.0
 # The prior of a new entity is at most this much wider or narrower than that of known ones.
@@ -162,7 +164,7 @@ class SideEvidence:
         """Give all of it as arrays for a model directory."""
         found: dict[str, np.ndarray] = {}
         for field in fields(self):
-            value, key = getattr(self, field.name), f"{name}_evidence_{field.name}"
+            value, key = getattr(self, field.name), f"{name}_{EVIDENCE}_{field.name}"
             if isinstance(value, Posteriors):
                 found |= {f"{key}_mean": value.mean, f"{key}_packed": value.packed}
             elif isinstance(value, Scales):
@@ -174,7 +176,7 @@ class SideEvidence:
     @classmethod
     def restored(cls, name: str, arrays: Mapping[str, np.ndarray]) -> SideEvidence:
         """Read `arrays` back."""
-        prefix = f"{name}_evidence_"
+        prefix = f"{name}_{EVIDENCE}_"
         got = {key.removeprefix(prefix): a for key, a in arrays.items() if key.startswith(prefix)}
         values: dict[str, Any] = {"width": float(got["width"])}
         for block in ("own", "beside"):
@@ -202,15 +204,15 @@ class Evidence:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Give all of it as arrays for a model directory."""
-        units = {"evidence_units": np.array([self.mean, self.scale])}
+        units = {f"{EVIDENCE}_units": np.array([self.mean, self.scale])}
         return {**self.items.arrays("item"), **self.users.arrays("user"), **units}
 
     @classmethod
     def restored(cls, arrays: Mapping[str, np.ndarray]) -> Evidence | None:
         """Read `arrays` back; None where there are none."""
-        if "evidence_units" not in arrays:
+        if f"{EVIDENCE}_units" not in arrays:
             return None
-        mean, scale = arrays["evidence_units"].tolist()
+        mean, scale = arrays[f"{EVIDENCE}_units"].tolist()
         items, users = (SideEvidence.restored(name, arrays) for name in ("item", "user"))
         return cls(items, users, mean, scale)
 

@@ -20,6 +20,10 @@ from simrec.scoring.shares import Parts, shares
 if TYPE_CHECKING:
     from simrec.model.life import Life
 
+_HISTORY = {
+    "item": ("who rated it", "how it was rated"),
+    "user": ("what they rated", "how they rated"),
+}
 _ASSEMBLE = {"item": (item_vectors, item_priors), "user": (user_vectors, user_priors)}
 
 
@@ -92,10 +96,10 @@ def _parts(
     found = [pieces]
     if side is not None and known and count:
         history = (history_weight(np.array([count])) * side.history[row])[None]
-        names, values = [*names, "what was rated"], [*values, f"{count:,} ratings"]
+        names, values = [*names, _HISTORY[tower.name][0]], [*values, f"{count:,} ratings"]
         found.append(_coordinates(tower, history, history, warmth, scale))
     if count:
-        names, values = [*names, "how it was rated"], [*values, f"{count:,} ratings"]
+        names, values = [*names, _HISTORY[tower.name][1]], [*values, f"{count:,} ratings"]
         found.append((vector - constant - np.concatenate(found).sum(0))[None])
     return Parts(names, values, np.concatenate(found), constant)
 

@@ -66,7 +66,7 @@ class Life:
         """
         self._check_fitted()
         fold_in(self, ratings, items, users)
-        return self
+        return self._derived()
 
     def update(
         self: T,
@@ -95,8 +95,7 @@ class Life:
         """
         self._check_fitted()
         learned = update(self, ratings, items, users)
-        self.parent_ = self.model_id_ or self.parent_
-        self.model_id_ = None
+        self._derived()
         self.updates_ = [*self.updates_, {**learned, "parent": self.parent_}]
         return self
 
@@ -141,6 +140,11 @@ class Life:
         )
         if self.evidence_ is not None:
             self.evidence_ = replace(self.evidence_, users=self.evidence_.users.take(keep))
+        return self._derived()
+
+    def _derived(self: T) -> T:
+        """Be another model than the one that was saved or loaded, which is now the parent."""
+        self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
         return self
 
     def explain(

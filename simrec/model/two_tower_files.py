@@ -13,7 +13,7 @@ from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.model.deep import Network
-from simrec.model.evidence import Evidence
+from simrec.model.evidence import EVIDENCE, Evidence
 from simrec.model.params import plain
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
@@ -75,9 +75,9 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
     )
 
 
-def load(cls: type["TwoTower"], path: str | os.PathLike[str]) -> "TwoTower":
-    """Read a model directory."""
-    artifact = artifacts.load(path, KIND)
+def load(cls: type["TwoTower"], path: str | os.PathLike[str], evidence: bool = True) -> "TwoTower":
+    """Read a model directory; without the evidence, which is most of it, if only answers count."""
+    artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE)
     config: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in artifact.config.items()

@@ -1,0 +1,55 @@
+"""A few ratings of new users or items, folded into a model for the length of a job."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from simrec.data.ids import IdMap
+from simrec.jobs.discover import open_source
+from simrec.jobs.entities import read_blocks
+from simrec.jobs.models import ModelReference
+from simrec.jobs.options import Path
+
+
+@contextmanager
+def with_feedback(
+    model: Path, feedback: Path | None, users: Path | None, items: Path | None, out: Path
+) -> Iterator[ModelReference]:
+    """Give the model of a job, with the ratings of `feedback` folded in.
+
+    The folded model lies beside the output while the job runs, where all workers see it. The same
+    model and feedback give the same folded model, so that a job that was killed goes on.
+    """
+    if feedback is None:
+        yield ModelReference.of(model)
+        return
+    from simrec.model.two_tower import TwoTower
+
+    ModelReference.of(model)
+    ratings = open_source(feedback, "feedback").read()
+    tables = {
+        "users": _rows_of(users, "user", ratings),
+        "items": _rows_of(items, "item", ratings),
+    }
+    folded = TwoTower.load(os.fspath(model)).fold_in(ratings, **tables)
+    parent = os.path.dirname(os.path.abspath(out))
+    os.makedirs(parent, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".feedback-", dir=parent) as directory:
+        folded.save(os.path.join(directory, "model"))
+        yield ModelReference.of(os.path.join(directory, "model"))
+
+
+def _rows_of(path: Path | None, side: str, ratings: pa.Table) -> pa.Table | None:
+    """Read the features of those who are in the ratings."""
+    column = f"{side}_id"
+    if path is None or column not in ratings.column_names:
+        return None
+    source = open_source(path, f"{side}s")
+    source.require(column)
+    wanted = IdMap.from_values(ratings[column], column)
+    found = [b.filter(pa.array(wanted.contains(b[column], column))) for b in read_blocks(source)]
+    table = pa.concat_tables(found) if found else None
+    return table if table is not None and len(table) else None

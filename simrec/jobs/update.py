@@ -1,0 +1,53 @@
+"""Update a model with new ratings, and save it as a new version."""
+
+import logging
+import time
+from typing import Any
+
+from simrec.jobs.options import Path
+from simrec.jobs.train import DataOptions
+
+logger = logging.getLogger(__name__)
+
+
+def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
+    """Learn new ratings, users and items into a trained model, without training again.
+
+    Parameters
+    ----------
+    data : DataOptions
+        The new ratings only, and features of new items and users.
+    model : path
+        The model directory to start from; it is left as it is.
+    out : path
+        The model directory to write; the new version names the old one as its parent.
+
+    Returns
+    -------
+    dict
+        What was learned, the new model's id and its parent's.
+    """
+    from simrec.artifacts import check_replaceable
+    from simrec.model.two_tower import TwoTower
+
+    check_replaceable(out)
+    started = time.perf_counter()
+    loaded = TwoTower.load(model)
+    low, high = loaded.output_.lower, loaded.output_.upper
+    bounds = None if low is None or high is None else (low, high)
+    ratings = data.load_ratings(bounds)
+    loaded.update(ratings, items=data.load_items(), users=data.load_users())
+    loaded.save(out)
+    learned = loaded.updates_[-1]
+    for name, columns in learned["unknown_values"].items():
+        for column, count in columns.items():
+            logger.warning(
+                "%s: %d have a value of %r that the model does not know", name, count, column
+            )
+    return {
+        "job": "update",
+        "out": str(out),
+        "model_id": loaded.model_id_,
+        **{name: value for name, value in learned.items() if name != "unknown_values"},
+        "seconds": round(time.perf_counter() - started, 3),
+    }

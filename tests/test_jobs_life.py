@@ -1,0 +1,127 @@
+"""Feedback inside jobs, exploring, updating and explaining from the command line."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import TwoTower
+from simrec.cli import main
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.recommend import recommend
+from simrec.jobs.score import score
+from simrec.jobs.train import DataOptions
+from simrec.jobs.update import update
+
+
+@pytest.fixture(scope="module")
+def feedback(tables, tmp_path_factory):
+    """Ratings of two new users: one likes what the other does not."""
+    path = tmp_path_factory.mktemp("feedback") / "few.parquet"
+    rows = {
+        "user_id": [900, 900, 900, 901, 901, 901],
+        "item_id": ["i00", "i01", "i02"] * 2,
+        "rating": [5.0, 5.0, 5.0, 1.0, 1.0, 1.0],
+    }
+    pq.write_table(pa.table(rows), path)
+    return path
+
+
+def pairs_of(path):
+    items = [f"i{i:02d}" for i in range(30)]
+    table = pa.table({"user_id": [900] * 30 + [901] * 30 + [100] * 30, "item_id": items * 3})
+    pq.write_table(table, path)
+    return path
+
+
+def test_score_with_feedback_is_fold_in(tables, model_directory, feedback, tmp_path):
+    pairs = pairs_of(tmp_path / "pairs.parquet")
+    users = tables / "new_users.parquet"
+    score(
+        model_directory,
+        pairs,
+        tmp_path / "out",
+        users=users,
+        feedback=feedback,
+        batch=BatchOptions(part_rows=25),
+    )
+    folded = TwoTower.load(model_directory).fold_in(feedback, users=users)
+    result = pq.read_table(tmp_path / "out")
+    np.testing.assert_array_equal(result["score"].to_numpy(), folded.predict(pairs))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "pairs.parquet"]
+    cold = TwoTower.load(model_directory).predict(pairs, users=users)
+    scores = result["score"].to_numpy()
+    assert (scores - cold)[:30].mean() > 0.05 and (scores - cold)[30:60].mean() < -0.05
+    np.testing.assert_array_equal(scores[60:], cold[60:])
+
+
+def test_a_finished_job_with_feedback_is_known_again(tables, model_directory, feedback, tmp_path):
+    pairs = pairs_of(tmp_path / "pairs.parquet")
+    arguments = (model_directory, pairs, tmp_path / "out")
+    users = tables / "new_users.parquet"
+    score(*arguments, users=users, feedback=feedback)
+    assert score(*arguments, users=users, feedback=feedback)["already_complete"]
+
+
+def test_recommend_with_feedback(tables, model_directory, feedback, tmp_path):
+    users = tables / "new_users.parquet"
+    recommend(model_directory, tmp_path / "out.parquet", users=users, feedback=feedback, k=5)
+    folded = TwoTower.load(model_directory).fold_in(feedback, users=users)
+    ids = pq.read_table(users)
+    expected = folded.recommend(ids, k=5)
+    result = pq.read_table(tmp_path / "out.parquet")
+    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
+    np.testing.assert_allclose(result["score"], expected["score"], atol=1e-6)
+
+
+def test_recommend_explores_as_the_model_does(tables, model_directory, tmp_path):
+    recommend(model_directory, tmp_path / "out.parquet", k=5, explore=2.0)
+    result = pq.read_table(tmp_path / "out.parquet")
+    expected = TwoTower.load(model_directory).recommend(k=5, explore=2.0)
+    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
+    np.testing.assert_allclose(result["score"], expected["score"], atol=1e-5)
+    recommend(model_directory, tmp_path / "plain.parquet", k=5)
+    plain = pq.read_table(tmp_path / "plain.parquet")
+    assert plain["item_id"].to_pylist() != result["item_id"].to_pylist()
+
+
+def test_update(tables, model_directory, feedback, tmp_path):
+    data = DataOptions(feedback, users=tables / "new_users.parquet")
+    result = update(data, model_directory, tmp_path / "model")
+    assert (result["ratings"], result["new_users"], result["items"]) == (6, 8, 3)
+    loaded, before = TwoTower.load(tmp_path / "model"), TwoTower.load(model_directory)
+    assert loaded.parent_ == before.model_id_ == result["parent"]
+    assert loaded.model_id_ == result["model_id"]
+    assert len(loaded.users_) == len(before.users_) + 8
+    words = ["--model", str(model_directory), "--out", str(tmp_path / "again")]
+    words += ["--ratings", str(feedback), "--users", str(tables / "new_users.parquet")]
+    assert main(["update", *words, "--quiet"]) == 0
+    assert TwoTower.load(tmp_path / "again").model_id_ == loaded.model_id_
+
+
+def test_explain(model_directory, capsys):
+    assert main(["explain", "--model", str(model_directory), "--user", "100", "--item", "i00"]) == 0
+    shown = capsys.readouterr().out
+    assert "how they rated" in shown and "+++" in shown
+    words = ["explain", "--model", str(model_directory), "--user", "100", "--item", "i00", "--json"]
+    assert main(words) == 0
+    result = json.loads(capsys.readouterr().out)
+    total = sum(part["contribution"] for part in result["contributions"])
+    assert total == pytest.approx(result["before_bounding"])
+    pair = pa.table({"user_id": [100], "item_id": ["i00"]})
+    assert result["score"] == pytest.approx(TwoTower.load(model_directory).predict(pair)[0])
+
+
+def test_explain_new_item(tables, model_directory, capsys):
+    words = ["explain", "--model", str(model_directory), "--user", "100", "--item", "n0"]
+    assert main(words) == 2
+    assert "neither ratings nor features" in capsys.readouterr().err
+    assert main([*words, "--items", str(tables / "new_items.parquet")]) == 0
+
+
+def test_explain_wants_a_number(model_directory, capsys):
+    words = ["explain", "--model", str(model_directory), "--user", "anna", "--item", "i00"]
+    assert main(words) == 2
+    assert "whole numbers, got 'anna'" in capsys.readouterr().err
