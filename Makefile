@@ -10,7 +10,7 @@ PYTEST_ARGS ?= -n 2
 .PHONY: help demo test lint format bench clean
 
 help:
-	@echo "make demo    train, evaluate, score and recommend on the embedded sample (about two minutes)"
+	@echo "make demo    train, evaluate, score, recommend and report on the embedded sample (about two minutes)"
 	@echo "make test    the test suite"
 	@echo "make lint    ruff, ruff format --check, mypy"
 	@echo "make format  apply ruff's fixes and formatting"

@@ -41,7 +41,9 @@ def test_help_and_version(run):
     assert run()[0] == 0
 
 
-@pytest.mark.parametrize("command", ["train", "evaluate", "score", "recommend", "embed", "run"])
+@pytest.mark.parametrize(
+    "command", ["train", "evaluate", "score", "recommend", "embed", "report", "run"]
+)
 def test_each_command_has_help(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0 and f"simrec {command}" in out and "--json" in out
@@ -227,7 +229,10 @@ def test_demo(run, tmp_path, monkeypatch):
     code, out, err = run("demo", "--out", "here", "--quiet")
     assert code == 0, err
     assert "best_rmse" in out and "new items" in out
-    for name in ("model/manifest.json", "scores.parquet", "recommendations.parquet"):
+    for name in (
+        *("model/manifest.json", "scores.parquet", "recommendations.parquet"),
+        "report.html",
+    ):
         assert (tmp_path / "here" / name).exists() and name.split("/")[0] in out
     code, out, _ = run("demo", "--out", "here", "--quiet", "--json")
     tasks = json.loads(out)["tasks"]
