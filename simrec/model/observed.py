@@ -13,6 +13,9 @@ from simrec.data.ratings import Ratings
 from simrec.errors import InputError
 from simrec.model.group import ALONE, Group, equal_parts
 
+# Users whose rows are put together at once.
+_PIECE = 1 << 16
+
 
 @dataclass(frozen=True, eq=False)
 class Side:
@@ -131,7 +134,10 @@ class Observed:
             return part
         whole = np.zeros((self.n_users, *part.shape[1:]), part.dtype)
         whole[self.mine] = part
-        return self.group.sum(whole)
+        # Piece by piece: this is as large as the model, and sums come in arrays of their own.
+        for a in range(0, self.n_users, _PIECE):
+            whole[a : a + _PIECE] = self.group.sum(whole[a : a + _PIECE])
+        return whole
 
     def sample(self, n: int, rng: np.random.Generator) -> "Entries":
         """Draw entries, all of them where there are no more than `n`; give those of this worker."""
