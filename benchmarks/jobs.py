@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _report import machine
+from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.files import sha256
@@ -54,10 +55,12 @@ def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
             np.zeros((1, dim), np.float32),
             vectors.mean(axis=0),
             None,
+            sparse.csr_matrix((n, 0), dtype=np.float32),
         )
         setattr(model, f"{side}_tower_", tower)
     model.output_ = Output.fit((1, 5), 3.5)
     model.schema_, model.chosen_, model.history_ = {}, {}, []
+    model.evidence_, model.parent_, model.updates_ = None, None, []
     model.save(path)
 
 
