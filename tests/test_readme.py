@@ -3,14 +3,19 @@
 import re
 
 
-def test_the_quickstart_runs(repository, tmp_path, monkeypatch, capsys):
-    text = (repository / "README.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)
+def run_code(path, namespace):
+    """Run the Python blocks of a page one after the other."""
+    blocks = re.findall(r"^```python\n(.*?)^```", path.read_text(encoding="utf-8"), re.M | re.S)
     assert blocks
+    for block in blocks:
+        exec(compile(block, path.name, "exec"), namespace)
+
+
+def test_the_quickstart_runs(repository, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     namespace = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), namespace)
+    run_code(repository / "README.md", namespace)
+    run_code(repository / "docs" / "life.md", namespace)
     shown = capsys.readouterr().out
     for word in ("warm", "new_items", "new_users", "new_both", "rmse"):
         assert word in shown
