@@ -1,5 +1,6 @@
 """Training by several workers against training by one: errors, time, memory and traffic.
 
+    python benchmarks/distributed.py                         # synthetic ratings
     python benchmarks/distributed.py --data DIR              # ratings, items, users (.parquet)
     python benchmarks/distributed.py --data DIR --workers 1 2 3
     python benchmarks/distributed.py --costs                 # what a rating, a user, an item costs
@@ -216,11 +217,13 @@ def main() -> None:
         return
     if arguments.costs:
         title, name, table = "What training costs", "distributed-costs.md", costs()
-    elif arguments.data:
+    else:
+        if arguments.data is None:
+            arguments.data = Path(tempfile.mkdtemp()) / "synthetic"
+            make_synthetic(n_users=3000, n_items=1000, n_ratings=200_000).write(arguments.data)
+            arguments.bounds = (0.5, 5.0)
         title, name = f"Training by several workers, {arguments.data.name}", "distributed.md"
         table = compare(arguments)
-    else:
-        raise SystemExit("give --data DIR, or --costs")
     text = f"# {title}\n\n{table}\n\nMeasured on {machine()}.\n"
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / name).write_text(text, encoding="utf-8")

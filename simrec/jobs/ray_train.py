@@ -58,6 +58,11 @@ def run(
         os.environ.setdefault(name, value)
     with connected(workers, address, _ENVIRONMENT) as ray:
         n = workers or max(1, sum(node["Alive"] for node in ray.nodes()))
+        check_workers(work.model, n)
+        processors = ray.cluster_resources().get("CPU", 0)
+        logger.info("ray: training with %d workers on %d processors", n, processors)
+        if processors < n:
+            logger.warning("ray: waiting for more processors, one for each worker")
         for attempt in range(_RESTARTS + 1):
             try:
                 return _attempt(ray, work, n, resume or attempt > 0)
