@@ -432,10 +432,16 @@ def test_newton_is_at_the_minimum():
     partners[:, 4] = 1
     start = rng.normal(size=(5, 6)).astype(np.float32)
     start[:, 5] = 1
-    liked = sparse.random(5, 80, 0.1, format="csr", random_state=1)
-    liked.data[:] = 1
-    found = newton(start, partners, liked, 2.0, one=5)
+    rated = rng.random((5, 80)) < 0.3
+    likes = rng.random((5, 80)) < 0.5
+    liked, disliked = (
+        sparse.csr_matrix((rated & these).astype(float)) for these in (likes, ~likes)
+    )
+    found = newton(start, partners, liked, disliked, 0.4, 2.0, one=5)
     p = 1 / (1 + np.exp(-(found @ partners.T)))
-    gradient = (p - liked.toarray()) @ partners + 2.0 * (found - start)
+    expected = (1 / (1 + np.exp(-(start @ partners.T)))).sum(1, keepdims=True)
+    met = np.minimum(0.4 * rated.sum(1, keepdims=True) / expected, 1)
+    weight = np.where(rated & ~likes, 1, met)
+    gradient = (weight * p - liked.toarray()) @ partners + 2.0 * (found - start)
     assert np.abs(gradient[:, :5]).max() < 1e-3
     assert np.array_equal(found[:, 5], start[:, 5])

@@ -236,6 +236,8 @@ def _rated(
 def _liked(model: Life, towers: list[Tower], later: Later) -> tuple[list[Tower], list[np.ndarray]]:
     """Learn from likes."""
     good = later.values >= model.chosen_["threshold"]
+    # Of all ratings it was fitted to, as far as they were ratings and not likes alone.
+    rate = model.chosen_["liked"] / max(int(model.item_counts_.sum()), 1)
     grown, moved = list(towers), []
     for k, one in ((ITEMS, -1), (USERS, -2)):
         tower, partners = towers[k], towers[1 - k]
@@ -246,14 +248,20 @@ def _liked(model: Life, towers: list[Tower], later: Later) -> tuple[list[Tower],
         place = np.full(len(partners.ids), -1, np.int64)
         place[known] = np.arange(len(known))
         column, row = place[later.rows(1 - k)], np.searchsorted(rows, mine)
-        here = good & np.isin(mine, rows) & (column >= 0)
-        liked = sparse.csr_matrix(
-            (np.ones(int(here.sum())), (row[here], column[here])), shape=(len(rows), len(known))
+        here = np.isin(mine, rows) & (column >= 0)
+        liked, disliked = (
+            sparse.csr_matrix(
+                (np.ones(int(those.sum()), np.float32), (row[those], column[those])),
+                shape=(len(rows), len(known)),
+            )
+            for those in (here & good, here & ~good)
         )
         vectors = newton(
             tower.vectors[rows],
             partners.vectors[known],
             liked,
+            disliked,
+            rate,
             PENALTIES[tower.name],
             tower.vectors.shape[1] + one,
         )

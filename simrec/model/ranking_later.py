@@ -2,7 +2,8 @@
 
 The vector of an entity minimises the cross-entropy over all partners, liked ones against all
 others, plus the penalty of its distance from what features say: as in `fit_ranking`, with the
-partners as they are.
+partners as they are. One who has only begun has not turned down what it has not met yet: where there
+are fewer ratings than its features let expect, partners without a rating count by that share.
 """
 
 import numpy as np
@@ -16,7 +17,13 @@ _ROWS, _PARTNERS = 256, 1 << 15
 
 
 def newton(
-    start: np.ndarray, partners: np.ndarray, liked: sparse.csr_matrix, penalty: float, one: int
+    start: np.ndarray,
+    partners: np.ndarray,
+    liked: sparse.csr_matrix,
+    disliked: sparse.csr_matrix,
+    rate: float,
+    penalty: float,
+    one: int,
 ) -> np.ndarray:
     """Give the vectors of entities with likes.
 
@@ -26,8 +33,10 @@ def newton(
         What features say of each, and where to begin.
     partners : numpy.ndarray
         Vectors of all partners.
-    liked : csr_matrix
-        Entities x partners.
+    liked, disliked : csr_matrix
+        Entities x partners: ones where there was a rating.
+    rate : float
+        Share of ratings that are likes.
     penalty : float
         Weight of half the squared distance from the start.
     one : int
@@ -41,10 +50,11 @@ def newton(
         part = slice(a, min(a + _ROWS, len(start)))
         out[part.start : part.stop, free] = _solve(
             start[part][:, free].astype(np.float64),
-            start[part, one],
+            start[part, one][:, None] * fixed,
             V,
-            fixed,
             liked[part],
+            disliked[part],
+            rate,
             penalty,
         )
     return out.astype(np.float32)
@@ -52,23 +62,29 @@ def newton(
 
 def _solve(
     start: np.ndarray,
-    one: np.ndarray,
+    base: np.ndarray,
     V: np.ndarray,
-    fixed: np.ndarray,
     liked: sparse.csr_matrix,
+    disliked: sparse.csr_matrix,
+    rate: float,
     penalty: float,
 ) -> np.ndarray:
     y, D = start.copy(), start.shape[1]
     upper = np.triu_indices(D)
     wanted = liked @ V.astype(np.float64)
+    expected = expit(y.astype(np.float32) @ V.T + base).sum(1, keepdims=True)
+    n_rated = np.diff(liked.indptr) + np.diff(disliked.indptr)
+    met = np.minimum(rate * n_rated[:, None] / expected, 1).astype(np.float32)
     for _ in range(_STEPS):
         gradient = penalty * (y - start) - wanted
         curvature = np.zeros((len(y), len(upper[0])))
         for b in range(0, len(V), _PARTNERS):
-            W = V[b : b + _PARTNERS]
-            p = expit(y.astype(np.float32) @ W.T + one[:, None] * fixed[b : b + _PARTNERS])
-            gradient += p @ W
-            curvature += (p * (1 - p)) @ (W[:, upper[0]] * W[:, upper[1]])
+            part = slice(b, b + _PARTNERS)
+            W = V[part]
+            p = expit(y.astype(np.float32) @ W.T + base[:, part])
+            weight = met + (1 - met) * disliked[:, part].toarray()
+            gradient += (weight * p) @ W
+            curvature += (weight * p * (1 - p)) @ (W[:, upper[0]] * W[:, upper[1]])
         H = np.empty((len(y), D, D))
         H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = curvature
         H += penalty * np.eye(D)
