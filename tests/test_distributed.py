@@ -18,6 +18,7 @@ import pytest
 from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
 from simrec.data.ratings import Ratings
 from simrec.jobs.train import DataOptions, train
+from simrec.model.checkpoint import Checkpoint
 from simrec.model.group import ALONE, Group, equal_parts
 from simrec.model.known import ITEMS, USERS, Problem
 from simrec.model.observed import Observed
@@ -72,14 +73,13 @@ class Threads(Group):
 
 def in_threads(size, work):
     """Call ``work(group)`` on each worker of a group; give the results in order."""
-    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=60), [None] * size
+    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=20), [None] * size
 
     def one(rank):
         try:
             results[rank] = work(Threads(rank, size, parts, barrier))
         except BaseException as error:
             results[rank] = error
-            barrier.abort()
 
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -89,12 +89,13 @@ def in_threads(size, work):
     return results
 
 
-def fit_towers(prepared, group):
+def fit_towers(prepared, group, report=lambda logs: None, checkpoint=None):
     observed = Observed.of(prepared.ratings, group)
     users = prepared.users.X[observed.mine]
     groups = (prepared.items.groups, prepared.users.groups)
     problem = Problem(observed, (prepared.items.X, users), groups)
-    towers = fit_rating(problem, 4, 5, 3, (), np.random.default_rng(0), lambda logs: None)
+    rng = np.random.default_rng(0)
+    towers = fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
     return observed, towers
 
 
@@ -145,6 +146,46 @@ def test_gathered_towers_have_the_users_of_all_workers(data, split):
         ):
             assert found.shape == expected.shape
             np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path, size):
+    prepared = prepare(TwoTower(), split.train, data.items, data.users)
+    _, one = fit_towers(prepared, ALONE)
+
+    def killed(group):
+        losses = []
+
+        def report(logs):
+            losses.append(logs)
+            if len(losses) == 3:
+                raise KeyboardInterrupt
+
+        fit_towers(prepared, group, report, Checkpoint(tmp_path / "kept", {}, group=group))
+
+    def resumed(group):
+        logs = []
+        kept = Checkpoint(tmp_path / "kept", {}, resume=True, group=group)
+        observed, towers = fit_towers(prepared, group, logs.append, kept)
+        assert len([log for log in logs if "loss" in log]) == 5
+        return towers.gathered(observed)
+
+    assert all(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
+    for towers in [resumed(ALONE)] if size == 1 else in_threads(size, resumed):
+        found, expected = towers.known.beliefs[USERS].mean, one.known.beliefs[USERS].mean
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert towers.new_users.error == pytest.approx(one.new_users.error, abs=1e-4)
+
+
+def test_a_checkpoint_that_not_all_workers_see(tmp_path):
+    def read(group):
+        path = tmp_path / "kept"
+        kept = Checkpoint(path if group.rank == 0 else tmp_path / "elsewhere", {}, True, group)
+        return kept.read()
+
+    Checkpoint(tmp_path / "kept", {}).write({}, {}, 0.0)
+    for error in in_threads(2, read):
+        assert isinstance(error, InputError) and "all workers see" in str(error)
 
 
 def test_more_workers_than_users_are_refused(data):
