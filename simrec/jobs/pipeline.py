@@ -156,7 +156,7 @@ def _plan(
             values = dict(table)
             if section in _BATCH:
                 values = {**shared, **values}
-            elif section == "train" and "ray" == values.get("engine", shared.get("engine")):
+            elif section == "train" and values.get("engine", shared.get("engine")) == "ray":
                 values = {**{k: shared[k] for k in _CLUSTER if k in shared}, **values, **data}
             else:
                 values |= data
