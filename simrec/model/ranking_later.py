@@ -2,8 +2,8 @@
 
 The vector of an entity minimises the cross-entropy over all partners, liked ones against all
 others, plus the penalty of its distance from what features say: as in `fit_ranking`, with the
-partners as they are. One who has only begun has not turned down what it has not met yet: where there
-are fewer ratings than its features let expect, partners without a rating count by that share.
+partners as they are. One who has only begun has not turned down what it has not met yet: where
+there are fewer ratings than its features let expect, partners without a rating count by that share.
 """
 
 import numpy as np
