@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.group import ALONE, Group
-from simrec.model.observed import Side
+from simrec.model.observed import Side, by_rows
 from simrec.model.posterior import Scales, Statistics
 
 
@@ -167,10 +167,16 @@ def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Stati
     """
     L = scales.L.astype(np.float32)
     D = len(L)
-    CL = (covariance.reshape(-1, D) @ L).reshape(-1, D, D)
-    LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
-    h = np.float32(scales.t) * (stats.h[:, None, :] @ CL)[:, 0]
-    return Statistics(L - LCL, h, stats.squares, stats.group)
+    S, h = np.empty_like(stats.S), np.empty_like(stats.h)
+
+    def fill(rows: slice) -> None:
+        CL = (covariance[rows].reshape(-1, D) @ L).reshape(-1, D, D)
+        LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
+        np.subtract(L, LCL, out=S[rows])
+        h[rows] = np.float32(scales.t) * (stats.h[rows][:, None, :] @ CL)[:, 0]
+
+    by_rows(fill, len(h))
+    return Statistics(S, h, stats.squares, stats.group)
 
 
 def learned_penalty(

@@ -13,6 +13,8 @@ from simrec.data.ratings import Ratings
 from simrec.errors import InputError
 from simrec.model.group import ALONE, Group, equal_parts
 
+# Rows of small matrices that a thread takes at once.
+_ROWS = 1024
 # Users whose rows are put together at once.
 _PIECE = 1 << 16
 
@@ -185,6 +187,14 @@ def in_threads(work: Callable[[int], None], n: int) -> None:
         return
     with ThreadPoolExecutor(n_threads()) as pool:
         list(pool.map(work, range(n)))
+
+
+def by_rows(work: Callable[[slice], None], n: int) -> None:
+    """Call ``work`` with slices of n rows, side by side; few rows are not worth the hand-over."""
+    if n <= 16 * _ROWS:
+        work(slice(0, n))
+    else:
+        in_threads(lambda i: work(slice(i * _ROWS, (i + 1) * _ROWS)), -(-n // _ROWS))
 
 
 def _side(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALONE) -> Side:
