@@ -258,6 +258,9 @@ def test_two_processes_fit_one_model(written, split, alone, tmp_path):
             worker.kill()
     models = [TwoTower.load(tmp_path / f"model-{rank}") for rank in range(2)]
     np.testing.assert_array_equal(models[0].user_vectors_, models[1].user_vectors_)
+    found, expected = (m.evidence_.users.own for m in (models[0], alone))
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-3)
+    np.testing.assert_allclose(found.packed, expected.packed, atol=1e-3)
     np.testing.assert_allclose(rmse(models[0], split), rmse(alone, split), atol=1e-3)
 
 
