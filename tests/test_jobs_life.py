@@ -76,6 +76,38 @@ def test_recommend_with_feedback(tables, model_directory, feedback, tmp_path):
     np.testing.assert_allclose(result["score"], expected["score"], atol=1e-6)
 
 
+def test_feedback_of_users_without_features(tables, model_directory, feedback, tmp_path):
+    """A list of users says for whom, and is not taken for their features."""
+    ids = pa.table({"user_id": [900, 100]})
+    pq.write_table(ids, tmp_path / "ids.parquet")
+    recommend(
+        model_directory,
+        tmp_path / "out.parquet",
+        users=tmp_path / "ids.parquet",
+        feedback=feedback,
+        k=3,
+    )
+    expected = TwoTower.load(model_directory).fold_in(feedback).recommend(ids, k=3)
+    result = pq.read_table(tmp_path / "out.parquet")
+    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
+
+
+def test_bad_feedback_is_named(model_directory, tmp_path, capsys):
+    bad = pa.table({"user_id": [900], "item_id": ["i00"], "rating": [99.0]})
+    pq.write_table(bad, tmp_path / "bad.parquet")
+    words = ["score", "--model", str(model_directory), "--pairs", str(tmp_path / "bad.parquet")]
+    words += ["--feedback", str(tmp_path / "bad.parquet"), "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "bad.parquet): 1 of 1 ratings lie outside" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("explore", ["nan", "-1"])
+def test_bad_explore(model_directory, tmp_path, capsys, explore):
+    words = ["recommend", "--model", str(model_directory), "--out", str(tmp_path / "out")]
+    assert main([*words, f"--explore={explore}"]) == 2
+    assert "explore must be" in capsys.readouterr().err
+
+
 def test_recommend_explores_as_the_model_does(tables, model_directory, tmp_path):
     recommend(model_directory, tmp_path / "out.parquet", k=5, explore=2.0)
     result = pq.read_table(tmp_path / "out.parquet")
@@ -99,6 +131,14 @@ def test_update(tables, model_directory, feedback, tmp_path):
     words += ["--ratings", str(feedback), "--users", str(tables / "new_users.parquet")]
     assert main(["update", *words, "--quiet"]) == 0
     assert TwoTower.load(tmp_path / "again").model_id_ == loaded.model_id_
+
+
+def test_update_refuses_a_model_for_ranking(tables, feedback, tmp_path, capsys):
+    model = TwoTower(objective="ranking", embedding_dim=2, epochs=1)
+    model.fit(tables / "ratings.parquet").save(tmp_path / "model")
+    words = ["update", "--model", str(tmp_path / "model"), "--ratings", str(feedback)]
+    assert main([*words, "--out", str(tmp_path / "again")]) == 2
+    assert "Fit it again" in capsys.readouterr().err
 
 
 def test_explain(model_directory, capsys):

@@ -4,6 +4,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,6 +13,9 @@ from simrec.jobs.discover import open_source
 from simrec.jobs.entities import read_blocks
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
+
+if TYPE_CHECKING:
+    from simrec.model.tower import Tower
 
 
 @contextmanager
@@ -30,11 +34,13 @@ def with_feedback(
 
     ModelReference.of(model)
     ratings = open_source(feedback, "feedback").read()
+    folded = TwoTower.load(os.fspath(model))
     tables = {
-        "users": _rows_of(users, "user", ratings),
-        "items": _rows_of(items, "item", ratings),
+        "users": _rows_of(users, folded.user_tower_, ratings),
+        "items": _rows_of(items, folded.item_tower_, ratings),
     }
-    folded = TwoTower.load(os.fspath(model)).fold_in(ratings, **tables)
+    # Errors name a file that was given by its name.
+    folded.fold_in(feedback if os.path.isfile(feedback) else ratings, **tables)
     parent = os.path.dirname(os.path.abspath(out))
     os.makedirs(parent, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".feedback-", dir=parent) as directory:
@@ -42,13 +48,15 @@ def with_feedback(
         yield ModelReference.of(os.path.join(directory, "model"))
 
 
-def _rows_of(path: Path | None, side: str, ratings: pa.Table) -> pa.Table | None:
-    """Read the features of those who are in the ratings."""
-    column = f"{side}_id"
-    if path is None or column not in ratings.column_names:
+def _rows_of(path: Path | None, tower: "Tower", ratings: pa.Table) -> pa.Table | None:
+    """Read the features of those who are in the ratings, if there are any features."""
+    column = tower.id_column
+    if path is None or tower.encoder is None or column not in ratings.column_names:
         return None
-    source = open_source(path, f"{side}s")
+    source = open_source(path, f"{tower.name}s")
     source.require(column)
+    if len(source.schema.names) == 1:
+        return None  # a list of ids, which says whom to answer for
     wanted = IdMap.from_values(ratings[column], column)
     found = [b.filter(pa.array(wanted.contains(b[column], column))) for b in read_blocks(source)]
     table = pa.concat_tables(found) if found else None

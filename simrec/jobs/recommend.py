@@ -20,6 +20,7 @@ from simrec.jobs.options import Path
 from simrec.jobs.scratch import Scratch
 from simrec.jobs.seen import ItemLists
 from simrec.jobs.source import Source
+from simrec.model.uncertainty import check_explore
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
@@ -170,6 +171,7 @@ def recommend(
     """
     if k < 1:
         raise InputError(f"k: expected at least 1, got {k}")
+    check_explore(explore)
     if batch.partition_by:
         raise InputError("partition_by: recommend writes no column to partition by")
     tables = {

@@ -28,14 +28,13 @@ def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
         What was learned, the new model's id and its parent's.
     """
     from simrec.artifacts import check_replaceable
+    from simrec.model.later import rating_bounds
     from simrec.model.two_tower import TwoTower
 
     check_replaceable(out)
     started = time.perf_counter()
     loaded = TwoTower.load(model)
-    low, high = loaded.output_.lower, loaded.output_.upper
-    bounds = None if low is None or high is None else (low, high)
-    ratings = data.load_ratings(bounds)
+    ratings = data.load_ratings(rating_bounds(loaded))
     loaded.update(ratings, items=data.load_items(), users=data.load_users())
     loaded.save(out)
     learned = loaded.updates_[-1]

@@ -87,16 +87,21 @@ def arrive(tower: Tower, rated: IdMap, source: TableLike | None) -> Arrivals:
         width = 0 if tower.encoder is None else tower.encoder.n_features_
         features.append(sparse.csr_matrix((len(strangers), width), dtype=np.float32))
         vectors.append(np.broadcast_to(tower.prior, (len(strangers), len(tower.prior))))
-    return _joined(tower, listed, strangers, vectors, features)
+    if not vectors:
+        none = np.empty((0, tower.vectors.shape[1]), np.float32)
+        return Arrivals(tower, np.arange(len(tower.ids)), none, np.empty(0, bool))
+    added = np.concatenate(vectors), sparse.vstack(features, format="csr")
+    return _joined(tower, listed, strangers, *added)
 
 
 def _joined(
     tower: Tower,
     listed: IdMap | None,
     strangers: pa.Array,
-    vectors: list[np.ndarray],
-    features: list[sparse.csr_matrix],
+    vectors: np.ndarray,
+    features: sparse.csr_matrix,
 ) -> Arrivals:
+    """Put the new ones, those with features first, in their places among all."""
     ids, n = tower.ids, len(tower.ids)
     for more in (listed, IdMap(strangers) if len(strangers) else None):
         ids = ids if more is None else ids.union(more)
@@ -107,30 +112,20 @@ def _joined(
         order[ids.rows(listed.ids)] = n + np.arange(n_listed)
     if len(strangers):
         order[ids.rows(strangers)] = n + n_listed + np.arange(len(strangers))
-    n_new = n_listed + len(strangers)
-    all_new = (
-        np.concatenate(vectors) if vectors else np.empty((0, tower.vectors.shape[1]), np.float32)
-    )
-    counts = np.concatenate([tower.counts, np.zeros(n_new, np.int64)])[order]
-    width = 0 if tower.encoder is None else tower.encoder.n_features_
-    X = (
-        sparse.vstack(features, format="csr")
-        if features
-        else sparse.csr_matrix((0, width), dtype=np.float32)
-    )
+    n_new = len(vectors)
     grown = replace(
         tower,
         ids=ids,
-        counts=counts,
-        vectors=np.concatenate([tower.vectors, all_new])[order].astype(np.float32, copy=False),
-        features=sparse.vstack([tower.features, X], format="csr")[order],
+        counts=np.concatenate([tower.counts, np.zeros(n_new, np.int64)])[order],
+        vectors=np.concatenate([tower.vectors, vectors])[order].astype(np.float32, copy=False),
+        features=sparse.vstack([tower.features, features], format="csr")[order],
     )
     has_features = np.arange(n_new) < n_listed
-    return Arrivals(grown, order, all_new, has_features, _unknown(tower, X))
+    return Arrivals(grown, order, vectors, has_features, _unknown(tower, features))
 
 
 def _unknown(tower: Tower, X: sparse.csr_matrix) -> dict[str, int]:
-    if tower.encoder is None or not X.shape[0]:
+    if tower.encoder is None:
         return {}
     found = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
     return {
@@ -175,7 +170,7 @@ def _learn(
     """Let a model learn from later ratings; all of it or, after an error, nothing."""
     taken = None
     if ratings is not None:
-        taken = read_ratings(ratings, model.objective, _bounds(model))
+        taken = read_ratings(ratings, model.objective, rating_bounds(model))
     rated = [IdMap(ids.ids[:0]) for ids in (model.items_, model.users_)]
     if taken is not None:
         rated = [taken.items, taken.users]
@@ -199,15 +194,17 @@ def _learn(
             towers, moved = _liked(model, towers, later)
         else:
             towers, evidence, moved = _rated(towers, evidence, later, only_new)
-        n_used = _used(towers, later, moved)
+        n_used = _used(towers, later, moved, evidence is None)
+    n_items = len(towers[ITEMS].ids) - len(model.items_)
+    n_users = len(towers[USERS].ids) - len(model.users_)
     model.item_tower_, model.user_tower_ = towers
     model.evidence_ = evidence
     return {
         "ratings": n_used,
         "items": len(moved[ITEMS]),
         "users": len(moved[USERS]),
-        "new_items": len(arrivals[ITEMS].vectors),
-        "new_users": len(arrivals[USERS].vectors),
+        "new_items": n_items,
+        "new_users": n_users,
         "unknown_values": {
             name: arrival.unknown
             for name, arrival in zip(("items", "users"), arrivals, strict=True)
@@ -237,18 +234,19 @@ def _liked(model: Life, towers: list[Tower], later: Later) -> tuple[list[Tower],
     """Learn from likes."""
     good = later.values >= model.chosen_["threshold"]
     # Of all ratings it was fitted to, as far as they were ratings and not likes alone.
-    rate = model.chosen_["liked"] / max(int(model.item_counts_.sum()), 1)
+    rate = model.chosen_["liked"] / model.chosen_["ratings"]
     grown, moved = list(towers), []
     for k, one in ((ITEMS, -1), (USERS, -2)):
         tower, partners = towers[k], towers[1 - k]
         mine = later.rows(k)
-        rows = np.unique(mine[tower.counts[mine] == 0])
         # Partners of whom there was anything to learn; the new ones are learning themselves.
         known = np.flatnonzero(partners.counts > 0)
         place = np.full(len(partners.ids), -1, np.int64)
         place[known] = np.arange(len(known))
-        column, row = place[later.rows(1 - k)], np.searchsorted(rows, mine)
-        here = np.isin(mine, rows) & (column >= 0)
+        column = place[later.rows(1 - k)]
+        here = (tower.counts[mine] == 0) & (column >= 0)
+        rows = np.unique(mine[here])
+        row = np.searchsorted(rows, mine)
         liked, disliked = (
             sparse.csr_matrix(
                 (np.ones(int(those.sum()), np.float32), (row[those], column[those])),
@@ -270,7 +268,7 @@ def _liked(model: Life, towers: list[Tower], later: Later) -> tuple[list[Tower],
     return grown, moved
 
 
-def _used(towers: list[Tower], later: Later, moved: list[np.ndarray]) -> int:
+def _used(towers: list[Tower], later: Later, moved: list[np.ndarray], ranking: bool) -> int:
     """Count the ratings that someone has learned from, for both the log and the towers."""
     mine = [np.isin(later.rows(k), moved[k]) for k in (ITEMS, USERS)]
     for k in (ITEMS, USERS):
@@ -279,17 +277,22 @@ def _used(towers: list[Tower], later: Later, moved: list[np.ndarray]) -> int:
     used, n = int((mine[ITEMS] | mine[USERS]).sum()), len(later.values)
     if used < n:
         logger.warning(
-            "fold_in: %d of %d ratings are of users and items that both have ratings already, and "
-            "change nothing; update learns from them",
+            "fold_in: %d of %d ratings are of users and items that both have ratings already%s",
             n - used,
             n,
+            " or are both new, and change nothing"
+            if ranking
+            else ", and change nothing; update learns from them",
         )
     return used
 
 
-def _bounds(model: Life) -> tuple[float, float] | None:
+def rating_bounds(model: Life) -> tuple[float, float] | None:
+    """Give the bounds of later ratings; None where the model has none to hold them to."""
     low, high = model.output_.lower, model.output_.upper
-    return None if low is None or high is None or model.objective == "ranking" else (low, high)
+    if model.objective == "ranking" or low is None or high is None or low == high:
+        return None
+    return low, high
 
 
 def _grown(evidence: Evidence, before: tuple[Tower, Tower], arrivals: list[Arrivals]) -> Evidence:

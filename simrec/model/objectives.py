@@ -124,7 +124,7 @@ def _fit_ranking(
         data.items.tower(towers.item_vectors, towers.item_weights),
         data.users.tower(towers.user_vectors, towers.user_weights),
         Output(0.0, 1.0),
-        {"threshold": threshold, "liked": int(good.sum())},
+        {"threshold": threshold, "liked": int(good.sum()), "ratings": len(ratings)},
     )
 
 

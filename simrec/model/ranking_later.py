@@ -50,8 +50,9 @@ def newton(
         part = slice(a, min(a + _ROWS, len(start)))
         out[part.start : part.stop, free] = _solve(
             start[part][:, free].astype(np.float64),
-            start[part, one][:, None] * fixed,
+            start[part, one][:, None],
             V,
+            fixed,
             liked[part],
             disliked[part],
             rate,
@@ -62,8 +63,9 @@ def newton(
 
 def _solve(
     start: np.ndarray,
-    base: np.ndarray,
+    constant: np.ndarray,
     V: np.ndarray,
+    fixed: np.ndarray,
     liked: sparse.csr_matrix,
     disliked: sparse.csr_matrix,
     rate: float,
@@ -72,16 +74,20 @@ def _solve(
     y, D = start.copy(), start.shape[1]
     upper = np.triu_indices(D)
     wanted = liked @ V.astype(np.float64)
-    expected = expit(y.astype(np.float32) @ V.T + base).sum(1, keepdims=True)
+    # Partners in pieces: all of them at once, for each of the rows, may be too many.
+    pieces = [slice(b, b + _PARTNERS) for b in range(0, len(V), _PARTNERS)]
+
+    def probabilities(part: slice) -> np.ndarray:
+        return expit(y.astype(np.float32) @ V[part].T + constant * fixed[part])
+
+    expected = sum(probabilities(part).sum(1, keepdims=True) for part in pieces)
     n_rated = np.diff(liked.indptr) + np.diff(disliked.indptr)
     met = np.minimum(rate * n_rated[:, None] / expected, 1).astype(np.float32)
     for _ in range(_STEPS):
         gradient = penalty * (y - start) - wanted
         curvature = np.zeros((len(y), len(upper[0])))
-        for b in range(0, len(V), _PARTNERS):
-            part = slice(b, b + _PARTNERS)
-            W = V[part]
-            p = expit(y.astype(np.float32) @ W.T + base[:, part])
+        for part in pieces:
+            W, p = V[part], probabilities(part)
             weight = met + (1 - met) * disliked[:, part].toarray()
             gradient += (weight * p) @ W
             curvature += (weight * p * (1 - p)) @ (W[:, upper[0]] * W[:, upper[1]])

@@ -30,8 +30,7 @@ def standard_deviations(model: Life, users: Found, items: Found) -> np.ndarray:
 
 def exploration(model: Life, items: Found, explore: float) -> np.ndarray | None:
     """Give what `explore` standard deviations add to the score of each item."""
-    if isinstance(explore, bool) or not np.isfinite(explore) or explore < 0:
-        raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
+    check_explore(explore)
     if not explore:
         return None
     evidence = _evidence(model, "explore")
@@ -39,12 +38,21 @@ def exploration(model: Life, items: Found, explore: float) -> np.ndarray | None:
     return (explore * evidence.scale * np.sqrt(variance)).astype(np.float32)
 
 
+def check_explore(explore: float) -> None:
+    """Refuse what is no number of standard deviations."""
+    number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
+    if not number or not np.isfinite(explore) or explore < 0:
+        raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
+
+
 def _variance(tower: Tower, side: SideEvidence, found: Found) -> np.ndarray:
     known, rows = side.variance(), found.rows
     variance = known[np.minimum(rows, len(known) - 1)]
     # Rows past the known ones are those of a table of features.
     variance = np.where(rows < len(known), variance, np.sum(side.new_covariance() * side.moments))
-    return np.where(found.average, side.average_variance(tower.counts), variance)
+    if found.average.any():
+        variance = np.where(found.average, side.average_variance(tower.counts), variance)
+    return variance
 
 
 def _evidence(model: Life, what: str) -> Evidence:
