@@ -141,6 +141,41 @@ class TestFoldIn:
             model.fold_in(bad)
         assert len(model.users_) == len(fitted.users_)
 
+    def test_ratings_may_all_be_the_same(self):
+        """Bounds that the ratings gave, and not the person, are not held against later ones."""
+        same = {"user_id": [1, 2, 3, 1, 2, 3], "item_id": [1, 1, 1, 2, 2, 2], "rating": [3.0] * 6}
+        model = TwoTower(folds=2, epochs=2).fit(pa.table(same))
+        model.fold_in(pa.table({"user_id": [9], "item_id": [1], "rating": [3.0]}))
+        assert model.predict(pa.table({"user_id": [9], "item_id": [2]})) == pytest.approx(3)
+
+    def test_ranking_keeps_its_share_of_likes(self, ranker, split, monkeypatch):
+        """What was folded in before does not change what one rating says."""
+        rates = []
+
+        def note(start, partners, liked, disliked, rate, penalty, one):
+            rates.append(rate)
+            return start
+
+        monkeypatch.setattr("simrec.model.later.newton", note)
+        copy.copy(ranker).fold_in(split.new_items).fold_in(split.new_users)
+        expected = np.mean(split.train.values >= ranker.chosen_["threshold"])
+        assert np.allclose(rates, expected)
+
+    def test_ranking_both_new_stay_new(self, ranker, split, caplog):
+        """Who has met only new partners has learned nothing, and may yet."""
+        pair = pa.table({"user_id": [10**6], "item_id": [10**6], "rating": [5.0]})
+        model = copy.copy(ranker).fold_in(pair)
+        assert "or are both new" in caplog.text
+        assert model.user_counts_[model.users_.rows([10**6])[0]] == 0
+        table = model.explain(10**6, 10**6)
+        score = model.output_(np.array(sum(table["contribution"].to_pylist())))
+        assert score == pytest.approx(model.predict(pair)[0], abs=1e-6)
+        known = pair.set_column(1, "item_id", split.train.items.ids.slice(0, 1))
+        before = model.user_vectors_[model.users_.rows([10**6])[0]]
+        assert not np.array_equal(
+            model.fold_in(known).user_vectors_[model.users_.rows([10**6])[0]], before
+        )
+
     def test_ranking_lifts_what_was_liked(self, ranker, split):
         few, rest = revealed(split.new_users, "user", 10)
         folded = copy.copy(ranker).fold_in(few)
@@ -195,6 +230,12 @@ class TestUpdate:
         learned = model.updates_[-1]
         assert learned["unknown_values"] == {"items": {"studio": 2}}
         assert learned["new_items"] == 2
+
+    def test_features_of_known_ids_make_no_new_ones(self, model, fitted, data, split):
+        model.update(split.warm, items=data.items, users=data.users)
+        learned = model.updates_[-1]
+        assert (learned["new_items"], learned["new_users"]) == (0, 0)
+        assert model.items_ == fitted.items_ and model.users_ == fitted.users_
 
     def test_ids_keep_their_meaning(self, model, fitted, data, split):
         """A new id that sorts between others moves no one's vector to someone else."""
@@ -259,6 +300,15 @@ class TestForget:
         assert np.array_equal(model.user_vectors_, fitted.user_vectors_)
         assert np.array_equal(model.item_vectors_, fitted.item_vectors_)
 
+    def test_ids_in_any_form(self, fitted):
+        first = fitted.users_.ids[0]
+        one = first.as_py()
+        for given in (one, np.int64(one), first, [one], {one}, np.array([one]), iter([one])):
+            assert len(copy.copy(fitted).forget(given).users_) == len(fitted.users_) - 1
+        assert len(copy.copy(fitted).forget([]).users_) == len(fitted.users_)
+        with pytest.raises(InputError, match="for example 1000000000"):
+            copy.copy(fitted).forget(iter([one, 10**9]))
+
     def test_who_is_not_there(self, model):
         with pytest.raises(InputError, match="1 users to forget are not in the model"):
             model.forget([10**9])
@@ -296,6 +346,18 @@ class TestUncertainty:
         ]
         assert stds == sorted(stds)
 
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_newer_is_less_sure_of_little_data_too(self, seed):
+        """Where held-out entities seem no harder than known ones, new ones are no surer."""
+        data = make_synthetic(n_users=120, n_items=60, n_ratings=1800, random_state=seed)
+        model = TwoTower(bounds=(0.5, 5)).fit(data.ratings, items=data.items, users=data.users)
+        for tower, side in (
+            (model.item_tower_, model.evidence_.items),
+            (model.user_tower_, model.evidence_.users),
+        ):
+            new = np.sum(side.new_covariance() * side.moments)
+            assert side.variance()[tower.counts > 0].mean() < new
+
     def test_exploring_gives_new_items_a_chance(self, fitted):
         rated = dict(zip(fitted.items_.ids.to_pylist(), fitted.item_counts_.tolist(), strict=True))
         shares = []
@@ -308,7 +370,7 @@ class TestUncertainty:
         table = fitted.recommend(fitted.users_.ids.slice(0, 5), k=3, explore=1.0)
         assert np.allclose(table["score"], fitted.predict(table.select(["user_id", "item_id"])))
 
-    @pytest.mark.parametrize("explore", [-1.0, float("nan")])
+    @pytest.mark.parametrize("explore", [-1.0, float("nan"), True, "1"])
     def test_bad_explore(self, fitted, explore):
         with pytest.raises(InputError, match="explore"):
             fitted.recommend(explore=explore)
@@ -344,6 +406,17 @@ class TestExplain:
         )
         assert score == pytest.approx(model.predict(pair)[0], abs=1e-5)
         assert "how they rated" in table["feature"].to_pylist()
+
+    def test_without_features_there_are_none_to_show(self, model, split):
+        few = pa.table(
+            {"user_id": [10**6], "item_id": split.train.items.ids.slice(0, 1), "rating": [5.0]}
+        )
+        table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py()).to_pylist()
+        shown = {row["feature"] for row in table if row["side"] == "user"}
+        assert shown == {"average user", "what they rated", "how they rated"}
+        total = sum(row["contribution"] for row in table)
+        score = model.output_(np.array(total - model.output_.shift))
+        assert score == pytest.approx(model.predict(few)[0], abs=1e-5)
 
     def test_new_by_table_as_by_id(self, fitted, data, split):
         item = split.new_items.items.ids[0].as_py()

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 EVIDENCE = "evidence"
 # How many ratings make an entity half known: its vector moves over from the block of new ones.
 HALF_KNOWN = 5.0
-# The prior of a new entity is at most this much wider or narrower than that of known ones.
-_WIDTHS = (0.1, 100.0)
+# The prior of a new entity is at most this much wider than that of known ones, and not narrower:
+# ratings make surer.
+_WIDTHS = (1.0, 100.0)
 
 
 @dataclass(frozen=True, eq=False)

@@ -83,10 +83,15 @@ def _parts(
     if x is None:
         return Parts([f"average {tower.name}"], [""], (vector - constant)[None], constant)
     names, values = [f"average {tower.name}"], [""]
-    columns, pieces = _columns(tower, x)
+    columns: dict[str, str] = {}
+    if tower.encoder is not None and not x.nnz:
+        # Without a row of features: taken as average.
+        pieces = (np.array(tower.prior, np.float64) if count else vector.copy())[None]
+    else:
+        columns, pieces = _columns(tower, x)
     if side is not None:
         if warmth == 1:
-            own = beside = _by_column(tower.encoder, x, side.weights)
+            own = beside = _by_column(tower.encoder, x, side.weights)[: len(pieces)]
         else:
             own, beside = _ASSEMBLE[tower.name][1](pieces, scale)
         pieces = _coordinates(tower, own, beside, warmth, scale)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.id_arrays import as_chunked
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike
@@ -102,13 +102,13 @@ class Life:
     def forget(self: T, user_ids: Any) -> T:
         """Take users out of the model: ids, features, vectors and all that was learned of them.
 
-        What items have learned from the ratings of users who were fitted is a sum over all their
-        ratings, and stays until the next fit without those users; users who were folded in leave
-        nothing behind.
+        What items have learned from the ratings of users, in `fit`, in `update`, or when they were
+        folded in together, is a sum over all their ratings and stays until the next fit without
+        those users. Users who were folded in beside known items leave nothing behind.
 
         Parameters
         ----------
-        user_ids : sequence of ids
+        user_ids : id or ids
             Whom to forget.
 
         Returns
@@ -118,15 +118,16 @@ class Life:
         """
         self._check_fitted()
         tower = self.user_tower_
-        values = [user_ids] if isinstance(user_ids, str | int) else user_ids
-        rows = tower.ids.rows(
-            pa.array(values) if isinstance(values, Sequence) else values, "user_id"
-        )
+        one = isinstance(user_ids, str | int | np.integer | pa.Scalar)
+        values = as_chunked([user_ids] if one else user_ids, "user_id")
+        if not len(values):
+            return self
+        rows = tower.ids.rows(values, "user_id")
         if (rows < 0).any():
             missing = np.flatnonzero(rows < 0)
             raise InputError(
                 f"user_id: {len(missing)} users to forget are not in the model, for example "
-                f"{list(values)[int(missing[0])]!r}."
+                f"{values[int(missing[0])].as_py()!r}."
             )
         keep = np.setdiff1d(np.arange(len(tower.ids)), rows)
         if not len(keep):
@@ -255,7 +256,7 @@ class Life:
     @property
     def _blocks(self) -> int:
         """Blocks of coordinates in a vector."""
-        return 1 if self.evidence_ is None else 3
+        return 1 if self.objective == "ranking" else 3
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "user_tower_"):
