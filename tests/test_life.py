@@ -358,6 +358,12 @@ class TestUncertainty:
             new = np.sum(side.new_covariance() * side.moments)
             assert side.variance()[tower.counts > 0].mean() < new
 
+    def test_few_pairs_as_many(self, fitted, split):
+        """A few pairs have the deviations that they have among many."""
+        _, many = fitted.predict(split.train, return_std=True)
+        _, few = fitted.predict(split.train.to_arrow().slice(0, 5), return_std=True)
+        assert np.allclose(few, many[:5], rtol=1e-6)
+
     def test_exploring_gives_new_items_a_chance(self, fitted):
         rated = dict(zip(fitted.items_.ids.to_pylist(), fitted.item_counts_.tolist(), strict=True))
         shares = []

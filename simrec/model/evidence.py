@@ -100,9 +100,9 @@ class SideEvidence:
     moments: np.ndarray
     weights: np.ndarray
 
-    def variance(self) -> np.ndarray:
-        """Give the part of each entity in the variance of a prediction."""
-        return self.own.packed @ _packed_weights(self.moments)
+    def variance(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Give the part of each entity, or of some, in the variance of a prediction."""
+        return self.own.packed[rows] @ _packed_weights(self.moments)
 
     def new_covariance(self) -> np.ndarray:
         """Give the covariance of an entity without ratings around what its features say."""

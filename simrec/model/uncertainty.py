@@ -46,10 +46,12 @@ def check_explore(explore: float) -> None:
 
 
 def _variance(tower: Tower, side: SideEvidence, found: Found) -> np.ndarray:
-    known, rows = side.variance(), found.rows
-    variance = known[np.minimum(rows, len(known) - 1)]
+    rows, n = found.rows, len(side.warmth)
     # Rows past the known ones are those of a table of features.
-    variance = np.where(rows < len(known), variance, np.sum(side.new_covariance() * side.moments))
+    variance = np.full(len(rows), np.sum(side.new_covariance() * side.moments))
+    known = rows < n
+    few = len(rows) < n  # for a few pairs, not all that is believed is read
+    variance[known] = side.variance(rows[known]) if few else side.variance()[rows[known]]
     if found.average.any():
         variance = np.where(found.average, side.average_variance(tower.counts), variance)
     return variance
