@@ -144,7 +144,9 @@ def compare(arguments: argparse.Namespace) -> str:
     return "\n".join([*lines, "", f"Largest difference between RMSEs of a task: {worst:.6f}."])
 
 
-def costs(n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_000) -> str:
+def costs(
+    n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_000, repeats: int = 9
+) -> str:
     """Time the parts of a sweep, by what their time grows with."""
     from simrec.model.known import ITEMS, USERS, Problem, fit_known
     from simrec.model.linear import Inputs, marginal
@@ -153,9 +155,7 @@ def costs(n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_
     from simrec.model.prepare import prepare
 
     data = make_synthetic(n_users=n_users, n_items=n_items, n_ratings=n_ratings, random_state=0)
-    started = time.process_time()
     prepared = prepare(TwoTower(), data.ratings, data.items, data.users)
-    read = time.process_time() - started
     observed, D = Observed.of(prepared.ratings), 17
     n_items, n_users = observed.items.n_rows, observed.n_users  # a few have no rating
     sides = (observed.items, observed.users)
@@ -166,43 +166,49 @@ def costs(n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_
         rng.normal(0, 0.1, (n_items, D)).astype(np.float32),
         np.broadcast_to(np.eye(D, dtype=np.float32) * 0.01, (n_items, D, D)),
     )
-    times: dict[str, float] = {}
-
-    def timed(name: str, work: Any) -> Any:
-        started = time.process_time()
-        made = work()
-        times[name] = times.get(name, 0.0) + time.process_time() - started
-        return made
-
-    stats = timed("rating", lambda: statistics(sides[USERS], belief))
-    covariance = timed("entity", lambda: posterior_covariance(stats, scales))
-    evidence = timed("entity", lambda: marginal(stats, scales, covariance))
     prior = np.zeros((n_users, D), np.float32)
-    timed("entity", lambda: update(stats, prior, scales, covariance))
     B = np.zeros((len(inputs.groups), D), np.float32)
-    Y = timed("step, rating", lambda: inputs.forward(B))
-    Z = timed("step, entity", lambda: (evidence.S @ Y[:, :, None])[:, :, 0])
-    timed("step, rating", lambda: inputs.backward(Z))
+
+    def sweep() -> dict[str, float]:
+        times: dict[str, float] = {}
+
+        def timed(name: str, work: Any) -> Any:
+            started = time.process_time()
+            made = work()
+            times[name] = times.get(name, 0.0) + time.process_time() - started
+            return made
+
+        stats = timed("rating", lambda: statistics(sides[USERS], belief))
+        covariance = timed("entity", lambda: posterior_covariance(stats, scales))
+        evidence = timed("entity", lambda: marginal(stats, scales, covariance))
+        timed("entity", lambda: update(stats, prior, scales, covariance))
+        Y = timed("step, rating", lambda: inputs.forward(B))
+        Z = timed("step, entity", lambda: (evidence.S @ Y[:, :, None])[:, :, 0])
+        timed("step, rating", lambda: inputs.backward(Z))
+        return times
+
+    runs = [sweep() for _ in range(repeats)]
     tracemalloc.start()
     sparse = (prepared.items.X, features)
     problem = Problem(observed, sparse, (prepared.items.groups, prepared.users.groups))
     fit_known(problem, D - 1, 2, rng, lambda logs: None)
     sweeping = tracemalloc.get_traced_memory()[1]
 
-    def per(seconds: float, n: int) -> float:
-        return seconds / n * 1e6
+    def row(part: str, name: str, n: int) -> str:
+        values = np.array([run[name] for run in runs]) / n * 1e6
+        cells = [f"{value:.3g}" for value in (np.median(values), values.min(), values.max())]
+        return f"| {part} | " + " | ".join(cells) + " |"
 
     lines = [
         f"{n_ratings:,} ratings, {n_users:,} users, {n_items:,} items, d = 16; CPU time on "
-        f"{n_threads()} threads.",
+        f"{n_threads()} threads, {repeats} repeats.",
         "",
-        "| part | CPU microseconds |",
-        "| --- | --- |",
-        f"| statistics of a side, a rating | {per(times['rating'], n_ratings):.2f} |",
-        f"| posterior of an entity | {per(times['entity'], n_users):.1f} |",
-        f"| a step of gradients, a rating | {per(times['step, rating'], n_ratings):.3f} |",
-        f"| a step of gradients, an entity | {per(times['step, entity'], n_users):.2f} |",
-        f"| reading and encoding the tables, a rating | {per(read, n_ratings):.2f} |",
+        "| part | CPU microseconds, median | least | most |",
+        "| --- | --- | --- | --- |",
+        row("statistics of a side, a rating", "rating", n_ratings),
+        row("posterior of an entity", "entity", n_users),
+        row("a step of gradients, a rating", "step, rating", n_ratings),
+        row("a step of gradients, an entity", "step, entity", n_users),
         "",
         f"Memory at the peak of a sweep: {sweeping / (n_users + n_items):.0f} bytes an entity.",
     ]
