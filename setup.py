@@ -19,6 +19,7 @@ REQUIRES = [
     "scipy>=1.11,<2",
     "pandas>=2.1,<4",
     "pyarrow>=16",
+    "threadpoolctl>=3.2,<4",
     "tqdm>=4.65,<5",
     "tomli>=2; python_version < '3.11'",
 ]

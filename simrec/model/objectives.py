@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from simrec.errors import InputError
 from simrec.model.checkpoint import Run
@@ -58,9 +59,12 @@ def _fit_rating(
     observed = Observed.of(data.ratings, run.group)
     mine = data.users.X[observed.mine] if run.group.size > 1 else data.users.X
     problem = Problem(observed, (data.items.X, mine), groups)
-    towers = fit_rating(
-        problem, embedding_dim, epochs, model.folds, hidden, rng, report, checkpoint
-    )
+    # Matrices are small and many, and worked on in threads of our own: those of the BLAS would only
+    # get in the way (half as much time again). Without them, results do not depend on their number.
+    with threadpool_limits(1, "blas"):
+        towers = fit_rating(
+            problem, embedding_dim, epochs, model.folds, hidden, rng, report, checkpoint
+        )
     if run.group.size > 1:
         # The model is one, with the users of all workers.
         towers = towers.gathered(observed)
