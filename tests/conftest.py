@@ -1,5 +1,6 @@
 """Fixtures shared by the tests."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -14,6 +15,15 @@ settings.load_profile("repeatable")
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("SIMREC_DATA", ROOT.parent / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True)
+def log_level():
+    """The command line sets how much is logged: not for the tests that follow."""
+    log = logging.getLogger("simrec")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")
