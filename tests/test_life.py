@@ -448,9 +448,12 @@ class TestExplain:
         assert shown["year"] == str(raw["year"])
         assert shown["genres"] == ", ".join(sorted(raw["genres"]))
 
-    def test_hidden_layers(self, data, split):
-        model = TwoTower(hidden_layers=(8,), folds=2, epochs=2, bounds=(0.5, 5))
-        model.fit(split.train.select(np.arange(3000)), items=data.items, users=data.users)
+    def test_hidden_layers(self):
+        """Contributions of a network's features sum to the score as well."""
+        data = make_synthetic(n_users=60, n_items=40, n_ratings=800, random_state=0)
+        split = cold_start_split(Ratings.from_arrow(data.ratings), random_state=0)
+        model = TwoTower(2, hidden_layers=(4,), folds=2, epochs=2, bounds=(0.5, 5))
+        model.fit(split.train, items=data.items, users=data.users)
         pair = split.new_both.to_arrow().slice(0, 1)
         table = model.explain(pair["user_id"][0].as_py(), pair["item_id"][0].as_py())
         total = np.array(sum(table["contribution"].to_pylist()) - model.output_.shift)

@@ -146,15 +146,14 @@ def _attributed(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     from simrec.model.inputs import Features
     from simrec.model.relevance import relevance
 
-    p, D = x.shape[1], len(network.place)
-    weights, features = np.zeros((p + 1, D)), Features.check(x)
-    for j in range(D):
-        target = np.eye(D, dtype=np.float32)[j]
-        share, base = relevance(network.simec.encoder_, features, target)
-        weights[x.indices, j] = np.divide(
-            share[0, x.indices], x.data, out=np.zeros(x.nnz), where=x.data != 0
-        )
-        weights[-1, j] = base[0]
+    D = len(network.place)
+    # One row for each output, in one go.
+    rows = Features.check(sparse.vstack([x] * D, format="csr"))
+    share, base = relevance(network.simec.encoder_, rows, np.eye(D, dtype=np.float32))
+    weights = np.zeros((x.shape[1] + 1, D))
+    there = x.data != 0
+    weights[x.indices[there]] = (share[:, x.indices[there]] / x.data[there]).T
+    weights[-1] = base
     return weights @ network.place
 
 

@@ -15,9 +15,10 @@ def relevance(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 
-    A linear encoder y = x A + b gives x_f (A w)_f and the base b . w, exactly. For any other the
-    relevance is the integrated gradient along the line from 0 to x (midpoint rule with `steps`
-    points, the small remainder of the rule spread in proportion), and the base is f'(0) . w.
+    `w` is one vector, or one for each row. A linear encoder y = x A + b gives x_f (A w)_f and the
+    base b . w, exactly. For any other the relevance is the integrated gradient along the line from
+    0 to x (midpoint rule with `steps` points, the small remainder of the rule spread in
+    proportion), and the base is f'(0) . w.
     """
     if features.kind == "identity":
         raise InputError("relevance needs features, but the model was fitted with X=None")
@@ -25,14 +26,14 @@ def relevance(
     kernel = linear_kernel(encoder)
     if kernel is not None:
         weights, bias = kernel
-        return x * (weights @ w), np.full(len(x), float(bias @ w), np.float32)
+        return x * (w @ weights.T), np.full(len(x), w @ bias, np.float32)
     if steps < 1:
         raise InputError(f"steps must be at least 1, got {steps}")
     sparse = features.kind == "sparse"
 
     def product(rows: Any) -> Any:
         inputs = tf.sparse.from_dense(rows) if sparse else rows
-        return tf.linalg.matvec(encoder(inputs), tf.constant(w))
+        return tf.reduce_sum(encoder(inputs) * w, axis=-1)
 
     inputs = tf.constant(x)
     total = tf.zeros_like(inputs)
