@@ -450,7 +450,7 @@ class TestExplain:
 
     def test_hidden_layers(self):
         """Contributions of a network's features sum to the score as well."""
-        data = make_synthetic(n_users=60, n_items=40, n_ratings=800, random_state=0)
+        data = make_synthetic(n_users=60, n_items=40, n_ratings=600, random_state=0)
         split = cold_start_split(Ratings.from_arrow(data.ratings), random_state=0)
         model = TwoTower(2, hidden_layers=(4,), folds=2, epochs=2, bounds=(0.5, 5))
         model.fit(split.train, items=data.items, users=data.users)
