@@ -448,16 +448,21 @@ class TestExplain:
         assert shown["year"] == str(raw["year"])
         assert shown["genres"] == ", ".join(sorted(raw["genres"]))
 
-    def test_hidden_layers(self):
-        """Contributions of a network's features sum to the score as well."""
-        data = make_synthetic(n_users=60, n_items=40, n_ratings=600, random_state=0)
-        split = cold_start_split(Ratings.from_arrow(data.ratings), random_state=0)
-        model = TwoTower(2, hidden_layers=(4,), folds=2, epochs=2, bounds=(0.5, 5))
-        model.fit(split.train, items=data.items, users=data.users)
-        pair = split.new_both.to_arrow().slice(0, 1)
-        table = model.explain(pair["user_id"][0].as_py(), pair["item_id"][0].as_py())
-        total = np.array(sum(table["contribution"].to_pylist()) - model.output_.shift)
-        assert model.output_(total) == pytest.approx(model.predict(pair)[0], abs=1e-4)
+    def test_a_network_is_taken_apart(self):
+        """At x, the weights that stand for a network give what the network gives."""
+        from scipy import sparse
+
+        from simrec import SimEc
+        from simrec.model.deep import Network
+        from simrec.model.explain import _attributed
+
+        rng = np.random.default_rng(0)
+        X = sparse.random(50, 12, 0.4, format="csr", random_state=0, dtype=np.float32)
+        simec = SimEc(3, hidden_layers=(6,), epochs=2).fit(X, rng.normal(size=(50, 20)))
+        network = Network(simec, rng.normal(size=(3, 5)).astype(np.float32))
+        for i in range(5):
+            weights = _attributed(network, X[i])
+            assert np.allclose(X[i] @ weights[:-1] + weights[-1], network.encode(X[i]), atol=1e-5)
 
 
 class TestSimilar:
