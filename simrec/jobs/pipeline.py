@@ -36,7 +36,7 @@ else:
 
 _BATCH = ("score", "recommend", "embed")
 _FITTED = ("train", "evaluate")
-_JOBS = (*_FITTED, *_BATCH, "report")
+_JOBS = (*_FITTED, *_BATCH, "report", "export")
 # What a training takes of [engine].
 _CLUSTER = ("engine", "workers", "address")
 _SECTIONS = ("data", "model", "engine", *_JOBS)
@@ -158,7 +158,7 @@ def _plan(
                 values = {**shared, **values}
             elif section == "train" and values.get("engine", shared.get("engine")) == "ray":
                 values = {**{k: shared[k] for k in _CLUSTER if k in shared}, **values, **data}
-            else:
+            elif section != "export":
                 values |= data
             if section not in _FITTED and trained is not None:
                 values.setdefault("model", trained)

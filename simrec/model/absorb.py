@@ -16,7 +16,7 @@ from scipy import sparse
 from simrec.model.evidence import HALF_KNOWN, Evidence, Posteriors, SideEvidence
 from simrec.model.known import ITEMS, USERS
 from simrec.model.linear import history_weight
-from simrec.model.observed import Side, _side
+from simrec.model.observed import Side, side_of
 from simrec.model.posterior import Belief, Scales, Statistics, statistics
 
 # Turns in which both sides learn from each other; one is enough where only one side moves.
@@ -67,13 +67,17 @@ def absorb(
         if only_new:
             mine = mine[counts[k][mine] == 0]
         movers.append(_Mover(before, k, later, counts[k], mine))
-    now = list(before)
+    # A copy to write to; those whose side keeps still are never copied.
+    now = [
+        replace(side, own=side.own.copied()) if len(mover.rows) else side
+        for side, mover in zip(before, movers, strict=True)
+    ]
     both = all(len(mover.rows) for mover in movers)
     for _ in range(_SWEEPS if both else 1):
         # Users first: there are more items that are known than users who are not.
         for k in (USERS, ITEMS):
             if len(movers[k].rows):
-                now[k] = replace(now[k], own=movers[k].learned(now[k].own, now[1 - k].own))
+                now[k].own.put(movers[k].rows, movers[k].learned(now[1 - k].own))
     for k in (USERS, ITEMS):
         if len(movers[k].rows):
             now[k] = movers[k].finished(now[k], before[1 - k].cold)
@@ -102,7 +106,7 @@ class _Mover:
         here = at >= 0
         # Only partners that occur: the cost is that of the ratings, not of the model.
         self.partners, columns = np.unique(later.rows(1 - k)[here], return_inverse=True)
-        self.ratings: Side = _side(
+        self.ratings: Side = side_of(
             sparse.csr_matrix(
                 (later.values[here], (at[here], columns)),
                 shape=(len(self.rows), len(self.partners)),
@@ -119,13 +123,12 @@ class _Mover:
         after = history_weight(total)[:, None] * self.history
         self.shift = after - history_weight(self.counts)[:, None] * side.history[self.rows]
 
-    def learned(self, own: Posteriors, partners: Posteriors) -> Posteriors:
+    def learned(self, partners: Posteriors) -> Belief:
         """Give the beliefs beside known partners."""
         side, stats = self.side, statistics(self.ratings, partners.belief(self.partners))
         # The prior of those that were not fitted is wider.
         widths = np.where(self.warmth == 1, 1.0, side.width)
-        belief = _added(side.own.belief(self.rows), stats, side.own_scales, self.shift, widths)
-        return own.replaced(self.rows, belief)
+        return _added(side.own.belief(self.rows), stats, side.own_scales, self.shift, widths)
 
     def finished(self, now: SideEvidence, cold: np.ndarray) -> SideEvidence:
         """Give the beliefs beside new partners as well, and take note of the history."""
@@ -136,7 +139,8 @@ class _Mover:
         )
         history, warmth = np.array(side.history), np.array(side.warmth)
         history[self.rows], warmth[self.rows] = self.history, self.warmer
-        beside = side.beside.replaced(self.rows, belief)
+        beside = side.beside.copied()
+        beside.put(self.rows, belief)
         return replace(now, beside=beside, history=history, warmth=warmth)
 
 

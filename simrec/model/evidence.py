@@ -51,12 +51,14 @@ class Posteriors:
         packed = np.concatenate([self.packed, pack(covariances)])
         return Posteriors(np.concatenate([self.mean, mean.astype(np.float32)]), packed)
 
-    def replaced(self, rows: np.ndarray, belief: Belief) -> Posteriors:
-        """Give the same with other distributions for some entities."""
+    def copied(self) -> Posteriors:
+        """Give a copy that may be written to."""
+        return Posteriors(np.array(self.mean), np.array(self.packed))
+
+    def put(self, rows: np.ndarray, belief: Belief) -> None:
+        """Change the distributions of some entities in place."""
         assert belief.covariance is not None
-        mean, packed = np.array(self.mean), np.array(self.packed)
-        mean[rows], packed[rows] = belief.mean, pack(belief.covariance)
-        return Posteriors(mean, packed)
+        self.mean[rows], self.packed[rows] = belief.mean, pack(belief.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,7 +308,9 @@ def _filled(
     assert belief.covariance is not None
     packed = np.empty((n, len(prior) * (len(prior) + 1) // 2), np.float32)
     packed[:] = pack(prior[None])
-    return Posteriors(cold.astype(np.float32), packed).replaced(rows, belief)
+    made = Posteriors(np.array(cold, np.float32), packed)
+    made.put(rows, belief)
+    return made
 
 
 def _moments(known: Known, problem: Problem, k: int) -> np.ndarray:

@@ -122,7 +122,7 @@ class Observed:
         users = sparse.csr_matrix(sparse.coo_matrix((values, (user_rows, item_rows)), shape=shape))
         users.sort_indices()
         items = users.T.tocsr()
-        sides = _side(items, columns=group), _side(users, rows=group)
+        sides = side_of(items, columns=group), side_of(users, rows=group)
         return cls(*sides, mean, scale, n_users, mine, group)
 
     @property
@@ -197,7 +197,8 @@ def by_rows(work: Callable[[slice], None], n: int) -> None:
         in_threads(lambda i: work(slice(i * _ROWS, (i + 1) * _ROWS)), -(-n // _ROWS))
 
 
-def _side(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALONE) -> Side:
+def side_of(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALONE) -> Side:
+    """Cut a matrix into blocks of rows."""
     m = matrix.shape[0]
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
     n_blocks = 1 if matrix.nnz < 50_000 else min(4 * n_threads(), m)
