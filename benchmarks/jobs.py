@@ -41,6 +41,36 @@ print(time.perf_counter() - started, time.process_time() - busy)
 """
 
 
+# The same job on a cluster of two nodes on this machine, one of which is killed after some parts.
+RAY = """
+import json, sys, threading, time
+from pathlib import Path
+import ray
+from ray.cluster_utils import Cluster
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.score import score
+model, pairs, out = map(Path, sys.argv[1:])
+quiet = {"object_store_memory": 500 * 2**20}
+cluster = Cluster(initialize_head=True,
+                  head_node_args={"num_cpus": 1, "include_dashboard": False, **quiet})
+second = cluster.add_node(num_cpus=1, **quiet)
+ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+killed = []
+
+def kill():
+    parts = out.with_name(out.name + ".partial")
+    while len(list(parts.glob("part-*.parquet"))) < 4:
+        time.sleep(0.01)
+    cluster.remove_node(second, allow_graceful=False)
+    killed.append(len(list(parts.glob("part-*.parquet"))))
+
+threading.Thread(target=kill, daemon=True).start()
+result = score(model, pairs, out, batch=BatchOptions(engine="ray"))
+print(json.dumps({"killed_after_parts": killed[0], "parts": result["parts"],
+                  "seconds": result["seconds"]}))
+"""
+
+
 def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
     """Save a model with random vectors: scoring does not care what they mean."""
     rng = np.random.default_rng(0)
@@ -168,6 +198,14 @@ def main() -> None:
         results["kill"] = kills(work, score, whole, reference)
         print(json.dumps(results["kill"], indent=2), flush=True)
 
+        *_, text = measure(
+            *(sys.executable, "-c", RAY),
+            *(work / "model", work / "pairs.parquet", work / "on-ray"),
+        )
+        on_ray = json.loads(text.strip().splitlines()[-1])
+        results["ray"] = {**on_ray, "equal": content(work / "on-ray") == reference}
+        print(json.dumps(results["ray"], indent=2), flush=True)
+
         recommend = simrec("recommend", "--model", work / "model", "--k", 10)
         seconds, busy, memory, text = measure(*recommend, "--out", work / "top", "--json")
         results["recommend"] = {
@@ -179,6 +217,43 @@ def main() -> None:
         print(json.dumps(results["recommend"], indent=2), flush=True)
     options.out.mkdir(exist_ok=True)
     (options.out / "jobs.json").write_text(json.dumps(results, indent=2) + "\n")
+    (options.out / "jobs.md").write_text(table(results))
+
+
+def table(results: dict) -> str:
+    """Write the results as Markdown."""
+    score, recommend, ray, kill = (results[n] for n in ("score", "recommend", "ray", "kill"))
+    equal = sum(one["equal"] for one in kill)
+    kept = ", ".join(str(one["parts_kept"]) for one in kill)
+    rows = [
+        (
+            f"`score`, {results['pairs']:,} pairs, d = {results['dim']}",
+            f"{score['seconds']:.1f} s, {score['ratio']:.2f} times bare pyarrow "
+            f"({score['processor_ratio']:.2f} of the processor's time)",
+            "<= 2",
+        ),
+        ("the same, peak memory", f"{score['peak_memory_gb']:.2f} GB", "< 2 GB"),
+        (
+            f"`recommend`, 10 of {results['items']:,} items for {results['users']:,} users",
+            f"{recommend['seconds']:.0f} s, {recommend['users_per_second']:,} users a second",
+            "-",
+        ),
+        ("the same, peak memory", f"{recommend['peak_memory_gb']:.2f} GB", "< 2 GB"),
+        (
+            "`score`, killed (-9) at ten random moments and started again",
+            f"{equal} of {len(kill)} equal to the byte (parts kept: {kept})",
+            "all",
+        ),
+        (
+            "`score` on Ray, two nodes, one killed",
+            f"{'equal' if ray['equal'] else 'NOT equal'} to the byte; killed after "
+            f"{ray['killed_after_parts']} of {ray['parts']} parts, {ray['seconds']:.1f} s in all",
+            "equal",
+        ),
+    ]
+    lines = ["| what | measured | to reach |", "| --- | --- | --- |"]
+    lines += [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join(lines) + f"\n\n{results['machine']}\n"
 
 
 if __name__ == "__main__":
