@@ -10,26 +10,32 @@ The threshold is lowered by a bound on the rounding error of a matrix product, s
 is the exact top-k of the scores as `dot_rows` defines them, ties included, whatever library
 multiplied the matrices and whatever the block sizes. Items with equal vectors, as new items with
 few features often have, are searched as one.
+
+Blocks of queries are searched side by side, each by one thread that multiplies, reduces and looks
+again while its block is in the cache; the BLAS has no threads of its own meanwhile. That took two
+thirds of the time of products by all threads followed by the rest.
 """
 
-from concurrent.futures import Executor, Future
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from simrec.errors import InputError
 from simrec.scoring.equal_items import find_equal
 from simrec.scoring.pairs import as_vectors, dot_rows
-from simrec.scoring.products import Backend, Product, choose_product, writable
 from simrec.scoring.second_look import look_again
-from simrec.scoring.workers import processors, workers
 
 _CELL = 16  # items per cell: larger costs more second looks, smaller more maxima to keep
-_QUERIES = 1024  # queries per block
-_ITEMS = 2048  # items per matrix product: with 1,024 queries an 8 MB block, inside most L3 caches
-_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
-_MOST_THREADS = 4
+_QUERIES = 512  # queries per block
+_FEWEST = 64  # queries that are worth a block, and a thread, of their own
+_ITEMS = 2048  # items per matrix product: with 512 queries a 4 MB block, inside most L3 caches
+_KEPT_FLOATS = 1 << 22  # cell maxima kept per block of queries: 16 MB
+_MOST_THREADS = 8
 _WORTH_GROUPING = 512  # queries from which on it pays to look for equal items
 
 
@@ -39,14 +45,13 @@ def top_k(
     k: int,
     exclude: Any = None,
     *,
-    backend: Backend = "auto",
     threads: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Find the k items with the largest scalar product for each query, exactly.
 
-    The result for a query does not depend on the other queries of the call, on `backend` or on
-    `threads`. Of equal scores the lower item row comes first. Memory beyond the arguments and the
-    result is bounded (about 200 MB), whatever the number of queries and items.
+    The result for a query does not depend on the other queries of the call or on `threads`. Of
+    equal scores the lower item row comes first. Memory beyond the arguments and the result is
+    bounded (about 40 MB a thread), whatever the number of queries and items.
 
     Parameters
     ----------
@@ -58,12 +63,8 @@ def top_k(
         Results per query; may exceed the number of items.
     exclude : scipy sparse matrix of shape (n_queries, n_items), optional
         Every stored entry, whatever its value, is an item the query must not get.
-    backend : {"auto", "numpy", "tensorflow"}
-        The library that multiplies the matrices. "auto" takes NumPy for small problems and
-        TensorFlow for large ones; TensorFlow is imported only where the work outweighs that.
     threads : int, optional
-        Threads that search while the calling one multiplies; 1: all in the calling thread.
-        Default: the processors at hand, at most 4. The matrix product has threads of its own.
+        Threads that search; by default as many as there are processors at hand, at most 8.
 
     Returns
     -------
@@ -99,11 +100,11 @@ def top_k(
     norms = _norms(queries, "queries"), _norms(items, "items")
     groups = find_equal(items, excluded) if len(queries) >= _WORTH_GROUPING else None
     if groups is None:
-        return _search(queries, items, *norms, int(k), excluded, backend, threads)
+        return _search(queries, items, *norms, int(k), excluded, threads)
     if excluded is not None:
         excluded = _as_csr(excluded[:, groups.first], (len(queries), len(groups.first)))
     items, norms = items[groups.first], (norms[0], norms[1][groups.first])
-    return groups.expand(*_search(queries, items, *norms, int(k), excluded, backend, threads))
+    return groups.expand(*_search(queries, items, *norms, int(k), excluded, threads))
 
 
 def _search(
@@ -113,90 +114,75 @@ def _search(
     item_norms: np.ndarray,
     k: int,
     excluded: sparse.csr_matrix | None,
-    backend: Backend,
     threads: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
     ids = np.full((len(queries), k), -1, np.int64)
     scores = np.full((len(queries), k), -np.inf, np.float32)
     if not len(queries) or not len(items):
         return ids, scores
-    prepare = choose_product(backend, queries.shape[0] * items.shape[0] * items.shape[1])
     cell = _CELL if len(items) >= 16 * _CELL * k else 1
     # All queries go through one chunk of items before the next, and keep their k best so far.
     chunk = min(len(items), max(_KEPT_FLOATS // _QUERIES * cell, -(-2 * k // cell) * cell))
-    size = min(len(queries), _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
-    small = len(queries) <= size and len(items) <= _ITEMS
-    threads = 1 if small else min(threads or processors(), _MOST_THREADS)
-    with workers(threads) as pool:
+    wanted = min(threads or processors(), _MOST_THREADS)
+    share = max(-(-len(queries) // wanted), _FEWEST)
+    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
+    starts = range(0, len(queries), size)
+
+    def search(start: int) -> None:
+        rows = slice(start, start + size)
+        hidden = None if excluded is None else excluded[rows]
+        if hidden is not None and len(part) < len(items):
+            hidden = hidden[:, first : first + chunk]
+        maxima = _cell_maxima(queries[rows], part, cell, hidden)
+        arguments = (queries[rows], part, first, cell, slack[rows], hidden)
+        look_again(maxima, *arguments, ids[rows], scores[rows])
+
+    # A lone block of few queries is left to the threads of the BLAS.
+    limit = threadpool_limits(1, "blas") if len(starts) > 1 or threads == 1 else nullcontext()
+    with limit, ThreadPoolExecutor(min(wanted, len(starts))) as pool:
         for first in range(0, len(items), chunk):
             part = items[first : first + chunk]
-            multiply = prepare(part)
             slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
-            open_work: list[Future[None]] = []
-            for start in range(0, len(queries), size):
-                rows = slice(start, start + size)
-                hidden = None if excluded is None else excluded[rows]
-                if hidden is not None and len(part) < len(items):
-                    hidden = hidden[:, first : first + chunk]
-                product = multiply(queries[rows])
-                maxima = _cell_maxima(product, len(part), len(queries[rows]), cell, hidden, pool)
-                # While others look into the cells, this thread goes on multiplying.
-                arguments = (queries[rows], part, first, cell, slack[rows], hidden)
-                open_work.append(
-                    pool.submit(look_again, maxima, *arguments, ids[rows], scores[rows])
-                )
-                _wait(open_work, 1)
-            _wait(open_work, 0)
+            list(pool.map(search, starts))
     return ids, scores
 
 
-def _wait(work: "list[Future[None]]", most: int) -> None:
-    """Wait until at most so many are open; raise what one of them raised."""
-    while len(work) > most:
-        work.pop(0).result()
+def processors() -> int:
+    """Return the number of processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _cell_maxima(
-    product: Product,
-    n_items: int,
-    n: int,
-    cell: int,
-    excluded: sparse.csr_matrix | None,
-    pool: Executor,
+    queries: np.ndarray, items: np.ndarray, cell: int, excluded: sparse.csr_matrix | None
 ) -> np.ndarray:
-    """Return the largest score of each cell of items for each of n queries, (cells, n)."""
-    maxima = np.empty((-(-n_items // cell), n), np.float32)
+    """Return the largest score of each cell of items for each query, (cells, queries)."""
+    columns = np.ascontiguousarray(queries.T)
+    n = columns.shape[1]
+    maxima = np.empty((-(-len(items) // cell), n), np.float32)
+    block = np.empty((min(_ITEMS, len(items)), n), np.float32)
     if excluded is not None:
         by_item = excluded.tocsc()
         offsets = by_item.indptr
-        flat = np.repeat(np.arange(n_items, dtype=np.int64), np.diff(offsets)) * n + by_item.indices
-    nothing = np.empty(0, np.int64)
-    open_work: list[Future[None]] = []
-    for start in range(0, n_items, _ITEMS):
-        stop = min(start + _ITEMS, n_items)
-        hidden = nothing
+        flat = np.repeat(np.arange(len(items), dtype=np.int64), np.diff(offsets)) * n
+        flat += by_item.indices
+    for start in range(0, len(items), _ITEMS):
+        stop = min(start + _ITEMS, len(items))
+        scores = np.matmul(items[start:stop], columns, out=block[: stop - start])
         if excluded is not None:
-            hidden = flat[offsets[start] : offsets[stop]] - start * n
-        target = maxima[start // cell : -(-stop // cell)]
-        # All products are made in this thread: memory that one thread takes and gives back again
-        # and again stays its own, while that of a short-lived thread goes back to the system.
-        open_work.append(pool.submit(_reduce, product(start, stop), hidden, cell, target))
-        _wait(open_work, 1)
-    _wait(open_work, 0)
+            scores.reshape(-1)[flat[offsets[start] : offsets[stop]] - start * n] = -np.inf
+        _reduce(scores, cell, maxima[start // cell : -(-stop // cell)])
     return maxima
 
 
-def _reduce(block: np.ndarray, hidden: np.ndarray, cell: int, out: np.ndarray) -> None:
-    """Write the maxima of the cells of a block, without what is hidden at these places of it."""
-    target = block
-    if len(hidden):
-        target = writable(block)
-        target.reshape(-1)[hidden] = -np.inf
+def _reduce(block: np.ndarray, cell: int, out: np.ndarray) -> None:
+    """Write the maxima of the cells of a block."""
     whole = len(block) // cell
     shape = (whole, cell, block.shape[1])
-    np.maximum.reduce(target[: whole * cell].reshape(shape), axis=1, out=out[:whole])
+    np.maximum.reduce(block[: whole * cell].reshape(shape), axis=1, out=out[:whole])
     if whole < len(out):
-        out[whole] = target[whole * cell :].max(axis=0)
+        out[whole] = block[whole * cell :].max(axis=0)
 
 
 def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:
