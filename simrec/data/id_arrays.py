@@ -1,6 +1,7 @@
 """Checking that values can be ids, and numbering them."""
 
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from simrec.data.problems import bad_rows, null_mask
 from simrec.errors import InputError
 
 _BLOCK = 1 << 17
+_LONG, _PIECES = 1 << 20, 2
 
 
 def id_kind(type_: pa.DataType) -> str | None:
@@ -158,7 +160,7 @@ def _number_dense(array: pa.ChunkedArray, low: int, high: int) -> tuple[pa.Array
 
 def _number_hashed(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
     if not pa.types.is_dictionary(array.type):
-        array = array.dictionary_encode()
+        array = _hashed(array)
     array = array.unify_dictionaries()
     if not array.num_chunks:
         return pa.array([], type=array.type.value_type), np.empty(0, dtype=np.int32)
@@ -167,14 +169,31 @@ def _number_hashed(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
     if pc.count_distinct(words).as_py() < len(words):  # Arrow does not forbid it
         return _number_hashed(array.cast(array.type.value_type))
     dtype = np.int32 if len(words) <= np.iinfo(np.int32).max else np.int64
-    codes = np.concatenate([c.indices.to_numpy().astype(dtype, copy=False) for c in array.chunks])
-    order = pc.sort_indices(words).to_numpy()
+    codes = [chunk.indices.to_numpy() for chunk in array.chunks]
     used = np.zeros(len(words), dtype=bool)
-    used[codes] = True
+    for some in codes:
+        used[some] = True
+    order = pc.sort_indices(words).to_numpy()
     order = order[used[order]]  # a pandas category may list values that no row has
     places = np.empty(len(words), dtype=dtype)
     places[order] = np.arange(len(order), dtype=dtype)
-    return words.take(pa.array(order)), places[codes]
+    rows = empty(len(array), dtype)
+    start = 0
+    for some in codes:
+        np.take(places, some, out=rows[start : start + len(some)], mode="clip")
+        start += len(some)
+    return words.take(pa.array(order)), rows
+
+
+def _hashed(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Encode as a dictionary, in a few pieces side by side: putting together few is cheap."""
+    if len(array) < _LONG:
+        return array.dictionary_encode()
+    step = -(-len(array) // _PIECES)
+    pieces = [array.slice(start, step) for start in range(0, len(array), step)]
+    with ThreadPoolExecutor(_PIECES) as pool:
+        chunks = [c for part in pool.map(pc.dictionary_encode, pieces) for c in part.chunks]
+    return pa.chunked_array(chunks)
 
 
 def dense_span(n: int) -> int:
