@@ -58,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not words or words[0].startswith("-") or words[0] not in _COMMANDS:
         _top_parser().parse_args(words or ["--help"])
         return 2
-    # TensorFlow's start-up messages are of no use here; whoever wants them sets the variable.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     command, verbose = words[0], "--verbose" in [*early, *words]
     try:
         parser = _command_parser(command)
