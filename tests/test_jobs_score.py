@@ -169,7 +169,7 @@ def test_known_ids_need_no_tensorflow(tables, model_directory, tmp_path):
         "import sys; from simrec.cli import main;"
         "code = main(sys.argv[1:]);"
         "assert code == 0, code;"
-        "assert not {'tensorflow', 'tf_keras', 'keras'} & set(sys.modules)"
+        "assert not {'tensorflow', 'tf_keras', 'keras', 'pandas'} & set(sys.modules)"
     )
     words = ["score", "--model", model_directory, "--pairs", tables / "pairs.parquet"]
     command = [sys.executable, "-c", code, *map(str, [*words, "--out", tmp_path / "out"])]

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.id_arrays import check_ids, dense_span, id_kind, id_offsets, number_ids
+from simrec.data.memory import as_arrow, as_numpy
 from simrec.errors import InputError
 
 # Below this many values, a binary search each beats building a hash table of all known ids.
@@ -157,23 +158,22 @@ class IdMap:
 
     def _chunk_rows(self, chunk: pa.Array) -> np.ndarray:
         if isinstance(chunk, pa.DictionaryArray):
-            return self._chunk_rows(chunk.dictionary)[chunk.indices.to_numpy()]
+            return self._chunk_rows(chunk.dictionary)[as_numpy(chunk.indices)]
         if id_kind(self.type) == "integer":
-            return self._integer_rows(chunk.to_numpy())
+            return self._integer_rows(as_numpy(chunk))
         if len(chunk) < _FEW < len(self):
             return np.array([self._bisect(value) for value in chunk.to_pylist()], dtype=np.int64)
         known = self._ids
         if chunk.type != known.type:
             chunk, known = chunk.cast(pa.large_string()), known.cast(pa.large_string())
-        found = pc.fill_null(pc.index_in(chunk, value_set=known), -1)
-        return found.to_numpy().astype(np.int64)
+        return _places(chunk, known)
 
     def _bisect(self, value: str) -> int:
         row = bisect.bisect_left(self._ids, value, key=lambda scalar: scalar.as_py())
         return row if row < len(self) and self._ids[row].as_py() == value else -1
 
     def _integer_rows(self, values: np.ndarray) -> np.ndarray:
-        known = self._ids.to_numpy()
+        known = as_numpy(self._ids)
         low, high = int(known[0]), int(known[-1])
         inside = (values >= low) & (values <= high)  # exact whatever the two integer types
         if not inside.all():
@@ -183,8 +183,7 @@ class IdMap:
         if high - low >= dense_span(len(known)):
             values = values.astype(known.dtype, copy=False)
             if _MANY * len(values) > len(known):
-                found = pc.index_in(pa.array(values), value_set=pa.array(known))
-                return pc.fill_null(found, -1).to_numpy().astype(np.int64)
+                return _places(as_arrow(values), as_arrow(known))
             rows = np.searchsorted(known, values)
             return np.where(known[rows] == values, rows, -1)
         if self._direct is None:
@@ -192,6 +191,13 @@ class IdMap:
             table[id_offsets(known, low)] = np.arange(len(known))
             self._direct = low, table
         return self._direct[1][id_offsets(values, low)]
+
+
+def _places(values: pa.Array, known: pa.Array) -> np.ndarray:
+    """Find each value among the known ones, -1 where it is not."""
+    found = pc.index_in(values, value_set=known)
+    # Where a number would be made a scalar of Arrow's, pandas would be imported.
+    return as_numpy(found.fill_null(as_arrow(np.array([-1], np.int32))[0])).astype(np.int64)
 
 
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:

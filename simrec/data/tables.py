@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from simrec.data.problems import listing, nearest, show_row
@@ -16,6 +15,7 @@ from simrec.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow.dataset as ds
 
 TableLike: TypeAlias = "pd.DataFrame | pa.Table | str | os.PathLike[str]"
 """Wherever SimRec takes a table it takes any of these; a path is a Parquet file or directory."""
@@ -108,7 +108,7 @@ def read_table(
     return table
 
 
-def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> ds.Dataset:
+def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> "ds.Dataset":
     """Open a Parquet file or directory for scanning in batches, without reading its rows.
 
     Parameters
@@ -124,6 +124,9 @@ def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> ds.Da
         With the files in the order of their paths and the schema they share: integer widths that
         differ between files are widened, columns that some file lacks are null there.
     """
+    # Imports pandas, which takes long and which reading known files does without.
+    import pyarrow.dataset as ds
+
     label = describe(path, name)
     root = Path(path)
     if not root.exists():
@@ -193,7 +196,7 @@ def _unify(files: list[str], label: str) -> pa.Schema:
     return shared
 
 
-def _load(dataset: ds.Dataset, columns: list[str]) -> pa.Table:
+def _load(dataset: "ds.Dataset", columns: list[str]) -> pa.Table:
     if len(dataset.files) == 1:
         # A file comes in one piece this way, which spares NumPy a copy of every column.
         with pq.ParquetFile(dataset.files[0], pre_buffer=True) as file:
@@ -202,7 +205,9 @@ def _load(dataset: ds.Dataset, columns: list[str]) -> pa.Table:
     return dataset.to_table(columns=columns)
 
 
-def _blame(dataset: ds.Dataset, columns: Sequence[str], error: Exception, label: str) -> InputError:
+def _blame(
+    dataset: "ds.Dataset", columns: Sequence[str], error: Exception, label: str
+) -> InputError:
     """Find the file that cannot be read: Arrow's own message often does not name it."""
     for file in getattr(dataset, "files", []):
         try:

@@ -84,7 +84,18 @@ class Vocabulary:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
         """Restore from `to_dict`."""
-        return cls(pa.array(data["values"], type=_TYPES[data["holds"]]))
+        return cls(_restored(data["values"], _TYPES[data["holds"]]))
+
+
+def _restored(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Make an array of values that are all there; `pa.array` of a list would import pandas."""
+    if not pa.types.is_large_string(type_):
+        numbers = np.array(values, np.int64 if pa.types.is_integer(type_) else np.float64)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(numbers)])
+    words = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
+    return pa.Array.from_buffers(type_, len(values), buffers)
 
 
 def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
+from simrec.data.memory import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.discover import open_source
@@ -42,9 +42,7 @@ class ScoreTask:
             self.users.vectors, self.items.vectors, user_rows, item_rows, self.output
         )
         columns = [
-            pa.chunked_array([pa.array(np.asarray(scores, np.float32))])
-            if name == "score"
-            else table[name]
+            pa.chunked_array([as_arrow(scores)]) if name == "score" else table[name]
             for name in self.schema.names
         ]
         counts = {

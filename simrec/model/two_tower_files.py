@@ -12,6 +12,7 @@ from scipy import sparse
 from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
+from simrec.data.memory import as_numpy
 from simrec.model.deep import Network
 from simrec.model.evidence import EVIDENCE, Evidence
 from simrec.model.params import plain
@@ -90,7 +91,7 @@ def load(cls: type["TwoTower"], path: str | os.PathLike[str], evidence: bool = T
         tower = Tower(
             name,
             IdMap(table[f"{name}_id"]),
-            table["n_ratings"].to_numpy(),
+            as_numpy(table["n_ratings"].combine_chunks()),
             artifact.arrays[f"{name}_vectors"],
             artifact.arrays[f"{name}_weights"],
             artifact.arrays[f"{name}_prior"],
