@@ -80,7 +80,7 @@ def groups(findings: Findings, shown: int = 3) -> Section:
             for r in ordered.itertuples()
         ]
         worst, best = rows[0], rows[-1]
-        lean = part.loc[part["lean"].abs().idxmax()]
+        lean = part.iloc[int(part["lean"].abs().to_numpy().argmax())]
         says = (
             f"Largest error for {worst[0]}, smallest for {best[0]}. Predictions lean most for "
             f"{lean['level']}: {abs(lean['lean']):.2f} too {'high' if lean['lean'] > 0 else 'low'} "
