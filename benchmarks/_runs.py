@@ -154,7 +154,10 @@ def python_environment() -> dict[str, str]:
     paths = [str(here), str(Path(simrec.__file__).resolve().parents[1])]
     paths += filter(None, [os.environ.get("PYTHONPATH")])
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    return {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    environment = {**quiet, **os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    # Modules are compiled once, as they are where a package is installed.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    return environment
 
 
 def peak_memory() -> float:
