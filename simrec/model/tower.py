@@ -87,6 +87,13 @@ class Tower:
             vectors[by_features] = self.encode(table.filter(pa.array(by_features)))
         return ids, vectors
 
+    def vector_table(self, source: TableLike) -> pa.Table:
+        """Give ids and vectors of a table's rows as a table."""
+        ids, vectors = self.embed(source)
+        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        return pa.table({self.id_column: ids, "vector": lists})
+
     def encode(self, table: pa.Table) -> np.ndarray:
         """Give the vectors of new entities from their features."""
         assert self.encoder is not None

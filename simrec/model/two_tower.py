@@ -21,7 +21,7 @@ from simrec.model.params import Params
 from simrec.model.prepare import prepare
 from simrec.model.progress import Progress
 from simrec.model.recommend import recommend
-from simrec.model.tower import Tower, Unknown
+from simrec.model.tower import Unknown
 from simrec.model.uncertainty import standard_deviations
 from simrec.scoring.pairs import score_pairs
 
@@ -283,12 +283,12 @@ class TwoTower(Life, Params):
     def embed_items(self, items: TableLike) -> pa.Table:
         """Give the vectors of items: columns item_id and vector."""
         self._check_fitted()
-        return _vectors(self.item_tower_, items)
+        return self.item_tower_.vector_table(items)
 
     def embed_users(self, users: TableLike) -> pa.Table:
         """Give the vectors of users: columns user_id and vector."""
         self._check_fitted()
-        return _vectors(self.user_tower_, users)
+        return self.user_tower_.vector_table(users)
 
     def export(
         self,
@@ -350,10 +350,3 @@ class TwoTower(Life, Params):
                 raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
         if self.objective not in OBJECTIVES:
             raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
-
-
-def _vectors(tower: Tower, source: TableLike) -> pa.Table:
-    ids, vectors = tower.embed(source)
-    flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-    lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    return pa.table({tower.id_column: ids, "vector": lists})
