@@ -12,7 +12,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
-from simrec.model.tower import Found, Tower, Unknown, id_values
+from simrec.model.tower import Found, Tower, Unknown, id_values, once
 from simrec.model.uncertainty import exploration
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
@@ -31,10 +31,8 @@ def recommend(
     explore: float,
 ) -> pa.Table:
     """Rank candidates for users; see `TwoTower.recommend`."""
-    user_ids, found_users = _chosen(model.user_tower_, users, unknown)
-    item_ids, found_items = _chosen(model.item_tower_, items, unknown)
-    user_vectors = found_users.vectors[found_users.rows]
-    item_vectors = found_items.vectors[found_items.rows]
+    user_ids, user_vectors, _ = _chosen(model.user_tower_, users, unknown)
+    item_ids, item_vectors, found_items = _chosen(model.item_tower_, items, unknown)
     if not len(item_ids):
         raise InputError("items: there is no candidate to recommend.")
     seen = None if exclude is None else _excluded(exclude, user_ids, item_ids)
@@ -62,13 +60,15 @@ def recommend(
     )
 
 
-def _chosen(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
-    """Give the entities a person named, by ids or by a table."""
+def _chosen(
+    tower: Tower, given: Any, unknown: Unknown
+) -> tuple[pa.ChunkedArray, np.ndarray, Found]:
+    """Give the entities a person named, by ids or by a table: ids, vectors, how they were found."""
     if given is None:
         n = len(tower.ids)
-        return pa.chunked_array([tower.ids.ids]), Found(
-            tower.vectors, np.arange(n), np.zeros(n, bool)
-        )
+        # As they are, perhaps mapped from a file: all of them are not copied.
+        found = Found(tower.vectors, np.arange(n), np.zeros(n, bool))
+        return pa.chunked_array([tower.ids.ids]), tower.vectors, found
     name = f"{tower.name}s"
     if hasattr(given, "column_names") or hasattr(given, "columns") or _is_path(given):
         table = read_table(given, name=name)
@@ -82,7 +82,8 @@ def _chosen(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray
     distinct = IdMap.from_values(ids, tower.id_column)
     if len(distinct) < len(ids):
         raise InputError(f"{name}: {len(ids) - len(distinct)} ids are given more than once.")
-    return ids, tower.find(ids, features, unknown)
+    found = tower.find(ids, features, unknown)
+    return ids, found.vectors[found.rows], found
 
 
 def _is_path(given: Any) -> bool:
@@ -93,20 +94,22 @@ def _excluded(
     exclude: Ratings | TableLike, users: pa.ChunkedArray, items: pa.ChunkedArray
 ) -> sparse.csr_matrix:
     """Mark the pairs that are not to be recommended; pairs of others do not matter."""
+    table: pa.Table | None = None
+    if not isinstance(exclude, Ratings):
+        table = read_table(exclude, ["user_id", "item_id"], name="exclude", allow_empty=True)
     rows = []
-    for column, ids in (("user_id", users), ("item_id", items)):
-        known = IdMap.from_values(ids, column)
-        place = np.empty(len(ids), np.int64)
-        place[known.rows(ids)] = np.arange(len(ids))
+    for name, ids in (("user", users), ("item", items)):
+        column = f"{name}_id"
+        known, place = once(ids, name, f"{name}s")
         if isinstance(exclude, Ratings):
             mine, at = (
                 (exclude.users, exclude.user_rows)
-                if column == "user_id"
+                if name == "user"
                 else (exclude.items, exclude.item_rows)
             )
             found = known.rows(mine.ids, column)[at] if len(mine) else at
         else:
-            table = read_table(exclude, ["user_id", "item_id"], name="exclude", allow_empty=True)
+            assert table is not None
             found = known.rows(table[column], column)
         rows.append(np.where(found >= 0, place[found], -1) if len(found) else found)
     keep = (rows[0] >= 0) & (rows[1] >= 0)
