@@ -134,7 +134,7 @@ def test_number_of_threads_changes_nothing(data, split, monkeypatch):
 
     tables = {"items": data[1], "users": data[2]}
     first = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
-    monkeypatch.setattr(observed, "n_threads", lambda: 1)
+    monkeypatch.setattr(observed, "processors", lambda: 1)
     second = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
     assert np.array_equal(first, second)
 

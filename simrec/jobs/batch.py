@@ -1,7 +1,6 @@
 """Batch jobs: an engine-free function per unit of work, mapped by an engine, published whole."""
 
 import logging
-import os
 import re
 import time
 from collections import Counter
@@ -237,4 +236,6 @@ def parse_size(text: str) -> int:
 
 def default_workers() -> int:
     """Return how many units run at once: reading, writing and products release the GIL."""
-    return max(1, min(4, len(os.sched_getaffinity(0))))
+    from simrec.scoring.topk import processors
+
+    return min(4, processors())

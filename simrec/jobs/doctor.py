@@ -24,6 +24,8 @@ _PACKAGES = (
 
 def doctor() -> dict[str, Any]:
     """Report versions, the Keras switch, threads and memory, and run a small self-test."""
+    from simrec.scoring.topk import processors
+
     report: dict[str, Any] = {"job": "doctor", "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -31,7 +33,7 @@ def doctor() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             report[package] = "not installed"
     report["platform"] = platform.platform()
-    report["processors"] = len(os.sched_getaffinity(0))
+    report["processors"] = processors()
     report["memory_gb"] = memory_gb()
     try:
         started = time.perf_counter()

@@ -1,7 +1,6 @@
 """The observed entries of R in both directions, and the sparse products that fitting needs."""
 
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from scipy import sparse
 from simrec.data.ratings import Ratings
 from simrec.errors import InputError
 from simrec.model.group import ALONE, Group, equal_parts
+from simrec.scoring.topk import processors
 
 # Rows of small matrices that a thread takes at once.
 _ROWS = 1024
@@ -174,18 +174,13 @@ class Entries:
     group: Group = ALONE
 
 
-def n_threads() -> int:
-    """How many threads this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def in_threads(work: Callable[[int], None], n: int) -> None:
     """Call ``work(0) ... work(n - 1)``, side by side where there are cores."""
-    if n == 1 or n_threads() == 1:
+    if n == 1 or processors() == 1:
         for i in range(n):
             work(i)
         return
-    with ThreadPoolExecutor(n_threads()) as pool:
+    with ThreadPoolExecutor(processors()) as pool:
         list(pool.map(work, range(n)))
 
 
@@ -201,7 +196,7 @@ def side_of(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALO
     """Cut a matrix into blocks of rows."""
     m = matrix.shape[0]
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
-    n_blocks = 1 if matrix.nnz < 50_000 else min(4 * n_threads(), m)
+    n_blocks = 1 if matrix.nnz < 50_000 else min(4 * processors(), m)
     cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, n_blocks + 1)[1:-1])
     starts = np.unique(np.concatenate([[0], cuts, [m]])).astype(np.int64)
     blocks = []
