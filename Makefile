@@ -34,7 +34,7 @@ $(VENV)/.installed: setup.py | $(BIN)/python
 $(VENV)/.installed-test: setup.py | $(BIN)/python
 	$(INSTALL) '.[test,ray]'
 	@$(WARM) 'import simrec.jobs.demo, simrec.jobs.recommend, simrec.model.two_tower, tqdm, pandas'
-	@$(WARM) 'import simrec.model.keras, hypothesis, pytest, ray, sklearn' 2>/dev/null
+	@$(WARM) 'import simrec.simec.keras, hypothesis, pytest, ray, sklearn' 2>/dev/null
 	@touch $@ $(VENV)/.installed
 
 $(VENV)/.installed-bench: setup.py $(VENV)/.installed-test

@@ -51,7 +51,7 @@ def work(arguments: argparse.Namespace) -> dict[str, Any]:
     settings = json.loads(arguments.worker)
     strategy, group = None, None
     if settings["workers"] > 1:
-        from simrec.model.keras import tf
+        from simrec.simec.keras import tf
 
         strategy = tf.distribute.MultiWorkerMirroredStrategy()
         group = _counted()
@@ -77,7 +77,7 @@ def work(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def _counted() -> dict[str, float]:
     """Count what workers send each other."""
-    from simrec.model.strategy import StrategyGroup
+    from simrec.model.run.strategy import StrategyGroup
 
     counts = {"n": 0, "bytes": 0, "seconds": 0.0}
     plain = StrategyGroup.sum
@@ -148,11 +148,11 @@ def costs(
     n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_000, repeats: int = 9
 ) -> str:
     """Time the parts of a sweep, by what their time grows with."""
-    from simrec.model.known import ITEMS, USERS, Problem, fit_known
-    from simrec.model.linear import Inputs, marginal
-    from simrec.model.observed import Observed, n_threads
-    from simrec.model.posterior import Belief, Scales, posterior_covariance, statistics, update
-    from simrec.model.prepare import prepare
+    from simrec.model.fit.known_entities import ITEMS, USERS, Problem, fit_known
+    from simrec.model.fit.linear_encoder import Inputs, marginal
+    from simrec.model.fit.observed import Observed, n_threads
+    from simrec.model.fit.posterior import Belief, Scales, posterior_covariance, statistics, update
+    from simrec.model.fit.prepare import prepare
 
     data = make_synthetic(n_users=n_users, n_items=n_items, n_ratings=n_ratings, random_state=0)
     prepared = prepare(TwoTower(), data.ratings, data.items, data.users)

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from simrec import SimEc
-from simrec.model.keras import keras, tf
+from simrec.simec.keras import keras, tf
 
 D = 10
 

@@ -11,7 +11,7 @@ _PUBLIC = {
     "IdMap": "simrec.data.ids",
     "InputError": "simrec.errors",
     "Ratings": "simrec.data.ratings",
-    "SimEc": "simrec.model.simec",
+    "SimEc": "simrec.simec.simec",
     "TwoTower": "simrec.model.two_tower",
     "cold_start_split": "simrec.data.split",
     "evaluate": "simrec.evaluation.evaluate",

@@ -60,7 +60,7 @@ def export_rows(model: TwoTower, users: pa.Table) -> list[Row]:
     -------
     list of (claim, figure, reach)
     """
-    import simrec.model.keras  # noqa: F401 (TensorFlow starts before the clock does)
+    import simrec.simec.keras  # noqa: F401 (TensorFlow starts before the clock does)
 
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)

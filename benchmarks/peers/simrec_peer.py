@@ -15,7 +15,7 @@ class SimRec(Peer):
     """`TwoTower` as anyone gets it, on whatever data."""
 
     name = "simrec"
-    modules = ("simrec.model.keras", "simrec.model.two_tower")
+    modules = ("simrec.simec.keras", "simrec.model.two_tower")
 
     @classmethod
     def fingerprint(cls) -> str:

@@ -22,7 +22,7 @@ class TfrsTowers(Peer):
 
     name = "tfrs"
     version = 2
-    modules = ("simrec.model.keras",)
+    modules = ("simrec.simec.keras",)
     packages = ("tensorflow", "tensorflow-recommenders")
     embedding_dim = 32
     prior = 20.0  # strength of regularisation, in ratings
@@ -82,7 +82,7 @@ class TfrsTowers(Peer):
         return best_path
 
     def _start(self, train: Ratings) -> None:
-        from simrec.model.keras import tf
+        from simrec.simec.keras import tf
 
         tf.keras.utils.set_random_seed(self.random_state)
         self.model_ = self._build(train.mean, self.prior / len(train))
@@ -91,7 +91,7 @@ class TfrsTowers(Peer):
         self.model_({side: np.zeros((1, 2), np.int64) for side in ("user", "item")})
 
     def _batches(self, ratings: dict[str, np.ndarray]) -> Any:
-        from simrec.model.keras import tf
+        from simrec.simec.keras import tf
 
         data = tf.data.Dataset.from_tensor_slices(ratings)
         return data.shuffle(len(ratings["rating"])).batch(self._batch).prefetch(2)
@@ -121,7 +121,7 @@ class TfrsTowers(Peer):
         return float(np.mean([np.sqrt(squares[task == t].mean()) for t in np.unique(task)]))
 
     def _build(self, mean: float, l2: float) -> Any:
-        from simrec.model.keras import tf, tfrs
+        from simrec.simec.keras import tf, tfrs
 
         keras, peer = tf.keras, self
 

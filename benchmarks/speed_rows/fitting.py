@@ -115,7 +115,7 @@ def _make(directory: Path, n_ratings: int, growth: float) -> None:
 def _fit(directory: Path) -> None:
     ratings = Ratings.from_parquet(directory / "ratings.parquet")
     items, users = (pq.read_table(directory / f"{name}.parquet") for name in ("items", "users"))
-    import simrec.model.keras  # noqa: F401 (not part of fitting)
+    import simrec.simec.keras  # noqa: F401 (not part of fitting)
 
     start = time.perf_counter()
     TwoTower().fit(ratings, items, users)

@@ -91,7 +91,7 @@ def pairs(sizes: Sizes) -> list[Ratio]:
 
 def bare_product(queries: np.ndarray, items: np.ndarray) -> Callable[[], Any]:
     """Multiply block by block with TensorFlow, and keep nothing."""
-    from simrec.model.keras import tf
+    from simrec.simec.keras import tf
 
     left = [
         tf.constant(queries[at : at + _QUERY_BLOCK]) for at in range(0, len(queries), _QUERY_BLOCK)
@@ -109,7 +109,7 @@ def bare_product(queries: np.ndarray, items: np.ndarray) -> Callable[[], Any]:
 
 def tfrs_search(queries: np.ndarray, items: np.ndarray) -> dict[str, Callable[[], Any]]:
     """Search with the layer that TFRS has for it, in batches that fit into memory."""
-    from simrec.model.keras import tf, tfrs
+    from simrec.simec.keras import tf, tfrs
 
     layer = tfrs.layers.factorized_top_k.BruteForce(k=_K).index(tf.constant(items))
     blocks = [tf.constant(queries[at : at + 256]) for at in range(0, len(queries), 256)]

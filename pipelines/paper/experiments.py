@@ -17,7 +17,7 @@ from digits import (
 )
 
 from simrec import SimEc
-from simrec.model.relations import combine_relations, spectrum, split_similarity
+from simrec.simec.relations import combine_relations, spectrum, split_similarity
 
 logger = logging.getLogger("paper")
 Result = dict[str, Any]

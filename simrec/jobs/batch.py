@@ -10,13 +10,13 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.lock import lock
+from simrec.jobs.io.lock import lock
+from simrec.jobs.io.outputs import Output
+from simrec.jobs.io.parts import Part
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Unit
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.output import Output
-from simrec.jobs.parts import Part
-from simrec.jobs.scratch import Scratch
-from simrec.jobs.source import Unit
 from simrec.jobs.work import OnBad, Table, Task, Work
 
 logger = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ class BatchOptions:
     def map(self, work: Work, units: Sequence[Unit]) -> Iterator[Part]:
         """Run the units, in any order; yield parts as they are done."""
         if self.engine == "ray":
-            from simrec.jobs import ray
+            from simrec.jobs.engine import ray
 
             return ray.run(work, units, workers=self.workers, address=self.address)
-        from simrec.jobs import local
+        from simrec.jobs.engine import local
 
         return local.run(work, units, workers=self.workers)
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 from simrec.data.ids import IdMap
 from simrec.errors import InputError
 from simrec.jobs.entities import collect
-from simrec.jobs.scratch import Scratch
-from simrec.jobs.source import Source, Unit
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source, Unit
 
 if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower

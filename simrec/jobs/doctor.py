@@ -37,7 +37,7 @@ def doctor() -> dict[str, Any]:
     report["memory_gb"] = memory_gb()
     try:
         started = time.perf_counter()
-        from simrec.model.keras import keras, tf
+        from simrec.simec.keras import keras, tf
 
         report["keras"] = f"{keras.__version__} (TF_USE_LEGACY_KERAS=1)"
         report["gpus"] = len(tf.config.list_physical_devices("GPU"))

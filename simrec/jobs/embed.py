@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
-from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Side, encode
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.scratch import Scratch
 
 
 @dataclass(frozen=True)

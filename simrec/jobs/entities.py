@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 
 from simrec.data.ids import IdMap
 from simrec.errors import InputError
-from simrec.jobs.scratch import Scratch
-from simrec.jobs.source import Source
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source
 
 if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower

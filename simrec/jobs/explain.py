@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from simrec.errors import InputError
-from simrec.jobs.discover import is_remote_or_glob, open_source
+from simrec.jobs.io.discover import is_remote_or_glob, open_source
 from simrec.jobs.options import Path
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
-from simrec.jobs.discover import is_remote_or_glob, open_source
+from simrec.jobs.io.discover import is_remote_or_glob, open_source
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
 
@@ -49,8 +49,8 @@ def export(
     dict
         What was written; for faiss with its recall@10 against exact search.
     """
-    from simrec.model.export import check_replaceable
-    from simrec.model.export import export as export_model
+    from simrec.model.export.formats import check_replaceable
+    from simrec.model.export.formats import export as export_model
 
     # Found out now rather than after loading.
     check_replaceable(out)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from simrec.data.ids import IdMap
-from simrec.jobs.discover import open_source
 from simrec.jobs.entities import read_blocks
+from simrec.jobs.io.discover import open_source
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
 

@@ -48,7 +48,7 @@ class ModelReference:
 
 @functools.lru_cache(maxsize=1)
 def _load(path: str, model_id: str) -> "TwoTower":
-    from simrec.model import two_tower_files
+    from simrec.model import files as two_tower_files
     from simrec.model.two_tower import TwoTower
 
     found = read_manifest(path)["model_id"]

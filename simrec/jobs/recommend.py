@@ -12,15 +12,15 @@ from simrec.data.ids import IdMap
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.candidates import KnownIds, candidate_items
-from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Unknown, encode
 from simrec.jobs.feedback import with_feedback
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.scratch import Scratch
 from simrec.jobs.seen import ItemLists
-from simrec.jobs.source import Source
-from simrec.model.uncertainty import check_explore
+from simrec.model.answer.uncertainty import check_explore
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
@@ -245,9 +245,9 @@ def _bonus(reference: ModelReference, candidates: IdMap, explore: float) -> np.n
     """Give what exploring adds to the score of each candidate."""
     if not explore:
         return None
+    from simrec.model.answer.uncertainty import exploration
     from simrec.model.tower import Found
     from simrec.model.two_tower import TwoTower
-    from simrec.model.uncertainty import exploration
 
     # Uncertainty is in the evidence, which the job does without otherwise.
     model = TwoTower.load(reference.path)

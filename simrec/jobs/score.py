@@ -9,13 +9,13 @@ import pyarrow as pa
 from simrec.data.memory import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
-from simrec.jobs.discover import open_source
 from simrec.jobs.entities import Entities, Unknown, collect
 from simrec.jobs.feedback import with_feedback
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.outputs import is_single
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path, nearest
-from simrec.jobs.output import is_single
-from simrec.jobs.scratch import Scratch
-from simrec.jobs.source import Source
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 

@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from simrec.data.ids import IdMap
-from simrec.jobs.scratch import Scratch
-from simrec.jobs.source import Source
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source
 
 _BLOCK = 1 << 20
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.discover import is_remote_or_glob, open_source
+from simrec.jobs.io.discover import is_remote_or_glob, open_source
 from simrec.jobs.options import Path
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def train(
         What was trained: counts, model id, time.
     """
     from simrec.artifacts import check_replaceable
-    from simrec.model.checkpoint import clear
+    from simrec.model.run.checkpoint import clear
     from simrec.model.two_tower import TwoTower
 
     # Found out now rather than after the training.
@@ -134,7 +134,7 @@ def train(
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     work = Training(data, out, model if model is not None else TwoTower(), log_dir, checkpoint)
     if engine == "ray":
-        from simrec.jobs.ray_train import run
+        from simrec.jobs.engine.ray_train import run
 
         result = run(work.absolute(), workers, address, resume)
     elif workers not in (None, 1) or address is not None:

@@ -28,8 +28,8 @@ def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
         What was learned, the new model's id and its parent's.
     """
     from simrec.artifacts import check_replaceable
-    from simrec.model.later import rating_bounds
     from simrec.model.two_tower import TwoTower
+    from simrec.model.update.update import rating_bounds
 
     check_replaceable(out)
     started = time.perf_counter()

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.errors import InputError
-from simrec.jobs.parts import Part, PartWriter
-from simrec.jobs.source import BadFragment, Unit
+from simrec.jobs.io.parts import Part, PartWriter
+from simrec.jobs.io.sources import BadFragment, Unit
 
 OnBad = Literal["stop", "skip"]
 

@@ -1,1 +1,1 @@
-"""The models: `SimEc`, `TwoTower`, and what they are made of; TensorFlow lives only here."""
+"""`TwoTower`: two towers that score a user and an item by one scalar product."""

@@ -13,15 +13,15 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.model.explain import explain
-from simrec.model.later import fold_in, update
-from simrec.model.similar import similar
+from simrec.model.answer.explain import explain
+from simrec.model.answer.similar import similar
 from simrec.model.tower import Unknown
+from simrec.model.update.update import fold_in, update
 
 if TYPE_CHECKING:
     from simrec.data.features import FeatureEncoder
-    from simrec.model.evidence import Evidence
     from simrec.model.tower import Tower
+    from simrec.model.update.evidence import Evidence
     from simrec.scoring.output import Output
 
 T = TypeVar("T", bound="Life")

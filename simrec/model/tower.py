@@ -14,7 +14,7 @@ from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap, check_ids
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
-from simrec.model.deep import Network
+from simrec.model.fit.networks import Network
 
 Unknown = Literal["error", "prior"]
 

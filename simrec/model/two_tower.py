@@ -13,21 +13,21 @@ import pyarrow as pa
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.model import two_tower_files
-from simrec.model.checkpoint import Run
+from simrec.model import files as two_tower_files
+from simrec.model.answer.recommend import recommend
+from simrec.model.answer.uncertainty import standard_deviations
+from simrec.model.fit.objectives import OBJECTIVES
+from simrec.model.fit.prepare import prepare
 from simrec.model.life import Life
-from simrec.model.objectives import OBJECTIVES
-from simrec.model.params import Params
-from simrec.model.prepare import prepare
-from simrec.model.progress import Progress
-from simrec.model.recommend import recommend
+from simrec.model.run.checkpoint import Run
+from simrec.model.run.progress import Progress
 from simrec.model.tower import Unknown
-from simrec.model.uncertainty import standard_deviations
 from simrec.scoring.pairs import score_pairs
+from simrec.simec.params import Params
 
 if TYPE_CHECKING:
-    from simrec.model.export import Format
-    from simrec.model.export_faiss import Index
+    from simrec.model.export.faiss_index import Index
+    from simrec.model.export.formats import Format
 
 logger = logging.getLogger(__name__)
 
@@ -323,7 +323,7 @@ class TwoTower(Life, Params):
         dict
             What was written; for "faiss" with the recall@10 of the index against exact search.
         """
-        from simrec.model.export import export
+        from simrec.model.export.formats import export
 
         self._check_fitted()
         return export(self, path, format, side, items, users, index, unknown)

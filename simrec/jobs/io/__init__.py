@@ -1,0 +1,1 @@
+"""What batch jobs read and write: sources, outputs and their parts."""

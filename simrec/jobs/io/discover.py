@@ -1,0 +1,174 @@
+"""Finding the files of a table: paths, directories, globs, URIs; their footers and partitions."""
+
+import fnmatch
+import re
+import urllib.parse
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from simrec.errors import InputError
+from simrec.jobs.io.sources import NULL_PARTITION, File, Source, schema_difference, unreadable
+from simrec.jobs.options import Path
+
+_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_GLOB = re.compile(r"[*?\[]")
+
+
+def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Source:
+    """Find the files of a table and read their footers.
+
+    Parameters
+    ----------
+    path : path
+        A file, a directory, a glob, or a URI of one of these.
+    name : str
+        What the table is for, for messages.
+    skip_bad : bool
+        Leave out files that are no readable Parquet instead of raising.
+
+    Raises
+    ------
+    InputError
+        If nothing is found, a file is corrupt, or schemas differ.
+    """
+    text = str(path)
+    filesystem, where = _filesystem(text)
+    base, infos = _find(filesystem, where, f"{name} {text}")
+    opened: list[tuple[fs.FileInfo, pq.FileMetaData]] = []
+    bad: list[str] = []
+    with ThreadPoolExecutor(8) as pool:
+        footers = pool.map(lambda info: _footer(filesystem, info), infos)
+        for info, footer in zip(infos, footers, strict=True):
+            if isinstance(footer, str):
+                if not skip_bad:
+                    raise InputError(f"{footer} Or leave it out with --on-bad-fragment skip.")
+                bad.append(footer)
+            else:
+                opened.append((info, footer))
+    if not opened:
+        raise InputError(
+            f"{name} {text}: no readable Parquet file" + "".join(f"\n  {b}" for b in bad)
+        )
+    partitions = [_partition(base, info.path) for info, _ in opened]
+    columns = tuple(key for key, _ in partitions[0])
+    first = opened[0][1].schema.to_arrow_schema()
+    files = []
+    for (info, footer), partition in zip(opened, partitions, strict=True):
+        if tuple(key for key, _ in partition) != columns:
+            raise InputError(
+                f"{info.path}: not partitioned by {list(columns)} like the other files"
+            )
+        message = schema_difference(first, footer.schema.to_arrow_schema())
+        if message:
+            message = f"{info.path}: {message} ({opened[0][0].path}). Give all files one schema."
+            if not skip_bad:
+                raise InputError(message)
+            bad.append(message)
+            continue
+        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+        files.append(
+            File(
+                info.path,
+                info.size,
+                str(info.mtime_ns or ""),
+                tuple(group.num_rows for group in groups),
+                sum(group.total_byte_size for group in groups),
+                partition,
+            )
+        )
+    # A column stored in the files wins over a directory of the same name, as in Spark.
+    columns = tuple(name for name in columns if name not in first.names)
+    kinds = [_partition_type([dict(p)[name] for p in partitions]) for name in columns]
+    schema = pa.schema([*first.remove_metadata(), *map(pa.field, columns, kinds)])
+    return Source(text, filesystem, tuple(files), schema, columns, tuple(bad))
+
+
+def is_remote_or_glob(path: Path) -> bool:
+    """Whether a path is a URI or a pattern, which only `open_source` understands."""
+    return bool(_URI.match(str(path)) or _GLOB.search(str(path)))
+
+
+def _filesystem(text: str) -> tuple[fs.FileSystem, str]:
+    if not _URI.match(text):
+        return fs.LocalFileSystem(), text
+    scheme, _, rest = text.partition("://")
+    # The part before a pattern is what the filesystem is asked for.
+    stem = _GLOB.split(text, maxsplit=1)[0]
+    try:
+        filesystem, _ = fs.FileSystem.from_uri(stem)
+        return filesystem, "/" + rest.lstrip("/") if scheme == "file" else rest
+    except (pa.ArrowException, OSError) as error:
+        reason = error
+    try:
+        import fsspec
+    except ImportError:
+        raise InputError(
+            f"{text}: {reason}. Other schemes need fsspec: pip install fsspec and the package "
+            f"for {scheme}://"
+        ) from None
+    try:
+        found, where = fsspec.core.url_to_fs(text)
+    except (ValueError, ImportError) as error:
+        raise InputError(f"{text}: {error}") from None
+    return fs.PyFileSystem(fs.FSSpecHandler(found)), where
+
+
+def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[fs.FileInfo]]:
+    """Return the base directory and the Parquet files under it, in the order of their paths."""
+    pattern = _GLOB.search(where)
+    base = where
+    if pattern:
+        base = where[: pattern.start()].rpartition("/")[0] or ("/" if where[0] == "/" else ".")
+    info = filesystem.get_file_info(base)
+    if info.type == fs.FileType.NotFound:
+        raise InputError(f"{label}: no such file or directory")
+    if info.type == fs.FileType.File:
+        return base.rpartition("/")[0], [info]
+    found = filesystem.get_file_info(fs.FileSelector(base, recursive=True))
+    start = len(base.rstrip("/")) + 1
+    files = [
+        f
+        for f in found
+        if f.type == fs.FileType.File and not re.search(r"(^|/)[_.]", f.path[start:])
+    ]
+    if pattern:
+        files = [f for f in files if _matches(f.path, where)]
+    named = [f for f in files if re.search(r"\.(parquet|pq|parq)$", f.path)]
+    if not (named or files):
+        raise InputError(f"{label}: no Parquet files there")
+    return base, sorted(named or files, key=lambda f: f.path)
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Whether a path, or a directory it lies in, matches a glob; ``**`` stands for any depth."""
+    while pattern.startswith("./") and not path.startswith("./"):
+        pattern = pattern[2:]
+    if "**" in pattern:
+        return fnmatch.fnmatchcase(path, pattern.replace("**/", "*")) or fnmatch.fnmatchcase(
+            path, pattern
+        )
+    steps = pattern.rstrip("/").split("/")
+    have = path.split("/")
+    return len(have) >= len(steps) and all(map(fnmatch.fnmatchcase, have, steps))
+
+
+def _footer(filesystem: fs.FileSystem, info: fs.FileInfo) -> pq.FileMetaData | str:
+    try:
+        return pq.read_metadata(info.path, filesystem=filesystem)
+    except (pa.ArrowException, OSError) as error:
+        return unreadable(info.path, error)
+
+
+def _partition(base: str, path: str) -> tuple[tuple[str, str], ...]:
+    steps = path[len(base) :].strip("/").split("/")[:-1]
+    pairs = [step.partition("=") for step in steps if "=" in step]
+    return tuple((key, urllib.parse.unquote(value)) for key, _, value in pairs)
+
+
+def _partition_type(values: Sequence[str]) -> pa.DataType:
+    numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,8})", v) for v in values if v != NULL_PARTITION)
+    return pa.int32() if numbers else pa.string()

@@ -1,0 +1,241 @@
+"""The output of a batch job: parts written aside, a record of each, and one step to publish them.
+
+While a job runs its parts are in ``OUT.partial/``; each finished unit of work has a record in
+``OUT.partial/_parts/``. When all are there the manifest, the summary and ``_SUCCESS`` are written
+and the directory becomes ``OUT``. A job that was killed finds its records and does what is missing.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from simrec import __version__, files
+from simrec.errors import InputError
+from simrec.jobs.io.parts import Part, PartWriter, open_writer
+
+MANIFEST = "_manifest.json"
+SUMMARY = "_summary.json"
+SUCCESS = "_SUCCESS"
+_RECORDS = "_parts"
+_JOB = "_job.json"
+_SCRATCH = "_scratch"
+
+
+def is_single(path: str | os.PathLike) -> bool:
+    """Whether an output of this name is one file rather than a directory of parts."""
+    return str(path).endswith(".parquet")
+
+
+class Output:
+    """The output directory of a job.
+
+    Parameters
+    ----------
+    path : path
+        The directory to make; with a name that ends in ``.parquet``, a single file.
+    job : mapping
+        What the job is: equal descriptions give equal output. A directory begun by another job is
+        refused.
+    overwrite : bool
+        Replace the output of another job, once this one is complete.
+    """
+
+    def __init__(self, path: str | os.PathLike, job: Mapping[str, Any], overwrite: bool) -> None:
+        if "://" in str(path):
+            raise InputError(
+                f"out: {path} is a URI; parts are renamed into place, which takes a local or "
+                "mounted directory. Write there, then copy."
+            )
+        self.path = Path(os.path.realpath(path))
+        self.staging = self.path.with_name(self.path.name + ".partial")
+        self.lock_file = self.path.with_name(self.path.name + ".lock")
+        self.job = json.loads(files.plain_json("job", job))
+        self.overwrite = overwrite
+        self.single = is_single(path)
+
+    def finished(self) -> dict[str, Any] | None:
+        """Return the summary if this very job is complete; raise if another's output is there."""
+        if not self.path.exists():
+            return None
+        if self.single and self.path.is_file():
+            job, summary = _read_single(self.path)
+        else:
+            manifest = _read_json(self.path / MANIFEST) or {}
+            job, summary = manifest.get("job"), _read_json(self.path / SUMMARY)
+            if not (self.path / SUCCESS).exists():
+                job = None
+            if job is None and self.path.is_dir() and not any(self.path.iterdir()):
+                return None
+        if job == self.job and summary is not None:
+            # What a job killed while publishing may have left.
+            shutil.rmtree(self.staging, ignore_errors=True)
+            return summary
+        if not self.overwrite:
+            raise InputError(
+                f"{self.path}: there is output here already{_difference(job, self.job)}. Give "
+                "another --out, or --overwrite to replace it once the new one is complete."
+            )
+        self._check_ours()
+        return None
+
+    def recover(self) -> dict[str, Any] | None:
+        """Publish a complete job that was killed just before; return its summary."""
+        summary = _read_json(self.staging / SUMMARY)
+        manifest = _read_json(self.staging / MANIFEST) or {}
+        if not (self.staging / SUCCESS).exists() or manifest.get("job") != self.job:
+            return None
+        self._swap_in()
+        return summary
+
+    def begin(self, n_units: int) -> dict[int, Part]:
+        """Make or enter the directory aside; return the parts that are done, by unit."""
+        begun = _read_json(self.staging / _JOB)
+        if begun is not None and begun != self.job:
+            if not self.overwrite:
+                raise InputError(
+                    f"{self.staging}: parts of another job{_difference(begun, self.job)}. Finish "
+                    "that one, delete the directory, or give --overwrite to drop them."
+                )
+            shutil.rmtree(self.staging)
+        elif begun is None and self.staging.exists():
+            # Killed before the job's description was written: nothing in it can be relied on.
+            shutil.rmtree(self.staging)
+        (self.staging / _RECORDS).mkdir(parents=True, exist_ok=True)
+        if begun != self.job:
+            files.write_text(self.staging / _JOB, files.to_json(self.job))
+        done = {}
+        for unit in range(n_units):
+            record = _read_json(self._record(unit))
+            if record is not None and self._intact(record):
+                done[unit] = Part(**record)
+        return done
+
+    def scratch(self) -> Path:
+        """Return a directory for files that only this run needs."""
+        directory = self.staging / _SCRATCH
+        directory.mkdir(exist_ok=True)
+        return directory
+
+    def writer(self, model_id: str, row_group_rows: int) -> PartWriter:
+        """Return what writes the parts; each file names the model and version it comes from."""
+        about = {"simrec.model_id": model_id, "simrec.version": __version__}
+        if self.single:
+            about["simrec.job"] = json.dumps(self.job, sort_keys=True)
+        return PartWriter(str(self.staging), about, row_group_rows)
+
+    def add(self, part: Part) -> None:
+        """Record a finished part."""
+        files.write_text(self._record(part.unit), files.to_json(asdict(part)))
+
+    def abandon_if_empty(self) -> None:
+        """Remove the directory aside if no part is done: failing at once leaves nothing."""
+        records = self.staging / _RECORDS
+        if records.is_dir() and not any(records.iterdir()):
+            self.discard()
+
+    def discard(self) -> None:
+        """Remove the directory aside."""
+        shutil.rmtree(self.staging, ignore_errors=True)
+
+    def publish(self, parts: Mapping[int, Part], summary: Mapping[str, Any]) -> None:
+        """Make the finished parts the output, in one step."""
+        listing = {
+            name: record for unit in sorted(parts) for name, record in parts[unit].files.items()
+        }
+        skipped = [part.skipped for _, part in sorted(parts.items()) if part.skipped]
+        if self.single:
+            self._publish_single(list(listing), summary)
+            return
+        self._remove_strays(listing)
+        manifest = {"job": self.job, "parts": listing, "skipped": skipped}
+        files.write_text(self.staging / MANIFEST, files.to_json(manifest))
+        files.write_text(self.staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
+        files.write_text(self.staging / SUCCESS, "")
+        self._swap_in()
+
+    def _swap_in(self) -> None:
+        shutil.rmtree(self.staging / _SCRATCH, ignore_errors=True)
+        shutil.rmtree(self.staging / _RECORDS, ignore_errors=True)
+        (self.staging / _JOB).unlink(missing_ok=True)
+        files.replace_directory(self.staging, self.path)
+
+    def _publish_single(self, names: list[str], summary: Mapping[str, Any]) -> None:
+        aside = self.staging / f".{self.path.name}"
+        about = json.dumps(summary)
+        first = pq.read_schema(self.staging / names[0])
+        schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
+        with open_writer(aside, schema) as writer:
+            for table in _row_groups(self.staging / name for name in names):
+                writer.write_table(table, row_group_size=max(table.num_rows, 1))
+        files.flush(aside)
+        if self.path.is_dir():
+            shutil.rmtree(self.path)
+        os.replace(aside, self.path)
+        files.flush(self.path.parent)
+        shutil.rmtree(self.staging)
+
+    def _remove_strays(self, listing: Mapping[str, Any]) -> None:
+        """Remove what killed writers left behind."""
+        for file in list(self.staging.rglob("*")):
+            inside = file.relative_to(self.staging)
+            ours = inside.parts[0] in (_RECORDS, _JOB) or inside.as_posix() in listing
+            if file.is_file() and not ours:
+                file.unlink()
+
+    def _check_ours(self) -> None:
+        """Refuse to replace a directory that holds anything but tables."""
+        if self.path.is_file():
+            if self.path.suffix != ".parquet":
+                raise InputError(f"{self.path}: a file that is no Parquet table: not replaced")
+            return
+        for file in self.path.rglob("*"):
+            hidden = file.name.startswith(("_", "."))
+            if file.is_file() and not hidden and file.suffix != ".parquet":
+                raise InputError(f"{self.path}: holds {file.name}, which is no table: not replaced")
+
+    def _record(self, unit: int) -> Path:
+        return self.staging / _RECORDS / f"{unit:06d}.json"
+
+    def _intact(self, record: Mapping[str, Any]) -> bool:
+        for name, expected in record["files"].items():
+            file = self.staging / name
+            if not file.is_file() or file.stat().st_size != expected["bytes"]:
+                return False
+        return True
+
+
+def _row_groups(paths: Iterable[Path]) -> Iterator[pa.Table]:
+    for path in paths:
+        with pq.ParquetFile(path) as parquet:
+            for group in range(parquet.num_row_groups):
+                yield parquet.read_row_group(group)
+
+
+def _read_single(path: Path) -> tuple[Any, Any]:
+    try:
+        about = pq.read_schema(path).metadata or {}
+        return json.loads(about[b"simrec.job"]), json.loads(about[b"simrec.summary"])
+    except (pa.ArrowException, OSError, KeyError, ValueError):
+        return None, None
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _difference(other: Any, mine: Mapping[str, Any]) -> str:
+    """Say in which fields two jobs differ."""
+    if not isinstance(other, Mapping):
+        return ""
+    fields = sorted(k for k in {*other, *mine} if other.get(k) != mine.get(k))
+    return f" (of a job with another {', '.join(fields)})" if fields else ""

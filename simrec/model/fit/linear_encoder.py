@@ -1,0 +1,223 @@
+"""Linear encoders against a frozen last layer, solved exactly.
+
+With W_l frozen and a squared loss, the masked loss of a SimEc over all observed entries of row i is
+``y_i . S_i y_i - 2 h_i . y_i + const`` with y_i = B^T x_i (see `simrec.model.fit.posterior`): the
+statistics S and h stand for the ratings. So the encoder is fitted at a cost that does not grow with
+the number of ratings, by conjugate gradients, and may be fitted again without some rows at once.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy import sparse
+
+from simrec.model.fit.observed import Side, by_rows
+from simrec.model.fit.posterior import Scales, Statistics
+from simrec.model.run.workers import ALONE, Group
+
+
+@dataclass(eq=False)
+class Inputs:
+    """Rows of features of a side, and, if asked for, of its history: which partners it has.
+
+    History enters as the row of observed partners, divided by the root of its length, so that the
+    encoder can learn from *what* was rated as well as from how.
+
+    `rows` are the workers between whom the rows are divided. Where it is the partners that are
+    divided, so are the rows of B that belong to them; all else of B is the same on every worker.
+    """
+
+    X: sparse.csr_matrix
+    groups: np.ndarray
+    side: Side | None = None
+    other: Side | None = None
+    rows: Group = ALONE
+    _XT: sparse.csr_matrix = field(init=False)
+    _squares: sparse.csr_matrix = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._XT = self.X.T.tocsr()
+        self._squares = self._XT.multiply(self._XT).tocsr()
+        if self.side is not None and self.other is not None:
+            self.root = history_weight(self.side.counts)[:, None]
+            self.groups = np.append(
+                self.groups, np.full(self.other.n_rows, self.groups.max(initial=-1) + 1)
+            )
+
+    @property
+    def n_features(self) -> int:
+        """Columns of features, without those of history."""
+        return self.X.shape[1]
+
+    def forward(self, B: np.ndarray) -> np.ndarray:
+        """Encode all rows."""
+        Y = self.X @ B[: self.n_features]
+        if self.side is not None:
+            Y += self.root * self.side.count(B[self.n_features :])
+        return Y
+
+    def backward(self, Y: np.ndarray) -> np.ndarray:
+        """Apply the transpose of `forward`."""
+        return self._transposed(self._XT, Y, 1)
+
+    def backward_squares(self, Y: np.ndarray) -> np.ndarray:
+        """Apply the transpose of `forward` with every entry of the rows squared."""
+        return self._transposed(self._squares, Y, 2)
+
+    def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
+        G = self.rows.sum(XT @ Y)
+        if self.other is not None and self.side is not None:
+            G = np.vstack([G, self.other.count(self.root**power * Y)])
+        return G
+
+    @property
+    def _columns(self) -> Group:
+        """The workers between whom the partners in the history are divided."""
+        return ALONE if self.other is None else self.other.rows
+
+    def inner(self, a: np.ndarray, b: np.ndarray) -> float:
+        """Give the scalar product of two arrays of the shape of B, the same on all workers."""
+        columns, n = self._columns, self.n_features
+        if columns.size == 1:
+            return _inner(a, b)
+        product = _inner(a[n:], b[n:])
+        if columns.rank == 0:  # what is on all workers counts once
+            product += _inner(a[:n], b[:n])
+        return columns.total(product)
+
+    def group_sums(self, values: np.ndarray) -> np.ndarray:
+        """Add up a value for each row of B by groups of features."""
+        sums = np.bincount(self.groups, values)
+        if self._columns.size > 1:  # history is the last group
+            sums[-1] = self._columns.total(sums[-1])
+        return sums
+
+
+def history_weight(counts: np.ndarray) -> np.ndarray:
+    """Weight of each entry of a row of history."""
+    return (1.0 / np.sqrt(np.maximum(counts, 1))).astype(np.float32)
+
+
+def solve(
+    inputs: Inputs,
+    stats: Statistics,
+    penalty: np.ndarray,
+    start: np.ndarray | None = None,
+    iterations: int = 20,
+    tolerance: float = 1e-4,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit the encoder's weights B, and give the diagonal of the normal equations too.
+
+    Parameters
+    ----------
+    inputs : Inputs
+        Feature rows.
+    stats : Statistics
+        What the observed entries say of each row.
+    penalty : numpy.ndarray
+        Weight of the squares of B: p x 1 or p x D.
+    start : numpy.ndarray, optional
+        Weights to begin from.
+    iterations : int
+        Most steps of conjugate gradients.
+    tolerance : float
+        Size of the preconditioned residual, relative to the right-hand side, at which to stop.
+    """
+    penalty = penalty.astype(np.float32)
+    right = inputs.backward(stats.h)
+    diagonal = inputs.backward_squares(np.einsum("mii->mi", stats.S)) + penalty
+    if start is None:
+        B = np.zeros_like(right)
+        residual = right.copy()
+    else:
+        B = start.copy()
+        residual = right - _normal(inputs, stats, penalty, B)
+    # All workers must take the same number of steps.
+    agree = inputs.rows.agree
+    goal = agree(tolerance**2 * inputs.inner(right, right / diagonal))
+    direction = residual / diagonal
+    size = agree(inputs.inner(residual, direction))
+    for _ in range(iterations):
+        if size <= goal:
+            break
+        image = _normal(inputs, stats, penalty, direction)
+        step = np.float32(size / inputs.inner(direction, image))
+        B += step * direction
+        residual -= step * image
+        scaled = residual / diagonal
+        size, last = agree(inputs.inner(residual, scaled)), size
+        direction = scaled + np.float32(size / last) * direction
+    return B, diagonal
+
+
+def _normal(inputs: Inputs, stats: Statistics, penalty: np.ndarray, B: np.ndarray) -> np.ndarray:
+    Y = inputs.forward(B)
+    return inputs.backward((stats.S @ Y[:, :, None])[:, :, 0]) + penalty * B
+
+
+def _inner(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
+
+
+def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Statistics:
+    """Give the evidence on the prior's mean once the offset of each entity is integrated out.
+
+    An entity with many ratings tells its own embedding well, but that is still one draw around
+    what the features say: S becomes ``L - L P^-1 L``, at most L.
+    """
+    L = scales.L.astype(np.float32)
+    D = len(L)
+    S, h = np.empty_like(stats.S), np.empty_like(stats.h)
+
+    def fill(rows: slice) -> None:
+        CL = (covariance[rows].reshape(-1, D) @ L).reshape(-1, D, D)
+        LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
+        np.subtract(L, LCL, out=S[rows])
+        h[rows] = np.float32(scales.t) * (stats.h[rows][:, None, :] @ CL)[:, 0]
+
+    by_rows(fill, len(h))
+    return Statistics(S, h, stats.squares, stats.group)
+
+
+def learned_penalty(
+    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, inputs: Inputs
+) -> np.ndarray:
+    """Re-estimate the penalty of each group of features from its weights.
+
+    The weights of a group are taken as draws from N(0, 1 / penalty). Its new penalty is the number
+    of weights that the data determine, over their squares: features that say nothing shrink, their
+    penalty grows, and they drop out.
+    """
+    determined = (1 - np.minimum(penalty[inputs.groups][:, None] / diagonal, 1)).sum(1)
+    squares = np.einsum("pd,pd->p", B, B, dtype=np.float64)
+    count, size = inputs.group_sums(determined), inputs.group_sums(squares)
+    new = (count + 1e-9) / (size + 1e-12)
+    # A step at a time: the weights have yet to follow.
+    return np.clip(np.clip(new, penalty / 3, penalty * 3), 1.0, 1e6)
+
+
+def cross_fit(
+    inputs: Inputs,
+    stats: Statistics,
+    penalty: np.ndarray,
+    folds: np.ndarray,
+    n_folds: int,
+    start: np.ndarray | None = None,
+    iterations: int = 20,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Fit the encoder on all rows, and encode each row by an encoder that has not seen it.
+
+    Returns
+    -------
+    B : numpy.ndarray
+        Weights fitted on all rows.
+    held_out : numpy.ndarray
+        An embedding for each row, from the encoder fitted without the row's fold.
+    """
+    B, _ = solve(inputs, stats, penalty, start, iterations)
+    held_out = np.empty_like(stats.h)
+    for fold in range(n_folds):
+        rows = folds == fold
+        without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations)
+        held_out[rows] = inputs.X[rows] @ without
+    return B, held_out

@@ -1,0 +1,1 @@
+"""How a fit runs: workers, checkpoints, progress."""

@@ -1,0 +1,1 @@
+"""What happens to a fitted model: new entities, new ratings, entities removed."""

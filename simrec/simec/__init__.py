@@ -1,0 +1,1 @@
+"""The similarity encoder, whole: open this to change how features become embeddings."""

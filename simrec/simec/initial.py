@@ -1,0 +1,111 @@
+"""Where the last layer starts: at random, or a truncated decomposition of a subsample."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from simrec.scoring.output import Output
+from simrec.simec.inputs import Targets
+
+INITS = ("random", "spectral", "least_squares")
+
+
+def random_last_layer(n_columns: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Return W_l^T with small normal entries."""
+    return rng.normal(0, 0.1, (n_columns, d)).astype(np.float32)
+
+
+def _linear_targets(targets: Targets, output: Output, rows: np.ndarray) -> Any:
+    """Return the sampled rows net of g(0), on the scale of z, missing entries as zero.
+
+    Where entries are missing the rest is scaled up by the inverse of the observed share, so that
+    sums over rows keep their expectation.
+    """
+    matrix = targets.matrix[rows]
+    at_zero = float(output(np.zeros(1))[0])
+    slope = 1.0
+    if output.lower is not None and output.upper is not None:
+        share = (at_zero - output.lower) / (output.upper - output.lower)
+        slope = (output.upper - output.lower) * share * (1 - share)
+    if sp.issparse(matrix):
+        share = matrix.nnz / (matrix.shape[0] * matrix.shape[1])
+        matrix = matrix.copy()
+        matrix.data = (matrix.data - at_zero) / (slope * max(share, 1e-12))
+        return matrix
+    if targets.complete:
+        return (matrix - at_zero) / slope
+    share = float((~np.isnan(matrix)).mean())
+    return np.nan_to_num(matrix - at_zero, nan=0.0) / (slope * max(share, 1e-12))
+
+
+def spectral_last_layer(
+    targets: Targets,
+    d: int,
+    output: Output,
+    rows_of_targets: np.ndarray | None,
+    n_rows: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return W_l^T from a truncated decomposition of at most `n_rows` sampled rows.
+
+    For a symmetric S (`rows_of_targets` given) the d largest positive eigenvalues of the block of
+    sampled targets, W_l = L^{1/2} U^T, carried to the other targets by Nystroem's formula. For any
+    other R the truncated SVD of the sampled rows, W_l = s^{1/2} V^T scaled to all rows.
+    """
+    if rows_of_targets is not None:
+        n = targets.n_columns
+        some = np.sort(rng.permutation(n)[: min(n_rows, n)])
+        parts = []
+        for r in range(targets.n_relations):
+            block = Targets(targets.relation(r), n, 1, targets.complete)
+            rows = np.asarray(_as_dense(_linear_targets(block, output, rows_of_targets[some])))
+            values, vectors = _top_eigen(rows[:, some], d)
+            parts.append((rows.T @ vectors) / np.sqrt(values))
+        return np.concatenate(parts).astype(np.float32)
+    m = targets.n_rows
+    some = np.sort(rng.permutation(m)[: min(n_rows, m)])
+    rows = _linear_targets(targets, output, some)
+    rank = min(d, *[s - 1 for s in rows.shape])
+    _, values, vectors = _truncated_svd(rows, max(rank, 1), rng)
+    # Singular values grow with the square root of the number of rows.
+    scaled = vectors.T * np.sqrt(values * np.sqrt(m / len(some)))
+    last = random_last_layer(rows.shape[1], d, rng)
+    last[:, : scaled.shape[1]] = scaled
+    return last
+
+
+def _as_dense(matrix: Any) -> np.ndarray:
+    return np.asarray(matrix.toarray() if sp.issparse(matrix) else matrix)
+
+
+def _top_eigen(block: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the d algebraically largest eigenvalues and their vectors, largest first."""
+    from scipy.linalg import eigh
+
+    n = len(block)
+    block = (block + block.T).astype(np.float64) / 2
+    values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # A direction without positive spectrum cannot be W_l^T W_l: start it small.
+    values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
+    if len(values) < d:
+        pad = d - len(values)
+        values = np.concatenate([values, np.full(pad, values[0])])
+        vectors = np.concatenate([vectors, np.zeros((n, pad))], axis=1)
+    return values, vectors
+
+
+def _truncated_svd(
+    matrix: Any, rank: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Randomised subspace iteration: enough for a start, and O(entries x d)."""
+    probe = rng.normal(size=(matrix.shape[1], rank + 10)).astype(np.float32)
+    basis = np.asarray(matrix @ probe)
+    for _ in range(3):
+        basis, _ = np.linalg.qr(basis)
+        basis, _ = np.linalg.qr(np.asarray(matrix.T @ basis))
+        basis = np.asarray(matrix @ basis)
+    basis, _ = np.linalg.qr(basis)
+    u, s, vt = np.linalg.svd(np.asarray(basis.T @ matrix), full_matrices=False)
+    return (basis @ u)[:, :rank], s[:rank], vt[:rank]

@@ -1,0 +1,226 @@
+"""Training a `SimEcNetwork`: batches of rows through `fit`, or all rows at once by L-BFGS."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simrec.errors import InputError
+from simrec.simec.inputs import Features, Targets, row_batches
+from simrec.simec.keras import keras, tf
+from simrec.simec.network import SimEcNetwork
+from simrec.simec.tensorboard import ScalarLog
+
+logger = logging.getLogger(__name__)
+
+OPTIMIZERS = ("adam", "adamax", "adagrad", "rmsprop", "sgd", "lbfgs")
+SCHEDULES = ("cosine", "constant")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """How long and how fast to train."""
+
+    optimizer: str = "adam"
+    learning_rate: float = 0.01
+    schedule: str = "cosine"
+    epochs: int = 50
+    batch_size: int = 256
+    patience: int | None = None
+    verbose: int = 0
+
+    def check(self) -> None:
+        """Raise for values that cannot be trained with."""
+        if self.optimizer not in OPTIMIZERS:
+            raise InputError(
+                f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
+            )
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
+        if not self.learning_rate > 0:
+            raise InputError(f"learning_rate must be positive, got {self.learning_rate!r}")
+        for name, least in (("epochs", 0), ("batch_size", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or int(value) != value or value < least:
+                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"patience must be None or at least 1, got {self.patience!r}")
+
+
+class Batches:
+    """Batches of rows as a `tf.data.Dataset`; only row numbers pass through Python."""
+
+    def __init__(
+        self,
+        features: Features,
+        targets: Targets,
+        batch_size: int,
+        column_weights: np.ndarray | None = None,
+        densify: bool = False,
+        rng: np.random.Generator | None = None,
+        rows: np.ndarray | None = None,
+    ):
+        self.counts = targets.counts()
+        if rows is not None:
+            kept = np.zeros_like(self.counts)
+            kept[rows] = self.counts[rows]
+            self.counts = kept
+        self.batch_size = batch_size
+        self.rng = rng
+        self.n_batches = len(row_batches(self.counts, batch_size, None))
+        x = features.fetcher(densify)
+        entries = targets.fetcher(column_weights)
+
+        def fetch(rows: Any) -> dict[str, Any]:
+            return {"x": x(rows), "rows": rows, **entries(rows)}
+
+        self.fetch = fetch
+
+    def _shuffled(self) -> Iterator[np.ndarray]:
+        while True:
+            yield from row_batches(self.counts, self.batch_size, self.rng)
+
+    def dataset(self) -> Any:
+        """Return the batches: one pass in order, or passes without end, each shuffled anew."""
+        if self.rng is None:
+            fixed = row_batches(self.counts, self.batch_size, None)
+            lengths = [len(batch) for batch in fixed]
+            rows = tf.data.Dataset.from_tensor_slices(
+                tf.RaggedTensor.from_row_lengths(np.concatenate(fixed), lengths)
+            )
+        else:
+            rows = tf.data.Dataset.from_generator(
+                self._shuffled, output_signature=tf.TensorSpec([None], tf.int64)
+            )
+        return rows.map(self.fetch, num_parallel_calls=1).prefetch(2)
+
+    def everything(self) -> dict[str, Any]:
+        """Return one batch of all rows that have entries."""
+        return self.fetch(tf.constant(np.flatnonzero(self.counts), tf.int64))
+
+
+def train(
+    network: SimEcNetwork,
+    training: Batches,
+    validation: Batches | None,
+    schedule: Schedule,
+    callbacks: Sequence[Any] = (),
+    log_dir: str | None = None,
+) -> dict[str, list[float]]:
+    """Train the network in place and return its history, a list of one value per epoch."""
+    if schedule.optimizer == "lbfgs":
+        if validation is not None or callbacks or log_dir:
+            raise InputError(
+                "optimizer='lbfgs' takes all rows at once and has no epochs to stop or call back "
+                "at: use another optimizer, or leave out validation, callbacks and log_dir"
+            )
+        return minimise(network, training, schedule)
+    n_batches = training.n_batches
+    rate: Any = schedule.learning_rate
+    if schedule.schedule == "cosine":
+        rate = keras.optimizers.schedules.CosineDecay(rate, schedule.epochs * n_batches)
+    config: dict[str, Any] = {"learning_rate": rate}
+    if schedule.optimizer in ("adam", "adamax"):
+        # Keras' default of 1e-7 is as large as the gradients of a small matrix of similarities.
+        config["epsilon"] = 1e-10
+    optimizer = _optimizer_class(schedule.optimizer)(**config)
+    # Variables made while tracing a step would have it traced twice.
+    optimizer._create_all_weights(network.trainable_variables)
+    network.compile(optimizer=optimizer)
+    calls = list(callbacks)
+    if validation is not None and schedule.patience is not None:
+        calls.append(
+            keras.callbacks.EarlyStopping(
+                monitor="val_error",
+                patience=schedule.patience,
+                restore_best_weights=True,
+                mode="min",
+            )
+        )
+    if log_dir is not None:
+        calls.append(ScalarLog(log_dir))
+    history = network.fit(
+        training.dataset(),
+        epochs=schedule.epochs,
+        # One endless iterator: starting a new one costs more than an epoch of a small matrix.
+        steps_per_epoch=n_batches,
+        validation_data=None if validation is None else validation.dataset(),
+        callbacks=calls,
+        verbose=schedule.verbose,
+    )
+    found = {name: [float(v) for v in values] for name, values in history.history.items()}
+    final = found["error"][-1]
+    if not np.isfinite(final):
+        raise InputError(
+            "training diverged: the error is not finite. Lower learning_rate, or scale X and R"
+        )
+    logger.info("trained %d epochs, error %.6g", len(found["error"]), final)
+    return found
+
+
+def _optimizer_class(name: str) -> Any:
+    """Return the optimizer whose step is one fused operation per variable: faster on CPUs."""
+    legacy = keras.optimizers.legacy
+    return {
+        "adam": legacy.Adam,
+        "adamax": legacy.Adamax,
+        "adagrad": legacy.Adagrad,
+        "rmsprop": legacy.RMSprop,
+        "sgd": legacy.SGD,
+    }[name]
+
+
+def minimise(
+    network: SimEcNetwork, training: Batches, schedule: Schedule
+) -> dict[str, list[float]]:
+    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
+    from scipy.optimize import minimize
+
+    data = training.everything()
+    network.compute_loss(data)  # builds what is built on first use
+    variables = network.trainable_variables
+    shapes = [v.shape.as_list() for v in variables]
+    sizes = [int(np.prod(s)) for s in shapes]
+
+    @tf.function
+    def value_and_gradient(flat: Any) -> Any:
+        for variable, part, shape in zip(variables, tf.split(flat, sizes), shapes, strict=True):
+            variable.assign(tf.reshape(part, shape))
+        with tf.GradientTape() as tape:
+            network.error.reset_state()
+            loss = network.compute_loss(data, training=True)
+        gradients = tape.gradient(loss, variables)
+        flat_gradients = [
+            tf.reshape(tf.convert_to_tensor(g), [-1]) if g is not None else tf.zeros([s])
+            for g, s in zip(gradients, sizes, strict=True)
+        ]
+        return loss, tf.concat(flat_gradients, 0), network.error.result()
+
+    history: dict[str, list[float]] = {"total_loss": [], "error": []}
+    latest = [np.nan, np.nan]
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        loss, gradient, error = value_and_gradient(tf.constant(flat, tf.float32))
+        latest[:] = [float(loss), float(error)]
+        return float(loss), gradient.numpy().astype(np.float64)
+
+    def note(_: np.ndarray) -> None:
+        history["total_loss"].append(latest[0])
+        history["error"].append(latest[1])
+        if schedule.verbose:
+            logger.info("iteration %d: error %.6g", len(history["error"]), latest[1])
+
+    start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
+    result = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        callback=note,
+        options={"maxiter": schedule.epochs, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
+    )
+    objective(result.x)  # leaves the best point in the variables
+    note(result.x)
+    return history

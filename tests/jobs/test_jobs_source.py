@@ -1,0 +1,159 @@
+import os
+import uuid
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.sources import BadFragment
+
+
+def table(start, n=10):
+    return pa.table(
+        {"user_id": np.arange(start, start + n), "item_id": [f"i{k}" for k in range(n)]}
+    )
+
+
+def write(path, content, **settings):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(content, path, **settings)
+    return path
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Three files of ten rows, two row groups each."""
+    for k in range(3):
+        write(tmp_path / "in" / f"part-{k}.parquet", table(10 * k), row_group_size=5)
+    (tmp_path / "in" / "_SUCCESS").write_text("")
+    (tmp_path / "in" / "notes.txt").write_text("not a table")
+    return tmp_path / "in"
+
+
+def users(source):
+    return source.read()["user_id"].to_pylist()
+
+
+@pytest.mark.parametrize("pattern", ["", "/*.parquet", "/part-?.parquet", "/**/*.parquet", "*/"])
+def test_a_directory_or_a_glob_is_read_in_the_order_of_paths(parts, pattern):
+    assert users(open_source(f"{parts}{pattern}")) == list(range(30))
+
+
+def test_a_file_a_part_of_a_glob_and_relative_paths(parts, monkeypatch):
+    assert users(open_source(parts / "part-1.parquet")) == list(range(10, 20))
+    assert users(open_source(f"{parts}/part-[12].parquet")) == list(range(10, 30))
+    monkeypatch.chdir(parts.parent)
+    assert users(open_source("in")) == users(open_source("./in/*.parquet")) == list(range(30))
+
+
+def test_uris(parts):
+    assert users(open_source(f"file://{parts}")) == list(range(30))
+    assert users(open_source(f"file://{parts}/part-[12].parquet")) == list(range(10, 30))
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    name = f"/{uuid.uuid4().hex}"
+    for file in parts.glob("*.parquet"):
+        memory.pipe(f"{name}/{file.name}", file.read_bytes())
+    assert users(open_source(f"memory:/{name}")) == list(range(30))
+    assert users(open_source(f"memory:/{name}/part-1*")) == list(range(10, 20))
+    with pytest.raises(InputError, match="nosuch://"):
+        open_source("nosuch://bucket/x")
+
+
+def test_units_are_whole_row_groups(parts):
+    source = open_source(parts)
+    units = source.units(5)
+    assert [unit.rows for unit in units] == [5] * 6
+    assert [unit.rows for unit in source.units(7)] == [5] * 6
+    assert [unit.rows for unit in source.units(10**6)] == [10, 10, 10]
+    read = [b for unit in units for b in source.batches(unit, ["user_id"], batch_rows=3)]
+    assert max(b.num_rows for b in read) == 3
+    assert pa.concat_tables(read)["user_id"].to_pylist() == list(range(30))
+
+
+def test_hive_partitions_become_columns(tmp_path):
+    for day in ("2024-01-01", "2024-01-02"):
+        for shard in (1, 2):
+            write(tmp_path / f"day={day}" / f"shard={shard}" / "a.parquet", table(shard))
+    write(tmp_path / "day=__HIVE_DEFAULT_PARTITION__" / "shard=3" / "a.parquet", table(0))
+    source = open_source(tmp_path)
+    assert source.partition_columns == ("day", "shard")
+    assert source.schema.field("shard").type == pa.int32()
+    whole = source.read()
+    assert set(whole["day"].to_pylist()) == {"2024-01-01", "2024-01-02", None}
+    assert set(whole["shard"].to_pylist()) == {1, 2, 3}
+    assert source.directory(source.units(10)[0]) == "day=2024-01-01/shard=1"
+    assert source.read(["shard"]).column_names == ["shard"]
+
+
+def test_columns_may_stand_in_another_order(tmp_path):
+    write(tmp_path / "a.parquet", table(0))
+    write(tmp_path / "b.parquet", table(10).select(["item_id", "user_id"]))
+    assert users(open_source(tmp_path)) == list(range(20))
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (pa.table({"user_id": [1]}), r"b.parquet: columns \['user_id'\], expected"),
+        (
+            pa.table({"user_id": ["x"], "item_id": ["i"]}),
+            "b.parquet: column 'user_id' is string, expected int64",
+        ),
+    ],
+)
+def test_a_schema_that_changes_is_named(tmp_path, second, message):
+    write(tmp_path / "a.parquet", table(0))
+    write(tmp_path / "b.parquet", second)
+    with pytest.raises(InputError, match=message):
+        open_source(tmp_path)
+    source = open_source(tmp_path, skip_bad=True)
+    assert users(source) == list(range(10))
+    assert "b.parquet" in source.bad[0]
+
+
+def test_a_corrupt_footer_is_named(parts):
+    (parts / "part-1.parquet").write_bytes(b"PAR1 this is not a table")
+    with pytest.raises(InputError, match="part-1.parquet: cannot be read as Parquet"):
+        open_source(parts)
+    source = open_source(parts, skip_bad=True)
+    assert users(source) == [*range(10), *range(20, 30)]
+    assert "part-1.parquet" in source.bad[0]
+
+
+def test_corrupt_pages_are_named(parts):
+    source = open_source(parts)
+    file = parts / "part-1.parquet"
+    content = bytearray(file.read_bytes())
+    content[4:200] = os.urandom(196)
+    file.write_bytes(content)
+    with pytest.raises(BadFragment, match="part-1.parquet: cannot be read"):
+        source.read()
+
+
+def test_a_file_that_changes_or_vanishes_is_named(parts):
+    source = open_source(parts)
+    write(parts / "part-1.parquet", pa.table({"other": [1]}))
+    with pytest.raises(BadFragment, match="part-1.parquet"):
+        source.read()
+    write(parts / "part-1.parquet", table(0, 11), row_group_size=5)
+    with pytest.raises(BadFragment, match="part-1.parquet: other rows than before"):
+        source.read()
+    (parts / "part-1.parquet").unlink()
+    with pytest.raises(BadFragment, match="part-1.parquet"):
+        source.read()
+
+
+def test_what_is_not_there_is_named(tmp_path, parts):
+    with pytest.raises(InputError, match="pairs .*absent: no such file"):
+        open_source(tmp_path / "absent", "pairs")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no Parquet files"):
+        open_source(tmp_path / "empty")
+    with pytest.raises(InputError, match="no Parquet files"):
+        open_source(f"{parts}/nothing-*.parquet")
+    with pytest.raises(InputError, match="no column 'user'; did you mean 'user_id'"):
+        open_source(parts).require("user")

@@ -1,0 +1,161 @@
+"""A training that was killed goes on from its checkpoint to the same model."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from simrec import InputError, TwoTower, make_synthetic
+from simrec.artifacts import read_manifest
+from simrec.jobs.train import DataOptions, train
+from simrec.model.run import checkpoint as module
+from simrec.model.run.checkpoint import Checkpoint
+
+SETTINGS = {
+    "rating": {"embedding_dim": 4, "epochs": 6, "folds": 2},
+    "ranking": {"embedding_dim": 4, "epochs": 6, "objective": "ranking"},
+}
+
+
+class Killed(Exception):
+    """Stands for a kill between two epochs."""
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_synthetic(n_users=120, n_items=80, n_ratings=2400, random_state=2)
+
+
+@pytest.fixture(autouse=True)
+def _at_every_epoch(monkeypatch):
+    monkeypatch.setattr(module, "_SHARE", np.inf)
+
+
+def fit(model, data, **arguments):
+    return model.fit(data.ratings, items=data.items, users=data.users, **arguments)
+
+
+def killed_at(epoch):
+    from simrec.simec.keras import keras
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_end(self, number, logs=None):
+            if number == epoch:
+                raise Killed
+
+    return [Kill()]
+
+
+@pytest.fixture
+def half_done(data, tmp_path):
+    """A checkpoint of a training with the settings for ratings."""
+    path = tmp_path / "checkpoint"
+    with pytest.raises(Killed):
+        fit(TwoTower(**SETTINGS["rating"]), data, checkpoint=path, callbacks=killed_at(3))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("objective", "epoch"),
+    [("rating", 0), ("rating", 3), ("rating", 7), ("ranking", 2), ("ranking", 7)],
+)
+def test_going_on_changes_no_bit(data, tmp_path, objective, epoch):
+    whole = fit(TwoTower(**SETTINGS[objective]), data)
+    path = tmp_path / "checkpoint"
+    with pytest.raises(Killed):
+        model = TwoTower(**SETTINGS[objective])
+        fit(model, data, checkpoint=path, callbacks=killed_at(epoch))
+    model = fit(TwoTower(**SETTINGS[objective]), data, checkpoint=path, resume=True)
+    assert model.item_vectors_.tobytes() == whole.item_vectors_.tobytes()
+    assert model.user_vectors_.tobytes() == whole.user_vectors_.tobytes()
+    assert model.user_tower_.weights.tobytes() == whole.user_tower_.weights.tobytes()
+    assert model.chosen_ == whole.chosen_
+    losses = [{k: v for k, v in logs.items() if k != "seconds"} for logs in model.history_]
+    assert losses == [{k: v for k, v in logs.items() if k != "seconds"} for logs in whole.history_]
+
+
+def test_a_checkpoint_changes_nothing_and_is_not_used_unasked(data, half_done, caplog):
+    whole = fit(TwoTower(**SETTINGS["rating"]), data)
+    model = fit(TwoTower(**SETTINGS["rating"]), data, checkpoint=half_done)
+    assert "not used" in caplog.text
+    assert model.user_vectors_.tobytes() == whole.user_vectors_.tobytes()
+
+
+def test_nothing_there_to_go_on_from(data, tmp_path, caplog):
+    fit(TwoTower(**SETTINGS["rating"]), data, checkpoint=tmp_path / "none", resume=True)
+    assert "starting from the beginning" in caplog.text
+    with pytest.raises(InputError, match="say which checkpoint"):
+        fit(TwoTower(), data, resume=True)
+
+
+def test_other_settings_and_data_are_refused(data, half_done):
+    other = TwoTower(**{**SETTINGS["rating"], "epochs": 7, "random_state": 1})
+    with pytest.raises(InputError, match=r"another training, with other epochs, random_state\."):
+        fit(other, data, checkpoint=half_done, resume=True)
+    fewer = data.ratings.slice(1)
+    with pytest.raises(InputError, match=r"another training, with other data\."):
+        TwoTower(**SETTINGS["rating"]).fit(
+            fewer, items=data.items, users=data.users, checkpoint=half_done, resume=True
+        )
+    with pytest.raises(InputError, match="with other data"):
+        TwoTower(**SETTINGS["rating"]).fit(
+            data.ratings, items=data.items, checkpoint=half_done, resume=True
+        )
+
+
+@pytest.mark.parametrize("name", ["covariance.npy", "state.json", "manifest.json"])
+def test_a_damaged_checkpoint_is_refused(data, half_done, name):
+    file = half_done / name
+    file.write_bytes(file.read_bytes()[:-9] + b"123456789")
+    with pytest.raises(InputError, match=r"damaged checkpoint .*Train without resume"):
+        fit(TwoTower(**SETTINGS["rating"]), data, checkpoint=half_done, resume=True)
+    fit(TwoTower(**SETTINGS["rating"]), data, checkpoint=half_done)
+
+
+def test_nothing_else_is_replaced(data, tmp_path):
+    model = fit(TwoTower(**SETTINGS["rating"]), data)
+    model.save(tmp_path / "model")
+    with pytest.raises(InputError, match="'two_tower', no checkpoint"):
+        fit(model, data, checkpoint=tmp_path / "model")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("mine")
+    with pytest.raises(InputError, match="other files"):
+        fit(model, data, checkpoint=tmp_path / "notes")
+    module.clear(tmp_path / "model")
+    module.clear(tmp_path / "notes")
+    assert (tmp_path / "model").exists() and (tmp_path / "notes" / "a.txt").exists()
+
+
+def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(module, "_SHARE", 0.05)
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+    kept = Checkpoint(tmp_path / "checkpoint", {})
+    assert kept.due()
+    clock[0] = 2.0
+    kept.write({}, {}, started=1.0)
+    written = [second for second in range(2, 80) if (clock.__setitem__(0, second), kept.due())[1]]
+    assert written[0] == 22
+
+
+def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
+    make_synthetic(n_users=3000, n_items=600, n_ratings=100_000, random_state=0).write(tmp_path)
+    tables = [tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")]
+    whole = train(DataOptions(*tables), tmp_path / "whole", TwoTower())
+    words = [sys.executable, "-m", "simrec.cli", "train", "--quiet", "--out", str(tmp_path / "out")]
+    for name, table in zip(("ratings", "items", "users"), tables, strict=True):
+        words += [f"--{name}", str(table)]
+    process = subprocess.Popen(words)
+    manifest = tmp_path / "out.checkpoint" / "manifest.json"
+    while not manifest.exists() and process.poll() is None:
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert manifest.exists() and not (tmp_path / "out").exists()
+    subprocess.run([*words, "--resume"], check=True)
+    assert read_manifest(tmp_path / "out")["model_id"] == whole["model_id"]
+    assert not manifest.parent.exists()

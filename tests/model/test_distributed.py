@@ -1,0 +1,331 @@
+"""Workers that fit one model together find what one worker finds."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
+from simrec.data.ratings import Ratings
+from simrec.jobs.train import DataOptions, train
+from simrec.model.fit.known_entities import ITEMS, USERS, Problem
+from simrec.model.fit.observed import Observed
+from simrec.model.fit.prepare import prepare
+from simrec.model.fit.rating import fit_rating
+from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.run.workers import ALONE, Group, equal_parts
+
+SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_synthetic(n_users=240, n_items=120, n_ratings=6000, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def split(data):
+    return cold_start_split(Ratings.from_arrow(data.ratings), random_state=0)
+
+
+@pytest.fixture(scope="module")
+def alone(data, split):
+    return TwoTower(**SETTINGS).fit(split.train, items=data.items, users=data.users)
+
+
+@pytest.fixture(scope="module")
+def written(data, split, tmp_path_factory):
+    """The training tables as files."""
+    directory = tmp_path_factory.mktemp("written")
+    pq.write_table(split.train.to_arrow(), directory / "ratings.parquet")
+    pq.write_table(pa.table(data.items), directory / "items.parquet")
+    pq.write_table(pa.table(data.users), directory / "users.parquet")
+    return directory
+
+
+def rmse(model, split):
+    return evaluate(model, split)["rmse"].to_numpy()
+
+
+class Threads(Group):
+    """Workers that are threads of this process."""
+
+    def __init__(self, rank, size, parts, barrier):
+        self.rank, self.size, self._parts, self._barrier = rank, size, parts, barrier
+
+    def sum(self, array):
+        self._parts[self.rank] = array
+        self._barrier.wait()
+        total = sum(self._parts[1:], self._parts[0])
+        self._barrier.wait()
+        return total
+
+
+def in_threads(size, work):
+    """Call ``work(group)`` on each worker of a group; give the results in order."""
+    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=20), [None] * size
+
+    def one(rank):
+        try:
+            results[rank] = work(Threads(rank, size, parts, barrier))
+        except BaseException as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def fit_towers(prepared, group, report=lambda logs: None, checkpoint=None):
+    observed = Observed.of(prepared.ratings, group)
+    users = prepared.users.X[observed.mine]
+    groups = (prepared.items.groups, prepared.users.groups)
+    problem = Problem(observed, (prepared.items.X, users), groups)
+    rng = np.random.default_rng(0)
+    towers = fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
+    return observed, towers
+
+
+def test_parts_are_about_equal_and_never_empty():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(1, 50, 1000)
+    edges = equal_parts(counts, 7)
+    sums = np.add.reduceat(counts, edges[:-1])
+    assert edges[0] == 0 and edges[-1] == 1000
+    assert sums.max() - sums.min() <= 100
+    for heavy in ([100, 1, 1], [1, 100, 1], [1, 1, 100], [1, 1, 1]):
+        assert equal_parts(np.array(heavy), 3).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_workers_together_are_as_good_as_one(data, split, size):
+    prepared = prepare(TwoTower(), split.train, data.items, data.users)
+    _, one = fit_towers(prepared, ALONE)
+    results = in_threads(size, lambda group: (group, *fit_towers(prepared, group)))
+    rows = [len(towers.known.beliefs[USERS].mean) for _, _, towers in results]
+    assert sum(rows) == split.train.n_users and max(rows) < 0.7 * split.train.n_users
+    for _, _, towers in results:  # each has the items, and of the users its own
+        items = towers.known.beliefs[ITEMS].mean
+        np.testing.assert_allclose(items, one.known.beliefs[ITEMS].mean, atol=1e-4)
+        assert towers.new_users.strength == one.new_users.strength
+        assert towers.new_items.error == pytest.approx(one.new_items.error, abs=1e-4)
+        assert towers.new_users.error == pytest.approx(one.new_users.error, abs=1e-4)
+        np.testing.assert_allclose(towers.user_weights, one.user_weights, atol=1e-2)
+    users = np.vstack([towers.known.beliefs[USERS].mean for _, _, towers in results])
+    np.testing.assert_allclose(users, one.known.beliefs[USERS].mean, atol=1e-4)
+
+
+def test_gathered_towers_have_the_users_of_all_workers(data, split):
+    prepared = prepare(TwoTower(), split.train, data.items, data.users)
+
+    def work(group):
+        observed, towers = fit_towers(prepared, group)
+        return towers.gathered(observed)
+
+    one = work(ALONE)
+    for towers in in_threads(2, work):
+        for found, expected in (
+            (towers.known.beliefs[USERS].covariance, one.known.beliefs[USERS].covariance),
+            (towers.known.priors[USERS], one.known.priors[USERS]),
+            (towers.known.weights[ITEMS], one.known.weights[ITEMS]),
+            (towers.new_items.partners.mean, one.new_items.partners.mean),
+            (towers.new_users.held_out, one.new_users.held_out),
+        ):
+            assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path, size):
+    prepared = prepare(TwoTower(), split.train, data.items, data.users)
+    _, one = fit_towers(prepared, ALONE)
+
+    def killed(group):
+        losses = []
+
+        def report(logs):
+            losses.append(logs)
+            if len(losses) == 3:
+                raise KeyboardInterrupt
+
+        fit_towers(prepared, group, report, Checkpoint(tmp_path / "kept", {}, group=group))
+
+    def resumed(group):
+        logs = []
+        kept = Checkpoint(tmp_path / "kept", {}, resume=True, group=group)
+        observed, towers = fit_towers(prepared, group, logs.append, kept)
+        assert len([log for log in logs if "loss" in log]) == 5
+        return towers.gathered(observed)
+
+    assert all(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
+    for towers in [resumed(ALONE)] if size == 1 else in_threads(size, resumed):
+        found, expected = towers.known.beliefs[USERS].mean, one.known.beliefs[USERS].mean
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+        assert towers.new_users.error == pytest.approx(one.new_users.error, abs=1e-4)
+
+
+def test_a_checkpoint_that_not_all_workers_see(tmp_path):
+    def read(group):
+        path = tmp_path / "kept"
+        kept = Checkpoint(path if group.rank == 0 else tmp_path / "elsewhere", {}, True, group)
+        return kept.read()
+
+    Checkpoint(tmp_path / "kept", {}).write({}, {}, 0.0)
+    for error in in_threads(2, read):
+        assert isinstance(error, InputError) and "all workers see" in str(error)
+
+
+def test_more_workers_than_users_are_refused(data):
+    few = Ratings.from_arrow(pa.table({"user_id": [1, 1], "item_id": [1, 2], "rating": [1.0, 2]}))
+    with pytest.raises(InputError, match="3 workers for 1 users"):
+        Observed.of(few, Threads(0, 3, [], None))
+
+
+def test_one_worker_alone_changes_no_bit(data, split, alone):
+    from simrec.simec.keras import tf
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    array = np.arange(3.0)
+    assert ALONE.sum(array) is array and ALONE.first(array) is array
+    model = TwoTower(**SETTINGS)
+    model.fit(split.train, items=data.items, users=data.users, strategy=strategy)
+    assert model.item_vectors_.tobytes() == alone.item_vectors_.tobytes()
+    assert model.user_vectors_.tobytes() == alone.user_vectors_.tobytes()
+    assert model.chosen_ == alone.chosen_
+
+
+def test_several_devices_of_one_machine_are_one_worker(data, split, alone):
+    from simrec.model.run.strategy import StrategyGroup, group_of
+    from simrec.simec.keras import tf
+
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    assert group_of(strategy) is ALONE
+    array = np.arange(6).reshape(2, 3)
+    np.testing.assert_array_equal(StrategyGroup(strategy).sum(array), array)
+    with pytest.raises(TypeError, match=r"tf.distribute.Strategy"):
+        TwoTower().fit(split.train, strategy="mirrored")
+
+
+_WORKER = """
+import json, sys
+from simrec.simec.keras import tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+from simrec import TwoTower
+from simrec.errors import InputError
+directory, out, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
+tables = [f"{directory}/{name}.parquet" for name in ("ratings", "items", "users")]
+for refused in ({"objective": "ranking"}, {"hidden_layers": (4,)}):
+    try:
+        TwoTower(**refused).fit(*tables, strategy=strategy)
+    except InputError as error:
+        assert "strategy" in str(error)
+    else:
+        raise AssertionError(refused)
+TwoTower(**settings).fit(*tables, strategy=strategy).save(out)
+"""
+
+
+def test_two_processes_fit_one_model(written, split, alone, tmp_path):
+    ports = []
+    for _ in range(2):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            ports.append(free.getsockname()[1])
+    workers = []
+    for rank in range(2):
+        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+        config = {"cluster": cluster, "task": {"type": "worker", "index": rank}}
+        words = [sys.executable, "-c", _WORKER, str(written), str(tmp_path / f"model-{rank}")]
+        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
+        workers.append(subprocess.Popen([*words, json.dumps(SETTINGS)], env=environment))
+    try:
+        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
+    finally:
+        for worker in workers:
+            worker.kill()
+    models = [TwoTower.load(tmp_path / f"model-{rank}") for rank in range(2)]
+    np.testing.assert_array_equal(models[0].user_vectors_, models[1].user_vectors_)
+    found, expected = (m.evidence_.users.own for m in (models[0], alone))
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-3)
+    np.testing.assert_allclose(found.packed, expected.packed, atol=1e-3)
+    np.testing.assert_allclose(rmse(models[0], split), rmse(alone, split), atol=1e-3)
+
+
+def kill_a_worker(checkpoint, killed):
+    """Wait for a checkpoint, then end one of the workers of this test as a crash would."""
+    for _ in range(6000):
+        if (checkpoint / "manifest.json").exists():
+            break
+        time.sleep(0.02)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            is_worker = (process / "cmdline").read_bytes().startswith(b"ray::RayTrainWorker")
+        except OSError:
+            continue
+        if is_worker and os.getpid() in ancestors(int(process.name)):
+            os.kill(int(process.name), signal.SIGKILL)
+            killed.append(process.name)
+            return
+
+
+def ancestors(pid):
+    while pid > 1:
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        yield pid
+
+
+def test_a_training_on_ray_survives_the_loss_of_a_worker(written, split, alone, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed (pip install 'simrec[ray]')")
+    tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
+    killed = []
+    checkpoint = tmp_path / "model.checkpoint"
+    killer = threading.Thread(target=kill_a_worker, args=(checkpoint, killed), daemon=True)
+    killer.start()
+    result = train(tables, tmp_path / "model", TwoTower(**SETTINGS), engine="ray", workers=2)
+    killer.join()
+    assert len(killed) == 1
+    assert result["ratings"] == len(split.train)
+    assert not checkpoint.exists()
+    model = TwoTower.load(tmp_path / "model")
+    np.testing.assert_allclose(rmse(model, split), rmse(alone, split), atol=1e-3)
+
+
+def test_a_pipeline_trains_on_the_cluster_of_its_engine(tmp_path, monkeypatch):
+    from simrec.jobs import pipeline
+
+    calls = []
+    monkeypatch.setattr("simrec.jobs.pipeline.call", lambda function, values: calls.append(values))
+    text = "[data]\nratings='r'\n[model]\nfolds=3\n[train]\nout='m'\n{}\n[engine]\n{}"
+    for train_options, engine, expected in (
+        ("", "engine='ray'\nworkers=3\nmemory='2GB'", {"engine": "ray", "workers": 3}),
+        ("workers=2", "engine='ray'\nworkers=3", {"engine": "ray", "workers": 2}),
+        ("engine='local'", "engine='ray'\nworkers=3", {"engine": "local"}),
+        ("", "workers=3", {}),
+    ):
+        path = tmp_path / "pipeline.toml"
+        path.write_text(text.format(train_options, engine))
+        list(pipeline.run(path))
+        values = calls.pop()
+        assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
+
+
+def test_what_cannot_be_divided_is_refused_at_once(written, tmp_path):
+    tables = DataOptions(written / "ratings.parquet")
+    model = TwoTower(objective="ranking")
+    with pytest.raises(InputError, match="ranking objective is trained by one worker, not by 2"):
+        train(tables, tmp_path / "model", model, engine="ray", workers=2)
+    with pytest.raises(InputError, match="add --engine ray"):
+        train(tables, tmp_path / "model", workers=2)

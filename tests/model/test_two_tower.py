@@ -1,0 +1,433 @@
+"""The two towers on data whose answers are known."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from simrec import InputError, Ratings, TwoTower, cold_start_split, evaluate
+
+
+def planted(n_users=150, n_items=120, share=0.35, noise=0.1, seed=0, constant=False, offsets=0.0):
+    """Ratings that features explain: rank 2, a bias on each side, all from three features each."""
+    rng = np.random.default_rng(seed)
+    X, Z = rng.normal(size=(n_items, 3)), rng.normal(size=(n_users, 3))
+    A, B = rng.normal(size=(3, 2)) / 2, rng.normal(size=(3, 2)) / 2
+    V = X @ A + offsets * rng.normal(size=(n_items, 2))
+    W = Z @ B + offsets * rng.normal(size=(n_users, 2))
+    truth = 3 + 0.4 * X[:, 0] + 0.4 * Z[:, 1][:, None] + W @ V.T
+    u, i = np.nonzero(rng.random((n_users, n_items)) < share)
+    r = truth[u, i] + noise * rng.normal(size=len(u))
+    if constant:
+        r = np.full(len(u), 4.0)
+    ratings = pd.DataFrame({"user_id": u, "item_id": [f"i{k:03d}" for k in i], "rating": r})
+    items = pd.DataFrame(X, columns=["a", "b", "c"])
+    items.insert(0, "item_id", [f"i{k:03d}" for k in range(n_items)])
+    users = pd.DataFrame(Z, columns=["p", "q", "r"])
+    users.insert(0, "user_id", np.arange(n_users))
+    return ratings, items, users
+
+
+def errors(model, split):
+    return {
+        task: float(np.sqrt(np.mean((model.predict(part) - part.values) ** 2)))
+        for task, part in split.tasks().items()
+    }
+
+
+@pytest.fixture(scope="module")
+def data():
+    return planted()
+
+
+@pytest.fixture(scope="module")
+def split(data):
+    return cold_start_split(Ratings.from_pandas(data[0]), random_state=3)
+
+
+@pytest.fixture(scope="module")
+def model(data, split):
+    return TwoTower(embedding_dim=4, random_state=1).fit(split.train, items=data[1], users=data[2])
+
+
+def test_features_that_explain_everything_predict_new_items_and_users(model, split):
+    spread = float(np.std(split.train.values))
+    found = errors(model, split)
+    assert spread > 0.8  # the noise is 0.1
+    assert found["warm"] < 0.15
+    assert found["new_items"] < 0.25
+    assert found["new_users"] < 0.25
+    assert found["new_both"] < 0.35
+
+
+def test_shuffled_features_fall_back_to_the_mean(data, split):
+    _ratings, items, users = data
+    rng = np.random.default_rng(0)
+    items = items.assign(item_id=rng.permutation(items["item_id"]))
+    users = users.assign(user_id=rng.permutation(users["user_id"]))
+    model = TwoTower(embedding_dim=4).fit(split.train, items=items, users=users)
+    found = errors(model, split)
+    baseline = np.sqrt(np.mean((split.new_both.values - split.train.mean) ** 2))
+    assert found["new_both"] < 1.1 * baseline
+    assert found["warm"] < 0.2
+
+
+def test_offsets_let_ratings_correct_what_features_say():
+    ratings, items, users = planted(offsets=0.7, seed=5)
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=0)
+    found = errors(TwoTower(embedding_dim=4).fit(split.train, items=items, users=users), split)
+    assert found["warm"] < 0.6 * found["new_items"]
+
+
+def test_noise_features_cost_little(data, split, model):
+    _ratings, items, users = data
+    rng = np.random.default_rng(7)
+    for j in range(20):
+        items = items.assign(**{f"noise{j}": rng.normal(size=len(items))})
+    noisy = TwoTower(embedding_dim=4, random_state=1).fit(split.train, items=items, users=users)
+    assert errors(noisy, split)["new_items"] < errors(model, split)["new_items"] + 0.1
+
+
+def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split, data):
+    from simrec.model.fit.observed import Observed
+    from simrec.model.fit.posterior import Belief, Scales, statistics, update
+
+    observed = Observed.of(split.train)
+    items = Belief(np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4"))
+    before = items.mean.copy()
+    stats = statistics(observed.users, items)
+    update(stats, np.zeros((split.train.n_users, 3), np.float32), Scales.start(3))
+    assert items.mean.tobytes() == before.tobytes()
+
+
+def test_predictions_lie_within_the_bounds(data, split):
+    tight = TwoTower(embedding_dim=2, bounds=(0, 6), epochs=3)
+    clipped = Ratings.from_pandas(data[0].assign(rating=data[0]["rating"].clip(0, 6)))
+    tight.fit(clipped, items=data[1], users=data[2])
+    everyone = pa.table(
+        {
+            "user_id": np.repeat(np.arange(150), 120),
+            "item_id": np.tile(data[1]["item_id"].to_numpy(str), 150),
+        }
+    )
+    found = tight.predict(everyone)
+    assert found.dtype == np.float32
+    assert found.min() >= 0 and found.max() <= 6
+    assert found.max() == 6  # some scalar products are beyond
+
+
+def test_same_seed_same_model_and_refit_equals_fresh(data, split):
+    tables = {"items": data[1], "users": data[2]}
+    model = TwoTower(embedding_dim=3, epochs=4, random_state=5)
+    first = model.fit(split.train, **tables).item_vectors_.copy()
+    model.fit(split.warm, **tables)
+    again = model.fit(split.train, **tables).item_vectors_
+    fresh = TwoTower(embedding_dim=3, epochs=4, random_state=5).fit(split.train, **tables)
+    assert np.array_equal(first, again)
+    assert np.array_equal(first, fresh.item_vectors_)
+    other = TwoTower(embedding_dim=3, epochs=4, random_state=6).fit(split.train, **tables)
+    assert not np.array_equal(first, other.item_vectors_)
+
+
+def test_number_of_threads_changes_nothing(data, split, monkeypatch):
+    from simrec.model.fit import observed
+
+    tables = {"items": data[1], "users": data[2]}
+    first = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
+    monkeypatch.setattr(observed, "processors", lambda: 1)
+    second = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
+    assert np.array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"embedding_dim": 2},
+        {"bounds": (-20.0, 20.0)},
+        {"epochs": 2},
+        {"folds": 3},
+        {"knots": 0},
+        {"item_columns": {"a": "ignore"}},
+        {"user_columns": {"q": "ignore"}},
+        {"min_count": 40},
+        {"random_state": 9},
+    ],
+)
+def test_every_parameter_changes_the_result(data, change):
+    ratings, items, users = data
+    items = items.assign(kind=np.array(list("xxxyyz"))[np.arange(len(items)) % 6])
+    ratings = ratings.assign(rating=ratings["rating"].clip(upper=3.0))
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
+    base = {"embedding_dim": 3, "epochs": 4}
+
+    def scores(**settings):
+        model = TwoTower(**{**base, **settings}).fit(split.train, items=items, users=users)
+        return model.predict(split.new_both)
+
+    assert not np.array_equal(scores(), scores(**change))
+
+
+def test_save_and_load_give_identical_scores(model, split, data, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = TwoTower.load(tmp_path / "model")
+    assert loaded.get_params() == model.get_params()
+    for part in split.tasks().values():
+        assert np.array_equal(model.predict(part), loaded.predict(part))
+    new = data[2].assign(user_id=data[2]["user_id"] + 1000)
+    assert loaded.embed_users(new).equals(model.embed_users(new))
+    assert loaded.recommend([1, 2], k=3).equals(model.recommend([1, 2], k=3))
+    assert loaded.chosen_ == model.chosen_
+
+
+def test_batch_equals_single(model, split):
+    part = split.new_items.to_arrow()
+    together = model.predict(part)
+    for row in (0, 7, part.num_rows - 1):
+        assert model.predict(part.slice(row, 1))[0] == together[row]
+
+
+def test_new_ids_are_answered_from_their_features(model, data, split):
+    _ratings, items, users = data
+    pairs = split.new_both.to_arrow()
+    known = model.predict(pairs)
+    renamed_items = items.assign(item_id="new-" + items["item_id"])
+    renamed_users = users.assign(user_id=users["user_id"] + 10_000)
+    renamed = pa.table(
+        {
+            "user_id": [u + 10_000 for u in pairs["user_id"].to_pylist()],
+            "item_id": ["new-" + i for i in pairs["item_id"].to_pylist()],
+        }
+    )
+    found = model.predict(renamed, items=renamed_items, users=renamed_users)
+    assert np.array_equal(found, known)
+
+
+def test_a_rated_entity_keeps_its_vector_whatever_features_are_given(model, split, data):
+    pairs = split.warm.to_arrow()
+    other = data[1].assign(a=0.0, b=0.0, c=0.0)
+    assert np.array_equal(model.predict(pairs, items=other), model.predict(pairs))
+
+
+def test_an_id_with_neither_is_refused_or_average(model, split):
+    pairs = pa.table({"user_id": [0, 77777], "item_id": ["i001", "i002"]})
+    with pytest.raises(InputError, match=r"user_id: 1 ids.*77777.*users=.*unknown='prior'"):
+        model.predict(pairs)
+    found = model.predict(pairs, unknown="prior")
+    assert np.isfinite(found).all()
+    everywhere = pa.table({"user_id": [88888], "item_id": ["nothing"]})
+    assert abs(model.predict(everywhere, unknown="prior")[0] - split.train.mean) < 0.3
+
+
+def test_without_features_of_one_side_or_both(split, data):
+    for tables in ({"items": data[1]}, {"users": data[2]}, {}):
+        model = TwoTower(embedding_dim=4).fit(split.train, **tables)
+        found = model.predict(split.warm)
+        assert np.sqrt(np.mean((found - split.warm.values) ** 2)) < 0.25
+        cold = model.predict(split.new_both, unknown="prior")
+        assert np.isfinite(cold).all()
+    assert len(np.unique(cold)) == 1
+    assert abs(cold[0] - split.train.mean) < 0.2
+
+
+def test_recommend_ranks_all_items_and_leaves_out_what_was_seen(model, split):
+    everything = model.recommend([3], k=1000)
+    assert everything.num_rows == len(model.items_)
+    assert everything["rank"].to_pylist() == list(range(1, len(model.items_) + 1))
+    pairs = everything.select(["user_id", "item_id"])
+    assert np.allclose(model.predict(pairs), everything["score"].to_numpy())
+    unseen = model.recommend([3], k=1000, exclude=split.train)
+    row = split.train.users.rows([3])[0]
+    seen = set(
+        split.train.items.take(split.train.item_rows[split.train.user_rows == row]).to_pylist()
+    )
+    kept = [i for i in everything["item_id"].to_pylist() if i not in seen]
+    assert unseen["item_id"].to_pylist() == kept
+    some = model.recommend([3, 1], k=2, items=["i005", "i001", "i009"])
+    assert some["user_id"].to_pylist() == [3, 3, 1, 1]
+    assert set(some["item_id"].to_pylist()) <= {"i005", "i001", "i009"}
+
+
+def test_recommend_for_new_users_from_a_table(model, data):
+    new = data[2].head(3).assign(user_id=[9001, 9002, 9003])
+    found = model.recommend(new, k=5, items=data[1])
+    assert found.num_rows == 15
+    assert found.column_names == ["user_id", "item_id", "score", "rank"]
+    with pytest.raises(InputError, match="more than once"):
+        model.recommend([1, 1])
+
+
+def test_embeddings_score_by_scalar_product(model, data):
+    items, users = model.embed_items(data[1]), model.embed_users(data[2])
+    V = np.stack(items["vector"].to_numpy())
+    W = np.stack(users["vector"].to_numpy())
+    pairs = pa.table({"user_id": [4], "item_id": ["i007"]})
+    expected = model.output_(W[4] @ V[7])
+    assert model.predict(pairs)[0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_arrow_and_parquet_and_pandas_give_the_same_model(split, data, tmp_path):
+    settings = {"embedding_dim": 2, "epochs": 2}
+    first = TwoTower(**settings).fit(split.train, items=data[1], users=data[2])
+    data[1].to_parquet(tmp_path / "items.parquet")
+    arrow = pa.Table.from_pandas(data[2], preserve_index=False)
+    second = TwoTower(**settings).fit(
+        split.train.to_arrow(), items=tmp_path / "items.parquet", users=arrow
+    )
+    assert np.array_equal(first.item_vectors_, second.item_vectors_)
+
+
+def test_callbacks_and_logs_are_served(split, data, tmp_path):
+    from simrec.simec.keras import keras
+
+    class Recorder(keras.callbacks.Callback):
+        seen: list = []
+        ended = False
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.seen.append(logs)
+
+        def on_train_end(self, logs=None):
+            Recorder.ended = True
+
+    model = TwoTower(embedding_dim=2, epochs=3)
+    model.fit(split.train, items=data[1], callbacks=[Recorder()], log_dir=tmp_path / "logs")
+    assert Recorder.ended
+    assert Recorder.seen == model.history_
+    assert sum("loss" in logs for logs in model.history_) == 3
+    assert any("val_new_items" in logs for logs in model.history_)
+    assert list((tmp_path / "logs").iterdir())
+
+
+@pytest.mark.parametrize("shape", ["one_user", "one_item", "one_rating", "constant"])
+def test_degenerate_data_still_gives_an_answer(shape):
+    ratings, items, users = planted(n_users=12, n_items=10, share=0.7)
+    if shape == "one_user":
+        ratings = ratings[ratings["user_id"] == 3]
+    elif shape == "one_item":
+        ratings = ratings[ratings["item_id"] == "i004"]
+    elif shape == "one_rating":
+        ratings = ratings.head(1)
+    else:
+        ratings = ratings.assign(rating=4.0)
+    model = TwoTower(embedding_dim=2).fit(ratings, items=items, users=users)
+    pairs = pa.table({"user_id": np.arange(12), "item_id": ["i001"] * 12})
+    found = model.predict(pairs)
+    assert np.isfinite(found).all()
+    low, high = np.float32(ratings["rating"].min()), np.float32(ratings["rating"].max())
+    assert low <= found.min() and found.max() <= high
+
+
+def test_many_sparse_columns_and_text_and_vectors():
+    ratings, items, users = planted(n_users=80, n_items=60)
+    rng = np.random.default_rng(0)
+    wide = [[f"tag{t}" for t in rng.choice(100_000, 40)] for _ in range(60)]
+    table = pa.Table.from_pandas(items, preserve_index=False)
+    table = table.append_column("tags", pa.array(wide))
+    table = table.append_column("plot", pa.array([f"words of number {k} here" for k in range(60)]))
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=60 * 8)), 8)
+    table = table.append_column("poster", vectors)
+    model = TwoTower(embedding_dim=2, epochs=4, min_count=1, item_columns={"plot": "text"})
+    model.fit(ratings, items=table, users=users)
+    assert model.item_encoder_.n_features_ > 2000
+    assert np.isfinite(model.item_vectors_).all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"embedding_dim": 0}, "embedding_dim must be a whole number from 1 on, got 0"),
+        ({"folds": 1}, "folds must be a whole number from 2 on"),
+        ({"epochs": 2.5}, "epochs must be a whole number"),
+        ({"objective": "rank"}, "objective must be 'rating' or 'ranking'"),
+        ({"bounds": (5, 1)}, "5"),
+    ],
+)
+def test_bad_settings_are_named(data, settings, message):
+    with pytest.raises(InputError, match=message):
+        TwoTower(**settings).fit(data[0])
+
+
+def test_bad_tables_are_named(data, split):
+    ratings, items, _users = data
+    with pytest.raises(InputError, match=r"items.*repeat a item_id"):
+        TwoTower().fit(split.train, items=pd.concat([items, items.head(2)]))
+    with pytest.raises(InputError, match=r"no item_id of the ratings"):
+        TwoTower().fit(split.train, items=items.assign(item_id="x" + items["item_id"]))
+    with pytest.raises(InputError, match=r"item_id"):
+        TwoTower().fit(split.train, items=items.rename(columns={"item_id": "id"}))
+    with pytest.raises(InputError, match="item_columns were given"):
+        TwoTower(item_columns={"a": "number"}).fit(split.train)
+    with pytest.raises(InputError, match="not fitted"):
+        TwoTower().predict(ratings)
+    with pytest.raises(InputError, match=r"outside of the bounds"):
+        TwoTower(bounds=(1, 2)).fit(ratings)
+
+
+def test_rated_items_without_features_are_counted_and_taken_as_average(data, split, caplog):
+    with caplog.at_level("WARNING"):
+        model = TwoTower(embedding_dim=2, epochs=3).fit(split.train, items=data[1].head(50))
+    assert "have no row of features" in caplog.text
+    assert np.isfinite(model.item_vectors_).all()
+
+
+def test_ranking_finds_what_users_like_among_new_items(data):
+    ratings, items, users = data
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
+    settings = {"objective": "ranking", "embedding_dim": 4, "epochs": 10, "threshold": 3.5}
+    model = TwoTower(**settings).fit(split.train, items=items, users=users)
+    pairs = split.new_items.to_arrow()
+    found = model.predict(pairs)
+    assert found.min() >= 0 and found.max() <= 1
+    liked = split.new_items.values >= 3.5
+    assert found[liked].mean() > found[~liked].mean() + 0.1
+    assert model.chosen_["threshold"] == 3.5
+    table = evaluate(model, split, threshold=3.5).set_index("task")
+    assert table["rmse"].isna().all()
+    assert table.loc["new_items", "ndcg@10"] > 0.5
+    other = TwoTower(**{**settings, "threshold": 4.5}).fit(split.train, items=items, users=users)
+    assert not np.array_equal(other.item_vectors_, model.item_vectors_)
+
+
+def test_ranking_takes_plain_interactions(data):
+    ratings, items, _ = data
+    liked = ratings[ratings["rating"] > 3.5][["user_id", "item_id"]]
+    model = TwoTower(objective="ranking", embedding_dim=3, epochs=3).fit(liked, items=items)
+    assert model.recommend([1], k=4).num_rows == 4
+    with pytest.raises(InputError, match="rating"):
+        TwoTower().fit(liked, items=items)
+    with pytest.raises(InputError, match="no rating reaches 99"):
+        TwoTower(objective="ranking", threshold=99).fit(ratings)
+
+
+def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
+    ratings, items, _ = planted(n_users=60, n_items=150, seed=2)
+    effect = pd.Series(2 * np.abs(items["c"].to_numpy()), index=items["item_id"])
+    ratings = ratings.assign(rating=ratings["rating"] + effect[ratings["item_id"]].to_numpy())
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=0)
+    settings = {"embedding_dim": 2, "epochs": 6, "knots": 0, "folds": 2}
+    linear = TwoTower(**settings).fit(split.train, items=items)
+    deep = TwoTower(hidden_layers=(16,), **settings).fit(split.train, items=items)
+    line, curve = (
+        np.sqrt(np.mean((model.predict(split.new_items) - split.new_items.values) ** 2))
+        for model in (linear, deep)
+    )
+    assert curve < 0.9 * line
+    deep.save(tmp_path / "deep")
+    loaded = TwoTower.load(tmp_path / "deep")
+    new = items.head(5).assign(item_id=[f"new{k}" for k in range(5)])
+    pairs = pa.table({"user_id": deep.users_.take(range(5)), "item_id": new["item_id"].to_list()})
+    assert np.array_equal(deep.predict(pairs, items=new), loaded.predict(pairs, items=new))
+
+
+def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
+    from scipy import sparse
+
+    from simrec.model.fit.networks import fit_network
+    from simrec.model.fit.observed import Observed
+    from simrec.model.fit.posterior import Belief
+
+    observed = Observed.of(split.train)
+    mean = np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4")
+    X = sparse.identity(split.train.n_users, np.float32, format="csr")
+    simec = fit_network(X, observed.users, Belief(mean), (4,), seed=0)
+    assert simec.last_layer_.tobytes() == np.ascontiguousarray(Belief(mean).rows().T).tobytes()

@@ -1,0 +1,305 @@
+"""Every model a similarity encoder can be, against linear algebra where that knows the answer."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from simrec import SimEc
+from simrec.errors import InputError
+from simrec.simec.relations import (
+    combine_relations,
+    largest_eigenvalue,
+    singular_vectors,
+    spectrum,
+    split_similarity,
+)
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(50, 8)).astype(np.float32)
+S = (X @ X.T / 8).astype(np.float32)  # rank 8, positive semidefinite
+R = RNG.normal(size=(30, 6)).astype(np.float32) @ RNG.normal(size=(6, 20)).astype(np.float32)
+
+
+def exact(**changes):
+    return SimEc(**{"embedding_dim": 4, "optimizer": "lbfgs", "epochs": 400, **changes})
+
+
+def best_rank(matrix, d):
+    u, s, vt = np.linalg.svd(matrix)
+    return (u[:, :d] * s[:d]) @ vt[:d]
+
+
+def mask(matrix, share, seed=1):
+    hidden = np.random.default_rng(seed).random(matrix.shape) < share
+    if matrix.shape[0] == matrix.shape[1]:
+        hidden = np.triu(hidden) | np.triu(hidden).T
+    return np.where(hidden, np.nan, matrix).astype(np.float32)
+
+
+# 1. The singular value decomposition
+
+
+@pytest.mark.parametrize("init", ["random", "spectral", "least_squares"])
+def test_identity_input_gives_the_best_low_rank_approximation(init):
+    model = exact(init=init).fit(None, R)
+    np.testing.assert_allclose(model.predict(), best_rank(R, 4), atol=0.02)
+
+
+def test_singular_vectors_in_order():
+    model = exact(embedding_dim=6).fit(None, R)
+    U, s, Vt = singular_vectors(model.transform(), model.last_layer_)
+    np.testing.assert_allclose(s, np.linalg.svd(R)[1][:6], rtol=1e-2)
+    np.testing.assert_allclose((U * s) @ Vt, model.predict(), atol=1e-4)
+    np.testing.assert_allclose(U.T @ U, np.eye(6), atol=1e-8)
+
+
+def test_missing_values_are_filled_in():
+    model = exact(embedding_dim=6, epochs=2000, l2_embedding=1e-5).fit(None, mask(R, 0.2))
+    error = model.predict() - R
+    assert np.sqrt(np.mean(error**2)) < 0.1 * R.std()
+
+
+def test_orthogonal_rows():
+    model = exact(orthogonal=1.0, epochs=600).fit(None, R)
+    gram = model.last_layer_ @ model.last_layer_.T
+    off = gram - np.diag(np.diag(gram))
+    assert np.abs(off).max() < 0.02 * np.diag(gram).min()
+    np.testing.assert_allclose(model.predict(), best_rank(R, 4), atol=0.05)
+
+
+# 2. The eigendecomposition
+
+
+@pytest.mark.parametrize("features", [None, X])
+def test_symmetric_regulariser_gives_the_kernel_pca_embedding(features):
+    model = exact(symmetric=1.0, epochs=800).fit(features, S)
+    best = best_rank(S, 4)
+    Y, W = model.transform(features), model.last_layer_
+    for product in (Y @ W, W.T @ W, Y @ Y.T):
+        np.testing.assert_allclose(product, best, atol=0.05)
+
+
+def test_least_squares_sweeps_solve_the_linear_encoder():
+    model = SimEc(4, init="least_squares", sweeps=60, epochs=0, symmetric=1.0).fit(X, S)
+    np.testing.assert_allclose(model.similarity(X), best_rank(S, 4), atol=0.02)
+
+
+def test_symmetric_by_batches_is_symmetric_by_the_whole_block():
+    errors = []
+    for block in (10, 100):  # 50 targets: sampled by rows, or whole
+        model = SimEc(
+            4, symmetric=1.0, symmetric_block=block, epochs=300, batch_size=25, learning_rate=0.02
+        ).fit(X, S)
+        errors.append(np.mean((model.similarity(X) - S) ** 2))
+    best = np.mean((best_rank(S, 4) - S) ** 2)
+    assert max(errors) < 1.1 * best
+
+
+@pytest.mark.parametrize("optimizer", ["lbfgs", "adam"])
+@pytest.mark.parametrize("option", ["symmetric", "self_similarity"])
+def test_symmetric_terms_of_sparse_and_dense_agree(option, optimizer):
+    dense = mask(S, 0.5)
+    known = ~np.isnan(dense)
+    sparse = sp.csr_matrix((dense[known], np.nonzero(known)), S.shape)
+    options = {"epochs": 5, "symmetric_block": 10, option: 1.0, "optimizer": optimizer}
+    a, b = (exact(**options).fit(X, s).transform(X) for s in (dense, sparse))
+    np.testing.assert_allclose(a, b, atol=2e-3)
+    assert not np.allclose(
+        a, exact(**{**options, option: 0.0}).fit(X, dense).transform(X), atol=1e-4
+    )
+
+
+# 3. and 4. Out of sample, with fewer targets
+
+
+@pytest.mark.parametrize("init", ["random", "least_squares"])
+def test_few_targets_are_enough_for_all_rows(init):
+    model = exact(embedding_dim=8, symmetric=1.0, n_targets=20, init=init)
+    model.fit(X[:40], S[:40, :40])
+    assert model.last_layer_.shape == (8, 20)
+    np.testing.assert_allclose(model.predict(X[40:]), S[40:, :20], atol=0.1)
+    np.testing.assert_allclose(model.similarity(X[40:], X[:40]), S[40:, :40], atol=0.15)
+
+
+def test_targets_first_given_or_sampled():
+    first = exact(epochs=3, n_targets=5).fit(X, S)
+    np.testing.assert_array_equal(first.targets_, np.arange(5))
+    given = exact(epochs=3).fit(X, S, targets=[7, 3, 9])
+    np.testing.assert_array_equal(given.targets_, [7, 3, 9])
+    sampled = exact(epochs=3, n_targets=5, target_choice="random").fit(X, S)
+    assert len(set(sampled.targets_)) == 5 and max(sampled.targets_) < 50
+    # Columns chosen beforehand: `targets` says which rows they are.
+    chosen = exact(symmetric=1.0, epochs=3).fit(X, S[:, [7, 3, 9]], targets=[7, 3, 9])
+    again = exact(symmetric=1.0, epochs=3).fit(X, S, targets=[7, 3, 9])
+    np.testing.assert_allclose(chosen.transform(X), again.transform(X), atol=1e-6)
+
+
+# 5. Missing values
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_most_of_s_missing(sparse):
+    rng = np.random.default_rng(3)
+    many = rng.normal(size=(400, 8)).astype(np.float32)
+    full = many @ many.T / 8
+    seen = mask(full, 0.9)
+    if sparse:
+        known = ~np.isnan(seen)
+        seen = sp.csr_matrix((seen[known], np.nonzero(known)), seen.shape)
+    model = SimEc(8, init="least_squares", sweeps=30, epochs=0, symmetric=1.0).fit(many, seen)
+    assert np.mean((model.similarity(many) - full) ** 2) < 0.02 * full.var()
+
+
+def test_least_squares_with_missing_values_minimises_the_loss():
+    seen = mask(R, 0.3)
+    start = exact(init="least_squares", sweeps=200, epochs=0).fit(None, seen)
+    known = ~np.isnan(seen)
+    error = np.mean((start.predict() - seen)[known] ** 2)
+    reference = exact(epochs=2000).fit(None, seen).history_["error"][-1]
+    assert error < 1.2 * reference + 1e-4
+
+
+# 7. Similarities that are not metric
+
+
+def test_negative_eigenvalues_are_captured_by_the_last_layer():
+    signs = np.array([1, 1, -1, -1])
+    F = RNG.normal(size=(40, 4)).astype(np.float32)
+    T = (F * signs) @ F.T
+    free = exact(epochs=600).fit(F, T)
+    np.testing.assert_allclose(free.predict(F), T, atol=0.05)
+    S1, S2, found = split_similarity(T)
+    np.testing.assert_allclose(S1 - S2, T, atol=1e-5)
+    assert np.linalg.eigvalsh(S1).min() > -1e-6 and np.linalg.eigvalsh(S2).min() > -1e-6
+    assert found.negative_share > 0.1
+    assert found.error_free(4) == pytest.approx(0, abs=1e-6)
+    assert found.error_symmetric(4) == pytest.approx(np.mean((S1 - T) ** 2), rel=1e-3)
+    assert "leave it out" in found.report(4)
+    assert "next to nothing" in spectrum(S).report(4)
+
+
+# 8. Several relations
+
+
+def several():
+    A, B = RNG.normal(size=(2, 8, 8))
+    return np.stack([X @ (A @ A.T) @ X.T, X @ (B @ B.T) @ X.T], axis=2).astype(np.float32) / 64
+
+
+def test_stacked_relations_share_one_embedding():
+    T = several()
+    model = exact(embedding_dim=8, epochs=800).fit(X, T)
+    assert model.last_layer_.shape == (8, 50, 2)
+    np.testing.assert_allclose(model.predict(X), T, atol=0.05 * np.abs(T).max())
+
+
+def test_relations_missing_in_different_places_sparse_and_dense():
+    T = several()
+    T[:, :, 0] = mask(T[:, :, 0], 0.4, seed=4)
+    T[:, :, 1] = mask(T[:, :, 1], 0.4, seed=5)
+    parts = []
+    for r in range(2):
+        known = ~np.isnan(T[:, :, r])
+        parts.append(sp.csr_matrix((T[:, :, r][known], np.nonzero(known)), T.shape[:2]))
+    for option in ({}, {"symmetric": 1.0}, {"relation_weights": (1.0, 3.0)}):
+        a, b = (exact(epochs=6, **option).fit(X, targets).predict(X) for targets in (T, parts))
+        assert a.shape == (50, 50, 2)
+        np.testing.assert_allclose(a, b, atol=2e-3)
+
+
+def test_relation_weights_trade_one_relation_for_the_other():
+    T = several()
+    errors = [
+        ((exact(relation_weights=w).fit(X, T).predict(X) - T) ** 2).mean((0, 1))
+        for w in ((1.0, 0.01), (0.01, 1.0))
+    ]
+    assert errors[0][0] < errors[1][0] and errors[1][1] < errors[0][1]
+
+
+def test_frozen_last_layer_of_two_relations():
+    T = several()
+    first = exact(epochs=50).fit(X, T)
+    second = exact(epochs=50).fit(None, T, last_layer=first.last_layer_)
+    np.testing.assert_array_equal(second.last_layer_, first.last_layer_)
+
+
+def test_average_of_relations():
+    T = several()
+    average = combine_relations([T[:, :, 0], 7 * T[:, :, 1]])
+    expected = sum(T[:, :, r] / np.linalg.eigvalsh(T[:, :, r])[-1] for r in range(2)) / 2
+    np.testing.assert_allclose(average, expected, atol=1e-5)
+    assert largest_eigenvalue(np.eye(2)) == pytest.approx(1)
+    holed = T[:, :, 0].copy()
+    holed[0, 1] = np.nan
+    assert np.isfinite(combine_relations([holed, T[:, :, 1]])).all()
+    assert np.isnan(combine_relations([holed])[0, 1])
+
+
+# 9. The decoder
+
+
+def test_decoder_finds_the_pre_image():
+    model = exact(embedding_dim=8, decoder_weight=1.0, epochs=800).fit(X, S)
+    np.testing.assert_allclose(model.inverse_transform(model.transform(X)), X, atol=0.1)
+
+
+# 12. Why
+
+
+def test_relevance_of_a_linear_encoder_is_exact():
+    model = exact(epochs=50).fit(X, S)
+    relevance, base = model.explain(X, target=3)
+    kernel, bias = model.encoder_.get_weights()
+    np.testing.assert_allclose(relevance, X * (kernel @ model.last_layer_[:, 3]), rtol=1e-5)
+    np.testing.assert_allclose(base, bias @ model.last_layer_[:, 3], rtol=1e-4)
+
+
+@pytest.mark.parametrize("features", [X, sp.csr_matrix(np.where(X > 0, X, 0))])
+def test_relevance_of_a_deep_encoder_sums_to_the_prediction(features):
+    model = exact(hidden_layers=(12,), epochs=50).fit(features, S)
+    relevance, base = model.explain(features, target=3)
+    np.testing.assert_allclose(relevance.sum(1) + base, model.products(features)[:, 3], atol=1e-5)
+    # A feature that is zero has no part in it.
+    zero = (features.toarray() if sp.issparse(features) else features) == 0
+    assert (relevance[zero] == 0).all()
+
+
+# Options that do not fit
+
+SQUARE, TWO = S, np.stack([S, S], 2)
+BAD = [
+    ({"symmetric": 1.0}, R.T, "square symmetric"),
+    ({"symmetric": 1.0}, S + np.triu(S), "differ by up to"),
+    ({"symmetric": 1.0, "bounds": (-5, 9)}, SQUARE, "bounds"),
+    ({"self_similarity": 1.0}, TWO, "2 relations"),
+    ({"relation_weights": (1.0, 2.0)}, SQUARE, "R has 1 relation"),
+    ({"relation_weights": (1.0, -2.0)}, TWO, "must not be negative"),
+    ({"n_targets": 99}, SQUARE, "between 1 and 50"),
+    ({"init": "least_squares", "loss": "mae"}, SQUARE, "mse"),
+    ({"sweeps": 0}, SQUARE, "sweeps"),
+]
+
+
+@pytest.mark.parametrize(("options", "targets", "message"), BAD)
+def test_options_that_do_not_fit_are_named(options, targets, message):
+    features = None if len(targets) != len(X) else X
+    with pytest.raises(InputError, match=message):
+        exact(**options).fit(features, targets)
+
+
+def test_calls_that_do_not_fit_are_named():
+    with pytest.raises(InputError, match="frozen"):
+        exact(symmetric=1.0).fit(X, S, last_layer=np.zeros((4, 50)))
+    with pytest.raises(InputError, match="give one of them"):
+        exact(n_targets=3).fit(X, S, targets=[1, 2])
+    with pytest.raises(InputError, match="twice"):
+        exact().fit(X, S, targets=[1, 1])
+    with pytest.raises(InputError, match="different shapes"):
+        exact().fit(None, [sp.eye(3).tocsr(), sp.eye(4).tocsr()])
+    model = exact(epochs=2).fit(X, S)
+    with pytest.raises(InputError, match="between 0 and 49"):
+        model.explain(X, target=50)
+    with pytest.raises(InputError, match="square"):
+        spectrum(R)
+    with pytest.raises(InputError, match="transpose"):
+        split_similarity(np.triu(np.ones((3, 3))))
