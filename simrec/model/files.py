@@ -1,5 +1,7 @@
 """A `TwoTower` as a model directory, and back."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -13,9 +15,11 @@ from simrec import artifacts
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.memory import as_numpy
-from simrec.model.fit.networks import Network
+from simrec.data.sides import ID_COLUMNS, Side, Sides
+from simrec.model.part import Part
+from simrec.model.rating.evidence import EVIDENCE
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
-from simrec.model.update.evidence import EVIDENCE, Evidence
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 
@@ -24,48 +28,48 @@ if TYPE_CHECKING:
 
 KIND = "two_tower"
 _SPARSE = ("data", "indices", "indptr")
+# Every kind of part, by the name under which it is saved.
+PARTS: dict[str, type[Part]] = {part.name: part for part in (RatingPart,)}
 
 
-def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
-    """Write a fitted model."""
+def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
+    """Write a fitted model; return its id."""
     arrays: dict[str, np.ndarray] = {}
     tables: dict[str, pa.Table] = {}
-    documents: dict[str, Any] = {"output": asdict(model.output_)}
-    weights: dict[str, list[np.ndarray]] = {}
-    for tower in (model.item_tower_, model.user_tower_):
-        arrays[f"{tower.name}_vectors"] = tower.vectors
-        arrays[f"{tower.name}_weights"] = tower.weights
-        arrays[f"{tower.name}_prior"] = tower.prior
-        for part in _SPARSE:
-            arrays[f"{tower.name}_features_{part}"] = getattr(tower.features, part)
-        tables[f"{tower.name}s"] = pa.table(
-            {tower.id_column: tower.ids.ids, "n_ratings": tower.counts}
-        )
+    documents: dict[str, Any] = {
+        "parts": {name: asdict(part.output) for name, part in model.parts_.items()},
+        "lists": {"uptake_weight": model.uptake_weight_},
+    }
+    networks: dict[str, list[np.ndarray]] = {}
+    for side, tower in model.towers_.named():
+        for piece in _SPARSE:
+            arrays[f"{side}_features_{piece}"] = getattr(tower.features, piece)
+        tables[side] = pa.table({tower.id_column: tower.ids.ids, "n_ratings": tower.counts})
         if tower.encoder is not None:
-            documents[f"{tower.name}_encoder"] = tower.encoder.to_dict()
-        for number, network in enumerate(tower.networks):
-            name = f"{tower.name}_network_{number}"
-            documents[name] = network.document()
-            arrays[f"{name}_place"] = network.place
-            weights[name] = network.simec.encoder_.get_weights()
-    if model.evidence_ is not None:
-        arrays |= model.evidence_.arrays()
-    model.model_id_ = artifacts.save(
+            documents[f"{side}_encoder"] = tower.encoder.to_dict()
+    for part in model.parts_.values():
+        saved = part.saved()
+        arrays |= saved.arrays
+        documents |= saved.documents
+        networks |= saved.networks
+    arrays |= {"rated_indices": model.rated_.indices, "rated_indptr": model.rated_.indptr}
+    counts = model.towers_.map(lambda tower: tower.counts)
+    return artifacts.save(
         path,
         KIND,
         config=plain(model.get_params()),
         arrays=arrays,
         tables=tables,
         documents=documents,
-        keras_weights=weights,
+        keras_weights=networks,
         facts={
             "seed": model.random_state,
             "counts": {
-                "ratings": int(model.item_counts_.sum()),
-                "items": len(model.items_),
-                "users": len(model.users_),
-                "rated_items": int((model.item_counts_ > 0).sum()),
-                "rating_users": int((model.user_counts_ > 0).sum()),
+                "ratings": int(counts.items.sum()),
+                "items": len(counts.items),
+                "users": len(counts.users),
+                "rated_items": int((counts.items > 0).sum()),
+                "rating_users": int((counts.users > 0).sum()),
             },
             "schema": model.schema_,
             "chosen": model.chosen_,
@@ -76,49 +80,54 @@ def save(model: "TwoTower", path: str | os.PathLike[str]) -> None:
     )
 
 
-def load(cls: type["TwoTower"], path: str | os.PathLike[str], evidence: bool = True) -> "TwoTower":
-    """Read a model directory; without the evidence, which is most of it, if only answers count."""
+def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = True) -> TwoTower:
+    """Read a model directory.
+
+    Parameters
+    ----------
+    cls : type
+        `TwoTower`.
+    path : path
+        The directory.
+    evidence : bool
+        Whether to read the posteriors, which are most of it and of no use to a job that scores.
+    """
     artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE)
     config: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in artifact.config.items()
     }
     model = cls(**config)
-    model.output_ = Output(**artifact.documents["output"])
-    for name in ("item", "user"):
-        table = artifact.tables[f"{name}s"]
-        encoder = artifact.documents.get(f"{name}_encoder")
-        tower = Tower(
-            name,
-            IdMap(table[f"{name}_id"]),
-            as_numpy(table["n_ratings"].combine_chunks()),
-            artifact.arrays[f"{name}_vectors"],
-            artifact.arrays[f"{name}_weights"],
-            artifact.arrays[f"{name}_prior"],
-            None if encoder is None else FeatureEncoder.from_dict(encoder),
-            _features(artifact.arrays, name, len(table)),
-            [
-                Network.restore(
-                    artifact.documents[network], weights, artifact.arrays[f"{network}_place"]
-                )
-                for network, weights in sorted(artifact.keras_weights.items())
-                if network.startswith(f"{name}_network_")
-            ],
-        )
-        setattr(model, f"{name}_tower_", tower)
-    model.evidence_ = Evidence.restored(artifact.arrays)
-    facts = artifact.facts
-    model.schema_, model.chosen_, model.history_ = (
-        facts["schema"],
-        facts["chosen"],
-        facts["history"],
+    model.towers_ = Sides.of(
+        lambda side: _tower(side, artifact.arrays, artifact.tables[side], artifact.documents)
     )
-    model.parent_, model.updates_ = facts["parent"], facts["updates"]
+    model.parts_ = {
+        name: PARTS[name].restored(
+            Output(**output), artifact.arrays, artifact.documents, artifact.keras_weights
+        )
+        for name, output in artifact.documents["parts"].items()
+    }
+    indices, indptr = artifact.arrays["rated_indices"], artifact.arrays["rated_indptr"]
+    shape = (len(model.users_), len(model.items_))
+    ones = np.ones(len(indices), np.int8)
+    model.rated_ = sparse.csr_matrix((ones, indices, indptr), shape=shape, copy=False)
+    model.uptake_weight_ = artifact.documents["lists"]["uptake_weight"]
+    for name in ("schema", "chosen", "history", "parent", "updates"):
+        setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model
 
 
-def _features(arrays: Mapping[str, np.ndarray], name: str, n_rows: int) -> sparse.csr_matrix:
-    parts = tuple(arrays[f"{name}_features_{part}"] for part in _SPARSE)
-    width = len(arrays[f"{name}_weights"]) - 1
-    return sparse.csr_matrix(parts, shape=(n_rows, width), copy=False)
+def _tower(
+    side: Side,
+    arrays: Mapping[str, np.ndarray],
+    table: pa.Table,
+    documents: Mapping[str, Any],
+) -> Tower:
+    encoder = documents.get(f"{side}_encoder")
+    fitted = None if encoder is None else FeatureEncoder.from_dict(encoder)
+    pieces = tuple(arrays[f"{side}_features_{piece}"] for piece in _SPARSE)
+    width = 0 if fitted is None else fitted.n_features_
+    features = sparse.csr_matrix(pieces, shape=(len(table), width), copy=False)
+    counts = as_numpy(table["n_ratings"].combine_chunks())
+    return Tower(side, IdMap(table[ID_COLUMNS[side]]), counts, fitted, features)

@@ -1,10 +1,10 @@
-"""One fitted tower: ids, vectors of what it knows, and the encoder for what it does not."""
+"""One side of a fitted model: its ids, their numbers of ratings and their features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,19 +12,12 @@ from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap, check_ids
+from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
-from simrec.model.fit.networks import Network
+from simrec.model.head import Found
 
 Unknown = Literal["error", "prior"]
-
-
-class Found(NamedTuple):
-    """Vectors, the row in them of each id that was looked up, and who is taken as average."""
-
-    vectors: np.ndarray
-    rows: np.ndarray
-    average: np.ndarray
 
 
 @dataclass(eq=False)
@@ -33,143 +26,114 @@ class Tower:
 
     Attributes
     ----------
-    name : str
-        ``"item"`` or ``"user"``.
+    side : {"items", "users"}
+        Which.
     ids : IdMap
         All entities the model knows, rated or known by their features alone.
     counts : numpy.ndarray
         Ratings of each in training; 0 for an entity known by its features alone.
-    vectors : numpy.ndarray
-        Their vectors, float32.
-    weights : numpy.ndarray
-        The linear encoder: a new entity with features x has the vector [x, 1] @ weights.
-    prior : numpy.ndarray
-        The vector of an average entity.
     encoder : FeatureEncoder or None
-        From a table to x; None if the model was fitted without features of this side.
+        From a table to feature rows; None if the model was fitted without features of this side.
     features : csr_matrix
         Encoded features of all entities; empty rows where there are none.
-    networks : list of Network
-        Encoders with hidden layers, whose parts are added to those of the linear one.
     """
 
-    name: str
+    side: Side
     ids: IdMap
     counts: np.ndarray
-    vectors: np.ndarray
-    weights: np.ndarray
-    prior: np.ndarray
     encoder: FeatureEncoder | None
     features: sparse.csr_matrix
-    networks: list[Network] = field(default_factory=list)
+
+    @property
+    def singular(self) -> str:
+        """What one entity is called: "item" or "user"."""
+        return SINGULAR[self.side]
 
     @property
     def id_column(self) -> str:
-        """The name of the column of ids."""
-        return f"{self.name}_id"
-
-    def embed(self, source: TableLike) -> tuple[pa.ChunkedArray, np.ndarray]:
-        """Give ids and vectors of a table's rows: rated entities as known, others by features."""
-        table = read_table(source, name=f"{self.name}s", allow_empty=True)
-        ids = id_values(table, self.id_column, describe(source, f"{self.name}s"))
-        rows = self.ids.rows(ids, self.id_column)
-        known = rows >= 0
-        by_features = ~known
-        has_features = len(table.column_names) > 1
-        if has_features and self.encoder is not None:
-            by_features |= known & (self.counts[rows] == 0)
-        vectors = np.empty((len(ids), self.vectors.shape[1]), np.float32)
-        vectors[~by_features] = self.vectors[rows[~by_features]]
-        if by_features.any():
-            if self.encoder is None or not has_features:
-                first = ids[int(np.argmax(by_features))].as_py()
-                raise InputError(self._no_features(int(by_features.sum()), first))
-            vectors[by_features] = self.encode(table.filter(pa.array(by_features)))
-        return ids, vectors
-
-    def vector_table(self, source: TableLike) -> pa.Table:
-        """Give ids and vectors of a table's rows as a table."""
-        ids, vectors = self.embed(source)
-        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-        return pa.table({self.id_column: ids, "vector": lists})
-
-    def encode(self, table: pa.Table) -> np.ndarray:
-        """Give the vectors of new entities from their features."""
-        assert self.encoder is not None
-        return self.encode_features(self.encoder.transform(table))
-
-    def encode_features(self, X: sparse.csr_matrix) -> np.ndarray:
-        """Give the vectors of new entities whose features are encoded already."""
-        return encode_rows(X, self.weights, self.networks)
+        """Name of the column of ids."""
+        return ID_COLUMNS[self.side]
 
     def find(
-        self, values: Any, extra: TableLike | None = None, unknown: Unknown = "error"
+        self, values: Any, features: TableLike | None = None, unknown: Unknown = "error"
     ) -> Found:
-        """Look ids up: give vectors, and the row in them of each id.
+        """Look ids up. This is where it is decided who is answered for by what.
+
+        An entity with ratings keeps the vector that it was given by them. Any other is answered
+        for by its row in `features`; failing that by what the model knows of it; failing that, on
+        request, as an average entity.
 
         Parameters
         ----------
         values : ids
             The ids, in any form that `IdMap` takes.
-        extra : table-like, optional
-            Features of ids the model may not know.
+        features : table-like, optional
+            Features of ids without ratings.
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features.
         """
         if unknown not in ("error", "prior"):
             raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
         rows = self.ids.rows(values, self.id_column)
-        vectors = self.vectors
-        if extra is not None:
-            ids, extra_vectors = self.embed(extra)
-            extra_ids, place = once(ids, self.name, describe(extra, f"{self.name}s"))
-            # Fresh features count for whoever has no ratings; the rated keep their vectors.
-            fresh = (rows < 0) | (self.counts[rows] == 0)
-            found = np.full(len(rows), -1, np.int64)
-            found[fresh] = extra_ids.rows(_take(values, fresh), self.id_column)
-            rows = np.where(found >= 0, len(vectors) + place[found], rows)
-            vectors = np.concatenate([vectors, extra_vectors])
-        missing = rows < 0
-        if missing.any():
+        n_known, fresh = len(self.ids), None
+        if features is not None:
+            table, ids = self.read(features)
+            listed, place = unique_ids(ids, self.side, describe(features, self.side))
+            if self.encoder is not None and len(table.column_names) > 1:
+                unrated = (rows < 0) | (self.counts[rows] == 0)
+                at = np.full(len(rows), -1, np.int64)
+                at[unrated] = listed.rows(_take(values, unrated), self.id_column)
+                used, position = np.unique(place[at[at >= 0]], return_inverse=True)
+                if len(used):
+                    fresh = self.encoder.transform(table.take(pa.array(used)), self.side)
+                    rows = rows.copy()
+                    rows[at >= 0] = n_known + position
+        average = rows < 0
+        if average.any():
             if unknown == "error":
-                first = _take(values, missing)[0]
+                first = _take(values, average)[0]
                 first = first.as_py() if isinstance(first, pa.Scalar) else first
-                raise InputError(self._no_features(int(missing.sum()), first))
-            rows = np.where(missing, len(vectors), rows)
-            vectors = np.concatenate([vectors, self.prior[None]])
-        return Found(vectors, rows, missing)
+                raise InputError(self._no_features(int(average.sum()), first))
+            rows = np.where(average, n_known + (0 if fresh is None else fresh.shape[0]), rows)
+        return Found(rows, n_known, fresh, average)
+
+    def everyone(self) -> Found:
+        """Return all entities the tower knows."""
+        n = len(self.ids)
+        return Found(np.arange(n), n, None, np.zeros(n, bool))
+
+    def read(self, source: TableLike) -> tuple[pa.Table, pa.ChunkedArray]:
+        """Read a table of this side; return it and its ids."""
+        table = read_table(source, name=self.side, allow_empty=True)
+        return table, id_values(table, self.id_column, describe(source, self.side))
+
+    def feature_row(self, found: Found) -> sparse.csr_matrix | None:
+        """Return the encoded features of the one entity found; None for an average one."""
+        row = int(found.rows[0])
+        if row < found.n_known:
+            return self.features[row]
+        return None if found.average[0] or found.fresh is None else found.fresh[row - found.n_known]
 
     def _no_features(self, count: int, example: Any) -> str:
         what = f"{self.id_column}: {count:,} ids have neither ratings nor features in this model"
         remedy = (
-            f"pass a table with their features as {self.name}s="
+            f"pass a table with their features as {self.side}="
             if self.encoder is not None
-            else f"the model was fitted without features of {self.name}s"
+            else f"the model was fitted without features of {self.side}"
         )
         return (
             f"{what}, for example {example!r}; {remedy}, "
-            f"or unknown='prior' for the answer for an average {self.name}."
+            f"or unknown='prior' for the answer for an average {self.singular}."
         )
 
 
-def encode_rows(
-    X: sparse.csr_matrix, weights: np.ndarray, networks: Sequence[Network] = ()
-) -> np.ndarray:
-    """Apply a linear encoder whose last row of weights is the constant, and networks beside it."""
-    vectors = X @ weights[:-1] + weights[-1]
-    for network in networks:
-        vectors += network.encode(X)
-    return vectors.astype(np.float32, copy=False)
-
-
-def once(ids: pa.ChunkedArray, name: str, label: str) -> tuple[IdMap, np.ndarray]:
-    """Give ids that occur once each as a map, and where each of them stands."""
-    known = IdMap.from_values(ids, f"{name}_id")
+def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.ndarray]:
+    """Return ids that occur once each as a map, and the position of each of its rows in `ids`."""
+    known = IdMap.from_values(ids, ID_COLUMNS[side])
     if len(known) < len(ids):
         raise InputError(
-            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat a {name}_id. "
-            f"Keep one row for each {name}."
+            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat a "
+            f"{ID_COLUMNS[side]}. Keep one row for each {SINGULAR[side]}."
         )
     place = np.empty(len(ids), np.int64)
     place[known.rows(ids)] = np.arange(len(ids))
@@ -177,7 +141,7 @@ def once(ids: pa.ChunkedArray, name: str, label: str) -> tuple[IdMap, np.ndarray
 
 
 def id_values(table: pa.Table, column: str, label: str) -> pa.ChunkedArray:
-    """Give the checked ids of a table."""
+    """Return the checked ids of a table."""
     if column not in table.column_names:
         raise InputError(
             f"{label}: no column {column!r}, it has {', '.join(table.column_names)}. "

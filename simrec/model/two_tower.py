@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
+from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.model import files as two_tower_files
-from simrec.model.answer.recommend import recommend
-from simrec.model.answer.uncertainty import standard_deviations
-from simrec.model.fit.objectives import OBJECTIVES
-from simrec.model.fit.prepare import prepare
-from simrec.model.life import Life
+from simrec.model import files
+from simrec.model.answer.explain import explain
+from simrec.model.answer.recommend import choose, exclusions, recommend
+from simrec.model.answer.similar import similar
+from simrec.model.head import Found, Head, joined
+from simrec.model.part import Part
+from simrec.model.prepare import Encoding, prepare, read_ratings
+from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
-from simrec.model.tower import Unknown
+from simrec.model.tower import Tower, Unknown
+from simrec.model.update.update import State, forget, learn, rated_matrix
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params
 
@@ -31,11 +37,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+RankBy = Literal["both", "rating", "uptake"]
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
+# Coordinates of an embedding and sweeps of the rating part, where they are not given.
+_EMBEDDING_DIM, _EPOCHS = 16, 16
 
 
-class TwoTower(Life, Params):
-    """Recommender of two similarity encoders whose scalar product scores a user and an item.
+class TwoTower(Params):
+    """Recommender of two towers whose scalar product scores a user and an item.
 
     The item tower is learned against the users, the user tower against the items with its last
     layer frozen to their embeddings. An entity with ratings has the posterior of its embedding
@@ -45,16 +54,11 @@ class TwoTower(Life, Params):
     Parameters
     ----------
     embedding_dim : int or None
-        Coordinates of an embedding, without biases; None for 16, or 32 for ranking.
+        Coordinates of an embedding, without biases; None for 16.
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
-    objective : {"rating", "ranking"}
-        What to learn: ratings, or which items a user likes among all.
-    threshold : float or None
-        Rating from which an item is liked, for ranking; None for three quarters of the way up
-        the bounds.
     epochs : int or None
-        Sweeps over both towers; None for 16, or 20 for ranking.
+        Sweeps over both towers; None for 16.
     hidden_layers : sequence of int
         Widths of the hidden layers of the encoders of new items and users; none for linear ones,
         which are fitted much faster and usually do as well.
@@ -73,26 +77,22 @@ class TwoTower(Life, Params):
 
     Attributes
     ----------
-    item_tower_, user_tower_ : Tower
-        The fitted towers.
     items_, users_ : IdMap
         All ids the model knows.
-    item_vectors_, user_vectors_ : ndarray
-        Their vectors; a score is `output_` of the scalar product of two of them.
-    item_counts_, user_counts_ : ndarray
-        Ratings of each in training.
-    item_prior_, user_prior_ : ndarray
-        Vectors of an average item and user.
-    item_encoder_, user_encoder_ : FeatureEncoder or None
-        From feature tables to feature rows.
-    output_ : Output
-        From scalar products to ratings.
+    towers_ : Sides of Tower
+        Items and users: ids, numbers of ratings, encoders of features.
+    parts_ : dict of str to Part
+        What was learned: "rating", "uptake".
+    rated_ : csr_matrix
+        Users x items: what each user has rated.
+    uptake_weight_ : float
+        Weight of uptake in lists, where the predicted rating has weight 1.
     history_ : list of dict
         What was logged of each epoch.
     chosen_ : dict
         What fitting chose by itself, and the errors it expects.
-    evidence_ : Evidence or None
-        What is believed of each entity, so that later ratings can be added; None for ranking.
+    schema_ : dict
+        Kind of each column of features, by side.
     model_id_, parent_ : str or None
         Id of the model as it was last saved or loaded, and of the one it was updated from.
     updates_ : list of dict
@@ -108,12 +108,21 @@ class TwoTower(Life, Params):
     True
     """
 
+    towers_: Sides[Tower]
+    parts_: dict[str, Part]
+    rated_: sparse.csr_matrix
+    uptake_weight_: float
+    history_: list[dict[str, float]]
+    chosen_: dict[str, Any]
+    schema_: dict[str, dict[str, str]]
+    model_id_: str | None
+    parent_: str | None
+    updates_: list[dict[str, Any]]
+
     def __init__(
         self,
         embedding_dim: int | None = None,
         bounds: tuple[float, float] | None = None,
-        objective: Literal["rating", "ranking"] = "rating",
-        threshold: float | None = None,
         epochs: int | None = None,
         hidden_layers: Sequence[int] = (),
         folds: int = 5,
@@ -126,8 +135,6 @@ class TwoTower(Life, Params):
     ) -> None:
         self.embedding_dim = embedding_dim
         self.bounds = bounds
-        self.objective = objective
-        self.threshold = threshold
         self.epochs = epochs
         self.hidden_layers = hidden_layers
         self.folds = folds
@@ -141,6 +148,7 @@ class TwoTower(Life, Params):
     def fit(
         self,
         ratings: Ratings | TableLike,
+        *,
         items: TableLike | None = None,
         users: TableLike | None = None,
         callbacks: Sequence[Any] | None = None,
@@ -154,7 +162,7 @@ class TwoTower(Life, Params):
         Parameters
         ----------
         ratings : Ratings, table or path
-            Columns user_id, item_id, rating; for ranking the ratings may be left out.
+            Columns user_id, item_id and, unless there are only interactions, rating.
         items, users : table or path, optional
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
@@ -178,20 +186,38 @@ class TwoTower(Life, Params):
             Itself.
         """
         self._check()
-        run = Run.of(self, strategy, checkpoint, resume)
-        data = prepare(self, ratings, items, users)
-        fit, embedding_dim, epochs = OBJECTIVES[self.objective]
-        embedding_dim, epochs = self.embedding_dim or embedding_dim, self.epochs or epochs
-        first = run.group.rank == 0  # of several workers, one shows how far they are
+        run = Run.of(strategy, checkpoint, resume)
+        if run.workers.size > 1 and tuple(self.hidden_layers):
+            raise InputError(
+                "strategy: encoders with hidden_layers are trained by one worker, not by "
+                f"{run.workers.size}. Train without strategy (--engine local)."
+            )
+        columns = Sides(self.item_columns, self.user_columns)
+        encoding = Encoding(columns, self.min_count, self.knots)
+        taken = read_ratings(ratings, self.bounds)
+        data = prepare(taken, self.bounds, Sides(items, users), encoding)
+        rng = np.random.default_rng(self.random_state)
+        epochs = self.epochs or _EPOCHS
+        first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
         with Progress(epochs, verbose, callbacks, log_dir) as progress:
-            fitted = fit(self, data, embedding_dim, epochs, progress.epoch, run)
-        self.item_tower_, self.user_tower_ = fitted.items, fitted.users
-        self.output_, self.chosen_ = fitted.output, fitted.chosen
-        self.evidence_ = fitted.evidence
+            part, chosen = RatingPart.fit(
+                data,
+                self.embedding_dim or _EMBEDDING_DIM,
+                epochs,
+                self.folds,
+                tuple(self.hidden_layers),
+                rng,
+                progress.epoch,
+                run.workers,
+                run.checkpoint(self.get_params(), data),
+            )
+        self.towers_ = data.sides.map(lambda side: side.tower)
+        self.parts_ = {part.name: part}
+        self.uptake_weight_ = 0.0
+        self.rated_ = _rated(data.ratings, self.towers_)
+        self.chosen_, self.history_, self.schema_ = chosen, progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
-        self.history_ = progress.history
-        self.schema_ = data.schema
         for name, value in self.chosen_.items():
             logger.info("chosen: %s = %s", name, value)
         return self
@@ -199,12 +225,13 @@ class TwoTower(Life, Params):
     def predict(
         self,
         pairs: TableLike | Ratings,
+        *,
         items: TableLike | None = None,
         users: TableLike | None = None,
         unknown: Unknown = "error",
         return_std: bool = False,
     ) -> Any:
-        """Predict the ratings of pairs; for ranking, the probability that they are liked.
+        """Predict the ratings of pairs; without ratings in training, the probability of uptake.
 
         Parameters
         ----------
@@ -216,37 +243,47 @@ class TwoTower(Life, Params):
             What to do with an id that has neither ratings nor features: refuse, or answer for an
             average item or user.
         return_std : bool
-            Whether to give a standard deviation beside each prediction: of the rating around
-            it, hence with the noise of ratings, and larger the less is known of item and user.
+            Whether to return a standard deviation for each prediction: of the rating around it,
+            hence with the noise of ratings, and larger the less is known of item and user.
 
         Returns
         -------
         numpy.ndarray, or two of them
-            A float32 for each pair, within the bounds (0 to 1 for ranking); with `return_std` the
-            predictions and their standard deviations.
+            A float32 for each pair, within the bounds; with `return_std` the predictions and their
+            standard deviations.
         """
         self._check_fitted()
         source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
         table = read_table(source, ["user_id", "item_id"], name="pairs", allow_empty=True)
-        found_users = self.user_tower_.find(table["user_id"], users, unknown)
-        found_items = self.item_tower_.find(table["item_id"], items, unknown)
+        tables = Sides(items, users)
+
+        def find(side: Side) -> Found:
+            ids = table[f"{SINGULAR[side]}_id"]
+            return self.towers_[side].find(ids, tables[side], unknown)
+
+        found = Sides.of(find)
+        part = self._predictor()
+        stacked = part.heads.map(lambda head, where: head.stacked(where), found)
         scores = score_pairs(
-            found_users.vectors,
-            found_items.vectors,
-            found_users.rows,
-            found_items.rows,
-            self.output_,
+            stacked.users, stacked.items, found.users.rows, found.items.rows, part.output
         )
-        return (
-            (scores, standard_deviations(self, found_users, found_items)) if return_std else scores
+        if not return_std:
+            return scores
+        rating = self._rating("return_std")
+        variance = rating.kept("return_std").noise + sum(
+            rating.variance(side, where, self.towers_[side].counts, "return_std")
+            for side, where in reversed(found.named())
         )
+        return scores, np.sqrt(variance).astype(np.float32)
 
     def recommend(
         self,
         users: Any = None,
         k: int = 10,
+        *,
         items: Any = None,
-        exclude: Ratings | TableLike | None = None,
+        exclude: Ratings | TableLike | Literal["rated"] | None = "rated",
+        rank_by: RankBy = "both",
         unknown: Unknown = "error",
         explore: float = 0.0,
     ) -> pa.Table:
@@ -254,49 +291,225 @@ class TwoTower(Life, Params):
 
         Parameters
         ----------
-        users : ids, table or path, optional
-            For whom: a list or array of ids, or a table with user_id and, for new users, their
-            features. All users the model knows by default.
+        users : id, ids, table or path, optional
+            For whom: an id, a list or array of ids, or a table with user_id and, for new users,
+            their features. All users the model knows by default.
         k : int
             How many for each; fewer where there are not as many candidates.
-        items : ids, table or path, optional
+        items : id, ids, table or path, optional
             The candidates, likewise. All items the model knows by default.
-        exclude : Ratings, table or path, optional
-            Pairs (user_id, item_id) that are not to be recommended, such as the ratings.
+        exclude : "rated", None, Ratings, table or path
+            What is not to be recommended. By default what a user has rated; None to leave nothing
+            out; a table of pairs (user_id, item_id) to leave those out as well.
+        rank_by : {"both", "rating", "uptake"}
+            Rank by what a user will take up and like, by the predicted rating, or by uptake alone.
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features.
         explore : float
-            Rank items by an upper confidence bound: the score plus so many standard deviations of
-            what is not known of the item (the user's part is the same for all items, and the noise
-            of ratings is nothing to explore), so that new items get a chance.
+            Rank by score + explore * posterior standard deviation of the item, an upper confidence
+            bound, so that new items get a chance. The user's deviation is the same for all items,
+            and noise is nothing to explore.
 
         Returns
         -------
         pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
-            scores the item that comes first among the candidates comes first. The score is the
-            prediction also where `explore` ranks by more.
+            scores the item that comes first among the candidates comes first. The score is not
+            confined to the bounds, and does not contain what `explore` adds.
         """
         self._check_fitted()
-        return recommend(self, users, k, items, exclude, unknown, explore)
+        given = Sides(items, users)
+        chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
+        if not len(chosen.items[0]):
+            raise InputError("items: there is no candidate to recommend.")
+        seen = None
+        if exclude is not None:
+            more = None if isinstance(exclude, str) and exclude == "rated" else exclude
+            seen = exclusions(chosen, self.rated_, more)
+        bonus = self.exploration(chosen.items[1], explore)
+        heads, shift = self.ranking(rank_by)
+        return recommend(chosen, heads, k, seen, bonus, shift)
 
-    def embed_items(self, items: TableLike) -> pa.Table:
-        """Give the vectors of items: columns item_id and vector."""
-        self._check_fitted()
-        return self.item_tower_.vector_table(items)
+    def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
+        """Return the vectors whose scalar product ranks, and what is added to it for the score."""
+        parts = self._parts(rank_by)
+        shift = float(sum(weight * part.output.shift for part, weight in parts))
+        items: Head = parts[0][0].heads.items
+        users: Head = parts[0][0].heads.users
+        if len(parts) > 1:
+            items = joined([(part.heads.items, 1.0) for part, _ in parts])
+            users = joined([(part.heads.users, weight) for part, weight in parts])
+        return Sides(items, users), shift
 
-    def embed_users(self, users: TableLike) -> pa.Table:
-        """Give the vectors of users: columns user_id and vector."""
+    def exploration(self, items: Found, explore: float) -> np.ndarray | None:
+        """Return explore * posterior standard deviation of items; None where it is 0."""
+        number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
+        if not number or not np.isfinite(explore) or explore < 0:
+            raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
+        if not explore:
+            return None
+        rating = self._rating("explore")
+        variance = rating.variance("items", items, self.towers_.items.counts, "explore")
+        return (explore * np.sqrt(variance)).astype(np.float32)
+
+    def embed_items(self, items: TableLike | None = None, rank_by: RankBy = "both") -> pa.Table:
+        """Return the vectors of items, all known ones by default: columns item_id and vector."""
+        return self._embed("items", items, rank_by)
+
+    def embed_users(self, users: TableLike | None = None, rank_by: RankBy = "both") -> pa.Table:
+        """Return the vectors of users, all known ones by default: columns user_id and vector."""
+        return self._embed("users", users, rank_by)
+
+    def fold_in(
+        self,
+        ratings: Ratings | TableLike | None,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> TwoTower:
+        """Give ratings to users and items that have none yet, without training again.
+
+        A new entity gets the posterior of its embedding given its ratings, around what its features
+        say; without ratings it is the cold answer exactly. Those who have ratings already stay as
+        they are: `update` is for them. The model is changed in place; `save` keeps it.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path, or None
+            Ratings of new users, new items, or both.
+        items, users : table or path, optional
+            Features of entities the model does not know. Those without are taken as average.
+
+        Returns
+        -------
+        TwoTower
+            Itself.
+        """
+        self._learn(ratings, Sides(items, users), only_new=True)
+        return self
+
+    def update(
+        self,
+        ratings: Ratings | TableLike,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> TwoTower:
+        """Learn a day's new ratings, users and items, at a small part of the cost of a fit.
+
+        Everyone with a new rating learns from it, known or new; the posteriors so far stand for
+        all ratings before. A pair that is rated again counts as further evidence. Encoders and
+        the columns of features stay as fitted: a category that is new is encoded as unknown, and
+        counted in `updates_`. The model is changed in place; when saved it names its parent.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            The new ratings only.
+        items, users : table or path, optional
+            Features of entities the model does not know.
+
+        Returns
+        -------
+        TwoTower
+            Itself.
+        """
+        learned = self._learn(ratings, Sides(items, users), only_new=False)
+        self.updates_ = [*self.updates_, {**learned, "parent": self.parent_}]
+        return self
+
+    def forget(self, user_ids: Any) -> TwoTower:
+        """Remove users from the model: ids, features, vectors and all that was learned of them.
+
+        What items have learned from the ratings of users, in `fit`, in `update`, or when they were
+        folded in together, is a sum over all their ratings and stays until the next fit without
+        those users. Users who were folded in with known items leave nothing behind.
+
+        Parameters
+        ----------
+        user_ids : id or ids
+            Whom to forget.
+
+        Returns
+        -------
+        TwoTower
+            Itself.
+        """
         self._check_fitted()
-        return self.user_tower_.vector_table(users)
+        self._take_over(forget(self._state(), user_ids))
+        return self
+
+    def explain(
+        self,
+        user_id: Any,
+        item_id: Any,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        rank_by: RankBy | None = None,
+        unknown: Unknown = "error",
+    ) -> pa.Table:
+        """Return what adds how much to the score of a user and an item.
+
+        A part of the user and a part of the item that act together share their product equally.
+
+        Parameters
+        ----------
+        user_id, item_id : id
+            The pair.
+        items, users : table or path, optional
+            Features of an id the model does not know.
+        rank_by : {"both", "rating", "uptake"}, optional
+            Which score to explain; by default that of `predict`.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+
+        Returns
+        -------
+        pyarrow.Table
+            A row for the mean and for each part of the item and of the user: side, feature, value,
+            bias (what it adds for any partner), taste (what it adds for this one) and
+            contribution, their sum. Contributions sum to the score before it is bounded.
+        """
+        self._check_fitted()
+        parts = [(self._predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
+        return explain(self.towers_, parts, Sides(item_id, user_id), Sides(items, users), unknown)
+
+    def similar_items(self, item: Any, k: int = 10, rank_by: RankBy = "both") -> pa.Table:
+        """Return the items that the same users take up and like.
+
+        Parameters
+        ----------
+        item : id, ids, mapping or table
+            Ids the model knows, or the features of one item.
+        k : int
+            How many for each.
+        rank_by : {"both", "rating", "uptake"}
+            Which scores to compare.
+
+        Returns
+        -------
+        pyarrow.Table
+            Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
+            give to both, popularity aside) and rank; for several items also for_item_id.
+        """
+        self._check_fitted()
+        return similar("items", self.towers_, self._parts(rank_by), item, k)
+
+    def similar_users(self, user: Any, k: int = 10, rank_by: RankBy = "both") -> pa.Table:
+        """Return the users who take up and like the same items; see `similar_items`."""
+        self._check_fitted()
+        return similar("users", self.towers_, self._parts(rank_by), user, k)
 
     def export(
         self,
         path: str | os.PathLike[str],
         format: Format,
+        *,
         side: Literal["item", "user"] | None = None,
         items: TableLike | None = None,
         users: TableLike | None = None,
+        rank_by: RankBy = "both",
         index: Index = "auto",
         unknown: Unknown = "error",
     ) -> dict[str, Any]:
@@ -313,6 +526,8 @@ class TwoTower(Life, Params):
             The tower; of "parquet" both by default.
         items, users : table or path, optional
             Whom to export instead of all known ones, with features of those not known.
+        rank_by : {"both", "rating", "uptake"}
+            Which score to export; see `recommend`.
         index : {"auto", "flat", "hnsw", "ivf"}
             Kind of the Faiss index; "auto" chooses by the number of items.
         unknown : {"error", "prior"}
@@ -326,17 +541,85 @@ class TwoTower(Life, Params):
         from simrec.model.export.formats import export
 
         self._check_fitted()
-        return export(self, path, format, side, items, users, index, unknown)
+        heads, shift = self.ranking(rank_by)
+        return export(
+            self.towers_, heads, shift, path, format, side, Sides(items, users), index, unknown
+        )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a directory: no pickle, no code."""
         self._check_fitted()
-        two_tower_files.save(self, path)
+        self.model_id_ = files.save(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> TwoTower:
         """Read a model written by `save`; nothing in the directory is executed."""
-        return two_tower_files.load(cls, path)
+        return files.load(cls, path)
+
+    @property
+    def items_(self) -> IdMap:
+        """All item ids the model knows."""
+        return self.towers_.items.ids
+
+    @property
+    def users_(self) -> IdMap:
+        """All user ids the model knows."""
+        return self.towers_.users.ids
+
+    def _parts(self, rank_by: RankBy) -> list[tuple[Part, float]]:
+        """Return the parts that a ranking is the weighted sum of."""
+        if rank_by not in ("both", "rating", "uptake"):
+            raise InputError(f"rank_by must be 'both', 'rating' or 'uptake', got {rank_by!r}.")
+        if rank_by != "both":
+            if rank_by not in self.parts_:
+                raise InputError(f"rank_by={rank_by!r}: the model has learned no {rank_by}.")
+            return [(self.parts_[rank_by], 1.0)]
+        if len(self.parts_) == 1:
+            return [(part, 1.0) for part in self.parts_.values()]
+        return [(self.parts_["rating"], 1.0), (self.parts_["uptake"], self.uptake_weight_)]
+
+    def _predictor(self) -> Part:
+        """Return the part that `predict` answers by."""
+        return self.parts_["rating"] if "rating" in self.parts_ else self.parts_["uptake"]
+
+    def _rating(self, what: str) -> RatingPart:
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart):
+            raise InputError(f"{what}: the model was fitted without ratings, and has no variance.")
+        return part
+
+    def _embed(self, side: Side, given: Any, rank_by: RankBy) -> pa.Table:
+        self._check_fitted()
+        tower = self.towers_[side]
+        ids, found = choose(tower, given, "error")
+        vectors = self.ranking(rank_by)[0][side].of(found)
+        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        return pa.table({tower.id_column: ids, "vector": lists})
+
+    def _state(self) -> State:
+        return State(self.towers_, self.parts_, self.rated_)
+
+    def _learn(
+        self, source: Ratings | TableLike | None, tables: Sides[TableLike | None], only_new: bool
+    ) -> dict[str, Any]:
+        self._check_fitted()
+        ratings = None if source is None else read_ratings(source, self._rating_bounds())
+        state, learned = learn(self._state(), ratings, tables, only_new)
+        self._take_over(state)
+        return learned
+
+    def _take_over(self, state: State) -> None:
+        """Become another model than the one that was saved or loaded, which is now the parent."""
+        self.towers_, self.parts_, self.rated_ = state.towers, dict(state.parts), state.rated
+        self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
+
+    def _rating_bounds(self) -> tuple[float, float] | None:
+        """Return the bounds of later ratings; None where there are none to hold them to."""
+        output = self._predictor().output
+        if "rating" not in self.parts_ or output.lower is None or output.upper is None:
+            return None
+        return None if output.lower == output.upper else (output.lower, output.upper)
 
     def _check(self) -> None:
         for name, least in _LEAST.items():
@@ -348,5 +631,16 @@ class TwoTower(Life, Params):
         for width in self.hidden_layers:
             if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
                 raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
-        if self.objective not in OBJECTIVES:
-            raise InputError(f"objective must be 'rating' or 'ranking', got {self.objective!r}.")
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "parts_"):
+            raise InputError("this TwoTower is not fitted yet: call fit, or TwoTower.load.")
+
+
+def _rated(ratings: Ratings, towers: Sides[Tower]) -> sparse.csr_matrix:
+    """Return what each user has rated, by the rows of the towers."""
+    rows = Sides(
+        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
+        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
+    )
+    return rated_matrix(rows, towers.map(lambda tower: len(tower.ids)))

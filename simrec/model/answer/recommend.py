@@ -1,8 +1,8 @@
-"""The k best items of each user, as a table."""
+"""The k best items of each user."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,108 +10,142 @@ from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.tables import TableLike, describe, read_table
+from simrec.data.sides import SIDES, Sides
+from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.model.answer.uncertainty import exploration
-from simrec.model.tower import Found, Tower, Unknown, id_values, once
+from simrec.model.head import Found, Head
+from simrec.model.tower import Tower, Unknown, unique_ids
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
-if TYPE_CHECKING:
-    from simrec.model.life import Life
-
 
 def recommend(
-    model: Life,
-    users: Any,
+    chosen: Sides[tuple[pa.ChunkedArray, Found]],
+    heads: Sides[Head],
     k: int,
-    items: Any,
-    exclude: Ratings | TableLike | None,
-    unknown: Unknown,
-    explore: float,
+    exclude: sparse.csr_matrix | None,
+    bonus: np.ndarray | None,
+    shift: float,
 ) -> pa.Table:
-    """Rank candidates for users; see `TwoTower.recommend`."""
-    user_ids, user_vectors, _ = _chosen(model.user_tower_, users, unknown)
-    item_ids, item_vectors, found_items = _chosen(model.item_tower_, items, unknown)
-    if not len(item_ids):
-        raise InputError("items: there is no candidate to recommend.")
-    seen = None if exclude is None else _excluded(exclude, user_ids, item_ids)
-    bonus = exploration(model, found_items, explore)
+    """Rank candidates for users.
+
+    Parameters
+    ----------
+    chosen : Sides of (ids, Found)
+        The candidates and the users.
+    heads : Sides of Head
+        Their vectors.
+    k : int
+        Items for each user.
+    exclude : csr_matrix or None
+        Users x candidates: what is not to be recommended.
+    bonus : numpy.ndarray or None
+        What ranks a candidate higher than its score.
+    shift : float
+        Added to all scores.
+    """
+    (item_ids, items), (user_ids, users) = chosen
+    vectors = Sides(heads.items.of(items), heads.users.of(users))
     if bonus is None:
-        found, z = top_k(user_vectors, item_vectors, k, seen)
+        found, z = top_k(vectors.users, vectors.items, k, exclude)
     else:
-        # One more coordinate: the bound is a scalar product as the score is.
-        one = np.ones((len(user_vectors), 1), np.float32)
+        # One more coordinate: score + bonus is a scalar product as the score is.
+        one = np.ones((len(vectors.users), 1), np.float32)
         found, z = top_k(
-            np.hstack([user_vectors, one]), np.hstack([item_vectors, bonus[:, None]]), k, seen
+            np.hstack([vectors.users, one]),
+            np.hstack([vectors.items, bonus[:, None]]),
+            k,
+            exclude,
         )
     query, rank = np.nonzero(found >= 0)
     best = found[query, rank]
-    scores = (
-        z[query, rank] if bonus is None else score_pairs(user_vectors, item_vectors, query, best)
-    )
+    if bonus is None:
+        scores = z[query, rank]
+    else:
+        scores = score_pairs(vectors.users, vectors.items, query, best)
     return pa.table(
         {
             "user_id": user_ids.take(pa.array(query)),
             "item_id": item_ids.take(pa.array(best)),
-            "score": pa.array(model.output_(scores)),
+            "score": pa.array(scores + np.float32(shift)),
             "rank": pa.array((rank + 1).astype(np.int32)),
         }
     )
 
 
-def _chosen(
-    tower: Tower, given: Any, unknown: Unknown
-) -> tuple[pa.ChunkedArray, np.ndarray, Found]:
-    """Give the entities a person named, by ids or by a table: ids, vectors, how they were found."""
+def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
+    """Find the entities that a person named: one id, several, or a table with features."""
     if given is None:
-        n = len(tower.ids)
-        # As they are, perhaps mapped from a file: all of them are not copied.
-        found = Found(tower.vectors, np.arange(n), np.zeros(n, bool))
-        return pa.chunked_array([tower.ids.ids]), tower.vectors, found
-    name = f"{tower.name}s"
-    if hasattr(given, "column_names") or hasattr(given, "columns") or _is_path(given):
-        table = read_table(given, name=name)
-        ids = id_values(table, tower.id_column, describe(given, name))
-        features = table if len(table.column_names) > 1 and tower.encoder is not None else None
+        return pa.chunked_array([tower.ids.ids]), tower.everyone()
+    features = None
+    if hasattr(given, "column_names") or hasattr(given, "columns") or _is_table_path(given):
+        features, ids = tower.read(given)
     else:
+        if isinstance(given, str | int | np.integer | pa.Scalar):
+            given = [given]
         if isinstance(given, pa.Array):
             given = pa.chunked_array([given])
         ids = given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([pa.array(given)])
-        features = None
+        if not len(ids):
+            ids = ids.cast(tower.ids.type)
     distinct = IdMap.from_values(ids, tower.id_column)
     if len(distinct) < len(ids):
-        raise InputError(f"{name}: {len(ids) - len(distinct)} ids are given more than once.")
-    found = tower.find(ids, features, unknown)
-    return ids, found.vectors[found.rows], found
+        raise InputError(f"{tower.side}: {len(ids) - len(distinct)} ids are given more than once.")
+    return ids, tower.find(ids, features, unknown)
 
 
-def _is_path(given: Any) -> bool:
-    return isinstance(given, str) or hasattr(given, "__fspath__")
+def _is_table_path(given: Any) -> bool:
+    if hasattr(given, "__fspath__"):
+        return True
+    return isinstance(given, str) and given.endswith((".parquet", ".csv", ".csv.gz", "/"))
 
 
-def _excluded(
-    exclude: Ratings | TableLike, users: pa.ChunkedArray, items: pa.ChunkedArray
+def exclusions(
+    chosen: Sides[tuple[pa.ChunkedArray, Found]],
+    rated: sparse.csr_matrix,
+    more: Ratings | TableLike | None,
 ) -> sparse.csr_matrix:
-    """Mark the pairs that are not to be recommended; pairs of others do not matter."""
-    table: pa.Table | None = None
-    if not isinstance(exclude, Ratings):
-        table = read_table(exclude, ["user_id", "item_id"], name="exclude", allow_empty=True)
-    rows = []
-    for name, ids in (("user", users), ("item", items)):
-        column = f"{name}_id"
-        known, place = once(ids, name, f"{name}s")
-        if isinstance(exclude, Ratings):
-            mine, at = (
-                (exclude.users, exclude.user_rows)
-                if name == "user"
-                else (exclude.items, exclude.item_rows)
-            )
-            found = known.rows(mine.ids, column)[at] if len(mine) else at
-        else:
-            assert table is not None
-            found = known.rows(table[column], column)
-        rows.append(np.where(found >= 0, place[found], -1) if len(found) else found)
-    keep = (rows[0] >= 0) & (rows[1] >= 0)
-    ones = np.ones(int(keep.sum()), np.float32)
-    return sparse.csr_matrix((ones, (rows[0][keep], rows[1][keep])), shape=(len(users), len(items)))
+    """Mark what is not to be recommended: users x candidates.
+
+    Parameters
+    ----------
+    chosen : Sides of (ids, Found)
+        The candidates and the users.
+    rated : csr_matrix
+        Users x items of the model: what each user has rated.
+    more : Ratings, table or path, optional
+        Further pairs (user_id, item_id); those of others do not matter.
+    """
+    items, users = (found for _, found in chosen)
+    place = np.full(items.n_known, -1, np.int64)
+    known = np.flatnonzero(items.rows < items.n_known)
+    place[items.rows[known]] = known
+    who = np.flatnonzero(users.rows < users.n_known)
+    theirs = rated[users.rows[who]]
+    rows = np.repeat(who, np.diff(theirs.indptr))
+    columns = place[theirs.indices]
+    pairs = [(rows[columns >= 0], columns[columns >= 0])]
+    if more is not None:
+        pairs.append(_pairs(more, chosen))
+    rows, columns = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+    shape = (len(users.rows), len(items.rows))
+    return sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+
+
+def _pairs(
+    given: Ratings | TableLike, chosen: Sides[tuple[pa.ChunkedArray, Found]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows of pairs among the users and the candidates."""
+    table: pa.Table
+    if isinstance(given, Ratings):
+        table = given.to_arrow()
+    else:
+        table = read_table(given, ["user_id", "item_id"], name="exclude", allow_empty=True)
+    places = []
+    for side, (ids, _) in zip(SIDES, chosen, strict=True):
+        column = "item_id" if side == "items" else "user_id"
+        known, place = unique_ids(ids, side, side)
+        found = known.rows(table[column], column) if len(table) else np.empty(0, np.int64)
+        places.append(np.where(found >= 0, place[found], -1) if len(found) else found)
+    keep = (places[0] >= 0) & (places[1] >= 0)
+    return places[1][keep], places[0][keep]

@@ -1,79 +1,103 @@
-"""Who is like whom: entities that the other side feels alike about."""
+"""Entities that the other side feels alike about."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.tables import read_table
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
+from simrec.model.head import Found, Head
+from simrec.model.part import Part
 from simrec.model.tower import Tower
 from simrec.scoring.topk import top_k
 
 
-def similar(tower: Tower, partners: Tower, entity: Any, k: int, blocks: int) -> pa.Table:
-    """Give the k nearest of a tower to one entity; see `TwoTower.similar_items`."""
+def similar(
+    side: Side, towers: Sides[Tower], parts: Sequence[tuple[Part, float]], entity: Any, k: int
+) -> pa.Table:
+    """Return the k nearest of a side to one or several of its entities.
+
+    Similarity is the correlation of the scores that two entities have with all of the other side,
+    biases aside.
+
+    Parameters
+    ----------
+    side : {"items", "users"}
+        The side.
+    towers : Sides of Tower
+        Both towers.
+    parts : sequence of (Part, float)
+        What to compare by, and the weight of each.
+    entity : id, ids, mapping or table
+        Whom to compare: ids the model knows, or the features of one entity.
+    k : int
+        How many for each.
+    """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
-    own = None
+    tower = towers[side]
+    ids, found = _find(tower, entity)
+    metrics = [_metric(part, side, towers.other(side).counts) for part, _ in parts]
+
+    def directions(vectors_of: Any) -> np.ndarray:
+        felt = [
+            np.float32(weight) * (part.comparable(side, vectors_of(part.heads[side])) @ metric)
+            for (part, weight), metric in zip(parts, metrics, strict=True)
+        ]
+        joined = np.hstack(felt)
+        length = np.linalg.norm(joined, axis=1, keepdims=True)
+        return (joined / np.maximum(length, 1e-12)).astype(np.float32)
+
+    everyone = directions(lambda head: np.asarray(head.vectors))
+    query = directions(lambda head: head.of(found))
+    places, similarity = top_k(query, everyone, k + 1)
+    keep = (places >= 0) & (places != np.where(found.rows < found.n_known, found.rows, -1)[:, None])
+    keep &= np.cumsum(keep, axis=1) <= k
+    who, at = np.nonzero(keep)
+    table = {
+        tower.id_column: tower.ids.take(places[who, at]),
+        "similarity": np.clip(similarity[who, at], -1, 1),
+        "rank": (np.cumsum(keep, axis=1)[who, at]).astype(np.int32),
+    }
+    if ids is not None and len(ids) > 1:
+        table = {f"for_{tower.id_column}": ids.take(pa.array(who)), **table}
+    return pa.table(table)
+
+
+def _find(tower: Tower, entity: Any) -> tuple[pa.Array | None, Found]:
+    """Find ids, or encode the features of one entity."""
     if isinstance(entity, Mapping) or hasattr(entity, "column_names") or hasattr(entity, "columns"):
-        vector = _encoded(tower, entity)
-    else:
-        vectors, rows, _ = tower.find(pa.array([entity]))
-        own, vector = int(rows[0]), vectors[rows[:1]]
-    metric = _metric(partners, blocks)
-    everyone = _directions(tower, tower.vectors, metric, blocks)
-    query = _directions(tower, vector, metric, blocks)
-    found, similarity = top_k(query, everyone, k + 1)
-    keep = (found[0] >= 0) & (found[0] != (-1 if own is None else own))
-    found, similarity = found[0][keep][:k], similarity[0][keep][:k]
-    return pa.table(
-        {
-            tower.id_column: tower.ids.take(found),
-            "similarity": np.clip(similarity, -1, 1),
-            "rank": np.arange(1, len(found) + 1, dtype=np.int32),
-        }
-    )
-
-
-def _encoded(tower: Tower, features: Any) -> np.ndarray:
-    if tower.encoder is None:
-        raise InputError(f"{tower.name}: the model was fitted without features; give an id.")
-    given = (
-        pa.table({n: [v] for n, v in features.items()})
-        if isinstance(features, Mapping)
-        else features
-    )
-    table = read_table(given, name=tower.name)
-    if len(table) != 1:
-        raise InputError(
-            f"{tower.name}: expected the features of one {tower.name}, got {len(table)} rows."
+        if tower.encoder is None:
+            raise InputError(
+                f"{tower.singular}: the model was fitted without features; give an id."
+            )
+        given = (
+            pa.table({name: [value] for name, value in entity.items()})
+            if isinstance(entity, Mapping)
+            else entity
         )
-    return tower.encode(table)
+        table = given if isinstance(given, pa.Table) else pa.Table.from_pandas(given)
+        if len(table) != 1:
+            raise InputError(
+                f"{tower.singular}: expected the features of one {tower.singular}, got "
+                f"{len(table)} rows."
+            )
+        n = len(tower.ids)
+        return None, Found(np.array([n]), n, tower.encoder.transform(table), np.zeros(1, bool))
+    several = isinstance(entity, list | tuple | np.ndarray | pa.Array | pa.ChunkedArray)
+    ids = pa.array(entity if several else [entity])
+    return ids, tower.find(ids)
 
 
-def _embeddings(tower: Tower, vectors: np.ndarray, blocks: int) -> np.ndarray:
-    """Give embeddings without biases in one space for known and for new entities."""
-    d = vectors.shape[1] // blocks - 2
-    if blocks == 1:
-        return vectors[:, :d]
-    # A new item is encoded in the second block, a new user in the third: in terms of the first.
-    at = (1 if tower.name == "item" else 2) * (d + 2)
-    return vectors[:, :d] + vectors[:, at : at + d]
-
-
-def _metric(partners: Tower, blocks: int) -> np.ndarray:
-    """Give the root of the partners' second moments: it turns products into what they feel."""
-    embeddings = _embeddings(partners, partners.vectors, blocks).astype(np.float64)
-    weight = np.maximum(partners.counts, 0) / max(partners.counts.sum(), 1)
+def _metric(part: Part, side: Side, partner_counts: np.ndarray) -> np.ndarray:
+    """Return the root of the partners' second moments: it turns embeddings into scores."""
+    other: Side = "users" if side == "items" else "items"
+    head: Head = part.heads[other]
+    embeddings = part.comparable(other, np.asarray(head.vectors)).astype(np.float64)
+    weight = np.maximum(partner_counts, 0) / max(partner_counts.sum(), 1)
     values, vectors = np.linalg.eigh((embeddings * weight[:, None]).T @ embeddings)
     return vectors * np.sqrt(np.maximum(values, 0))
-
-
-def _directions(tower: Tower, vectors: np.ndarray, metric: np.ndarray, blocks: int) -> np.ndarray:
-    felt = _embeddings(tower, np.asarray(vectors), blocks) @ metric
-    length = np.linalg.norm(felt, axis=1, keepdims=True)
-    return (felt / np.maximum(length, 1e-12)).astype(np.float32)

@@ -14,20 +14,21 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__, files
+from simrec.data.sides import Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.model.export import vectors as vectors
+from simrec.model.export import vectors
+from simrec.model.head import Head
 from simrec.model.tower import Tower, Unknown
 from simrec.scoring.topk import top_k
 
 if TYPE_CHECKING:
     from simrec.model.export.faiss_index import Index
-    from simrec.model.two_tower import TwoTower
 
 logger = logging.getLogger(__name__)
 
 Format = Literal["savedmodel", "tower", "parquet", "faiss"]
-Side = Literal["item", "user"]
+OneSide = Literal["item", "user"]
 
 MARK = "export.json"
 _K = 10
@@ -46,12 +47,13 @@ def check_replaceable(path: str | os.PathLike[str]) -> None:
 
 
 def export(
-    model: TwoTower,
+    towers: Sides[Tower],
+    heads: Sides[Head],
+    shift: float,
     path: str | os.PathLike[str],
     format: Format,
-    side: Side | None = None,
-    items: TableLike | None = None,
-    users: TableLike | None = None,
+    side: OneSide | None,
+    tables: Sides[TableLike | None],
     index: Index = "auto",
     unknown: Unknown = "error",
     model_id: str = "",
@@ -60,6 +62,14 @@ def export(
 
     Parameters
     ----------
+    towers, heads : Sides of Tower, Sides of Head
+        The model: its towers, and the vectors of the score to export.
+    shift : float
+        What is added to all scores.
+    path, format, side, index, unknown
+        As in `TwoTower.export`.
+    tables : Sides of table-like or None
+        Whom to export instead of all known ones.
     model_id : str
         The id of the model directory, to be noted in the export.
     """
@@ -71,12 +81,12 @@ def export(
         raise InputError(f"index must be one of {', '.join(_INDEXES)}, got {index!r}.")
     if unknown not in ("error", "prior"):
         raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
-    given = {"side": side, "items": items, "users": users}
+    given = {"side": side, "items": tables.items, "users": tables.users}
     defaults = {"index": index != "auto" or None, "unknown": unknown != "error" or None}
     _check_used(format, {**given, **defaults})
     check_replaceable(path)
     started = time.perf_counter()
-    job = _Export(model, side, items, users, index, unknown, model_id)
+    job = _Export(towers, heads, shift, side, tables, index, unknown, model_id)
     with files.directory_aside(path) as aside:
         facts = {
             "format": format,
@@ -110,19 +120,18 @@ class _Export:
 
     def __init__(
         self,
-        model: TwoTower,
-        side: Side | None,
-        items: TableLike | None,
-        users: TableLike | None,
+        towers: Sides[Tower],
+        heads: Sides[Head],
+        shift: float,
+        side: OneSide | None,
+        tables: Sides[TableLike | None],
         index: Index,
         unknown: Unknown,
         model_id: str,
     ) -> None:
-        self.item_tower, self.user_tower = model.item_tower_, model.user_tower_
-        self.output = model.output_
+        self.towers, self.heads, self.shift = towers, heads, shift
         self.side = side
-        self.items = vectors.chosen(self.item_tower, items)
-        self.users = vectors.chosen(self.user_tower, users)
+        self.chosen = towers.map(vectors.chosen, tables)
         self.index = index
         self.unknown = unknown
         self.about = {"simrec.model_id": model_id} if model_id else {}
@@ -132,9 +141,11 @@ class _Export:
         from simrec.model.export import savedmodel as graphs
 
         ids, item_vectors = self._all_items()
-        module = graphs.Recommender(self.user_tower, ids, item_vectors, self.output, self.unknown)
+        module = graphs.Recommender(
+            self.towers.users, self.heads.users, ids, item_vectors, self.shift, self.unknown
+        )
         facts = graphs.save(module, path)
-        return {"items": len(ids), "users": len(self.user_tower.ids), **facts}
+        return {"items": len(ids), "users": len(self.towers.users.ids), **facts}
 
     def tower(self, path: Path) -> dict[str, Any]:
         """Write the encoder of one side as a SavedModel."""
@@ -142,23 +153,24 @@ class _Export:
 
         if self.side is None:
             raise InputError("side: say which tower to export, 'item' or 'user'.")
-        tower = self._towers()[0]
+        tower, head = self._towers()[0]
         if not graphs.has_features(tower):
             raise InputError(
-                f"the model was fitted without features of {tower.name}s: there is no {tower.name} "
-                "tower to export. Format 'parquet' has the vectors of those it knows."
+                f"the model was fitted without features of {tower.side}: there is no "
+                f"{tower.singular} tower to export. Format 'parquet' has the vectors of those it "
+                "knows."
             )
-        facts = graphs.save(graphs.FoldedTower(tower, self.output), path)
-        return {"side": self.side, "dimensions": tower.vectors.shape[1] + 1, **facts}
+        facts = graphs.save(graphs.FoldedTower(tower, head, self.shift), path)
+        return {"side": self.side, "dimensions": head.width + 1, **facts}
 
     def parquet(self, path: Path) -> dict[str, Any]:
         """Write the vectors of items and users."""
-        facts: dict[str, Any] = {"dimensions": self.item_tower.vectors.shape[1] + 1}
-        for tower in self._towers():
-            name = f"{tower.name}s"
-            table = self.items if tower.name == "item" else self.users
-            file = path / f"{name}.parquet"
-            facts[name] = vectors.write_parquet(file, tower, self.output, table, self.about)
+        facts: dict[str, Any] = {"dimensions": self.heads.items.width + 1}
+        for tower, head in self._towers():
+            table, file = self.chosen[tower.side], path / f"{tower.side}.parquet"
+            facts[tower.side] = vectors.write_parquet(
+                file, tower, head, self.shift, table, self.about
+            )
         return facts
 
     def faiss(self, path: Path) -> dict[str, Any]:
@@ -168,7 +180,7 @@ class _Export:
         ann.faiss_package()
         ids, item_vectors = self._all_items()
         n_items, rng = len(ids), np.random.default_rng(0)
-        last = vectors.last_coordinate("item", self.output)
+        last = vectors.last_coordinate("items", self.shift)
         kind = ann.choose(self.index, n_items)
         rows = rng.choice(n_items, ann.training_rows(kind, n_items), replace=False)
         parts = (
@@ -176,26 +188,25 @@ class _Export:
             for start in range(0, n_items, vectors.BLOCK)
         )
         made = ann.build(kind, parts, n_items, vectors.fold(item_vectors[np.sort(rows)], last))
-        known = self.user_tower.vectors
+        known = self.heads.users.vectors
         sample = np.sort(rng.permutation(len(known))[:_QUERIES])
         # The last coordinate adds the same to all items: exact search does without it.
         exact = top_k(known[sample], item_vectors, min(_K, n_items))[1] + np.float32(last)
         found = ann.tune(made, kind, vectors.fold(known[sample], 1.0), exact)
         ann.write(made, path / "items.faiss")
-        table = pa.table({"item_id": ids}).replace_schema_metadata(
-            vectors.metadata(self.output, self.about)
-        )
+        table = pa.table({"item_id": ids}).replace_schema_metadata(vectors.metadata(self.about))
         pq.write_table(table, path / "items.parquet", compression="zstd")
         return {"index": kind, "items": n_items, "dimensions": made.d, **found}
 
-    def _towers(self) -> list[Tower]:
-        towers = [self.item_tower, self.user_tower]
-        return [tower for tower in towers if self.side in (None, tower.name)]
+    def _towers(self) -> list[tuple[Tower, Head]]:
+        both = zip(self.towers, self.heads, strict=True)
+        return [(tower, head) for tower, head in both if self.side in (None, tower.singular)]
 
     def _all_items(self) -> tuple[pa.ChunkedArray, np.ndarray]:
-        if self.items is None:
-            return pa.chunked_array([self.item_tower.ids.ids]), self.item_tower.vectors
-        made = list(vectors.blocks(self.item_tower, self.items))
+        tower, head, table = self.towers.items, self.heads.items, self.chosen.items
+        if table is None:
+            return pa.chunked_array([tower.ids.ids]), head.vectors
+        made = list(vectors.blocks(tower, head, table))
         if not made:
             raise InputError("items: the table has no row, so there is nothing to recommend.")
         return pa.chunked_array([ids for ids, _ in made]), np.concatenate([v for _, v in made])

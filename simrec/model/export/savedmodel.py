@@ -13,8 +13,8 @@ from simrec.data.id_arrays import id_kind
 from simrec.errors import InputError
 from simrec.model.export.features import EncoderGraph
 from simrec.model.export.vectors import last_coordinate
+from simrec.model.head import Head
 from simrec.model.tower import Tower, Unknown
-from simrec.scoring.output import Output
 from simrec.simec.keras import tf, tfrs
 
 # Ids are part of the graph, which TensorFlow limits to 2 GB.
@@ -83,18 +83,20 @@ class TowerGraph(tf.Module):
     ----------
     tower : Tower
         The fitted tower; it has features.
+    head : Head
+        Its vectors.
     reserved : tuple of str
         Names that inputs of the graph cannot have.
     """
 
-    def __init__(self, tower: Tower, reserved: tuple[str, ...] = ()) -> None:
+    def __init__(self, tower: Tower, head: Head, reserved: tuple[str, ...] = ()) -> None:
         super().__init__()
         assert tower.encoder is not None
-        self.encoder = EncoderGraph(tower.encoder, f"{tower.name}s", reserved)
-        self.weights = tf.Variable(tower.weights[:-1], trainable=False, dtype=tf.float32)
-        self.constant = tf.Variable(tower.weights[-1], trainable=False, dtype=tf.float32)
-        self.networks = [network.simec.encoder_ for network in tower.networks]
-        self.places = [tf.constant(network.place) for network in tower.networks]
+        self.encoder = EncoderGraph(tower.encoder, tower.side, reserved)
+        self.weights = tf.Variable(head.weights[:-1], trainable=False, dtype=tf.float32)
+        self.constant = tf.Variable(head.weights[-1], trainable=False, dtype=tf.float32)
+        self.networks = [network.simec.encoder_ for network in head.networks]
+        self.places = [tf.constant(network.place) for network in head.networks]
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Give the vectors of rows."""
@@ -110,12 +112,12 @@ class Recommender(tf.Module):
 
     Parameters
     ----------
-    users : Tower
-        The users.
+    users, head : Tower, Head
+        The users and their vectors.
     item_ids, item_vectors : pyarrow array, numpy.ndarray
         The items that can be recommended.
-    output : Output
-        From scalar products to scores.
+    shift : float
+        What is added to all scores.
     unknown : {"error", "prior"}
         What an unknown user without features gets.
     """
@@ -123,22 +125,24 @@ class Recommender(tf.Module):
     def __init__(
         self,
         users: Tower,
+        head: Head,
         item_ids: pa.ChunkedArray,
         item_vectors: np.ndarray,
-        output: Output,
+        shift: float,
         unknown: Unknown = "error",
     ) -> None:
         super().__init__()
-        self.output, self.unknown = output, unknown
+        self.shift, self.unknown = shift, unknown
         self.items = IdTable(item_ids, "items")
         self.index = ItemIndex().index(tf.constant(item_vectors), self.items.ids)
         self.index(tf.zeros([1, item_vectors.shape[1]]), k=1)  # Keras saves only what was called
         self.users = IdTable(users.ids.ids, "users")
         self.rated = tf.Variable(users.counts > 0, trainable=False)
         # One row more: the average user.
-        known = np.concatenate([users.vectors, users.prior[None]])
+        known = np.concatenate([head.vectors, head.prior[None]])
         self.vectors = tf.Variable(known, trainable=False, dtype=tf.float32)
-        self.tower = TowerGraph(users, ("user_id", "k", "exclude")) if has_features(users) else None
+        reserved = ("user_id", "k", "exclude")
+        self.tower = TowerGraph(users, head, reserved) if has_features(users) else None
 
     def signatures(self) -> dict[str, Any]:
         """Give the ways to call it, by name, ready for `tf.saved_model.save`."""
@@ -188,17 +192,17 @@ class Recommender(tf.Module):
         no_id = tf.constant("" if ids.dtype == tf.string else -1, ids.dtype)
         return {
             "item_id": tf.where(none, no_id, ids),
-            "score": tf.where(none, z, bounded(z, self.output)),
+            "score": z + self.shift,
         }
 
 
 class FoldedTower(tf.Module):
     """A tower with its last coordinate: from raw columns to vectors whose product is the score."""
 
-    def __init__(self, tower: Tower, output: Output) -> None:
+    def __init__(self, tower: Tower, head: Head, shift: float) -> None:
         super().__init__()
-        self.tower = TowerGraph(tower)
-        self.last = last_coordinate(tower.name, output)
+        self.tower = TowerGraph(tower, head)
+        self.last = last_coordinate(tower.side, shift)
 
     def signatures(self) -> dict[str, Any]:
         """Give the way to call it."""
@@ -239,16 +243,6 @@ def _concrete(function: Any, inputs: Mapping[str, Any]) -> Any:
         return function(values)
 
     return call.get_concrete_function(**inputs)
-
-
-def bounded(z: Any, output: Output) -> Any:
-    """Do what `Output` does, in TensorFlow."""
-    z = z + output.shift
-    if output.lower is None or output.upper is None:
-        return z
-    if output.kind == "sigmoid":
-        z = output.lower + 0.5 * (output.upper - output.lower) * (1 + tf.tanh(0.5 * z))
-    return tf.clip_by_value(z, output.lower, output.upper)
 
 
 def has_features(tower: Tower) -> bool:

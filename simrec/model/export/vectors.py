@@ -1,16 +1,14 @@
 """Vectors for other systems: one coordinate more, so that the inner product is the score.
 
-A user is [v, 1] and an item [v, shift], where the shift is that of the model's output (the mean of
-the ratings). Biases are coordinates already. The inner product of the two is what `predict` gives
-before it is clipped to the bounds; for ranking, the logit of the probability.
+A user is [v, 1] and an item [v, shift], where the shift is what is added to all scores (the mean of
+the ratings). Biases are coordinates already. The inner product of the two is the score that
+`recommend` gives.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +16,17 @@ import pyarrow.parquet as pq
 
 from simrec import __version__
 from simrec.data.id_arrays import check_ids
-from simrec.data.tables import TableLike, describe, read_table
-from simrec.model.tower import Tower, id_values
-from simrec.scoring.output import Output
+from simrec.data.sides import Side
+from simrec.data.tables import TableLike, describe
+from simrec.model.head import Head
+from simrec.model.tower import Tower
 
 BLOCK = 1 << 16  # rows in memory at a time
 
 
-def last_coordinate(side: str, output: Output) -> float:
-    """Give what is appended to all vectors of a side."""
-    return output.shift if side == "item" else 1.0
+def last_coordinate(side: Side, shift: float) -> float:
+    """Return what is appended to all vectors of a side."""
+    return shift if side == "items" else 1.0
 
 
 def fold(vectors: np.ndarray, last: float) -> np.ndarray:
@@ -42,32 +41,39 @@ def chosen(tower: Tower, source: TableLike | None) -> pa.Table | None:
     """Read the table that names the entities to export, each once; None for all known ones."""
     if source is None:
         return None
-    name = f"{tower.name}s"
-    table = read_table(source, name=name)
-    ids = id_values(table, tower.id_column, describe(source, name))
-    check_ids(ids, tower.id_column, describe(source, name), table=table, unique=True)
+    table, ids = tower.read(source)
+    check_ids(ids, tower.id_column, describe(source, tower.side), table=table, unique=True)
     return table
 
 
-def blocks(tower: Tower, table: pa.Table | None) -> Iterator[tuple[pa.Array, np.ndarray]]:
-    """Give ids and vectors, some rows at a time."""
+def blocks(
+    tower: Tower, head: Head, table: pa.Table | None
+) -> Iterator[tuple[pa.Array, np.ndarray]]:
+    """Yield ids and vectors, some rows at a time."""
     n_rows = len(tower.ids) if table is None else table.num_rows
+    everyone = tower.everyone()
     for start in range(0, n_rows, BLOCK):
         if table is None:
-            yield tower.ids.ids.slice(start, BLOCK), tower.vectors[start : start + BLOCK]
+            some = everyone._replace(
+                rows=everyone.rows[start : start + BLOCK],
+                average=everyone.average[start : start + BLOCK],
+            )
+            yield tower.ids.ids.slice(start, BLOCK), head.of(some)
         else:
-            ids, vectors = tower.embed(table.slice(start, BLOCK))
-            yield pa.concat_arrays(ids.chunks), vectors
+            part = table.slice(start, BLOCK)
+            ids = part[tower.id_column]
+            yield pa.concat_arrays(ids.chunks), head.of(tower.find(ids, part))
 
 
 def write_parquet(
     path: str | os.PathLike[str],
     tower: Tower,
-    output: Output,
+    head: Head,
+    shift: float,
     table: pa.Table | None = None,
     about: Mapping[str, str] | None = None,
 ) -> int:
-    """Write ids and folded vectors of a tower; give the number of rows.
+    """Write ids and vectors of a tower; return the number of rows.
 
     Parameters
     ----------
@@ -75,21 +81,23 @@ def write_parquet(
         The file.
     tower : Tower
         Items or users.
-    output : Output
-        The model's output.
+    head : Head
+        Their vectors.
+    shift : float
+        What is added to all scores.
     table : pyarrow.Table, optional
         The entities, with features of those the model does not know; all known ones by default.
     about : mapping of str to str, optional
         Metadata of the file.
     """
-    vector = pa.list_(pa.float32(), tower.vectors.shape[1] + 1)
+    vector = pa.list_(pa.float32(), head.width + 1)
     id_type = tower.ids.type if table is None else table.schema.field(tower.id_column).type
-    schema = pa.schema([(tower.id_column, id_type), ("vector", vector)], metadata(output, about))
-    last = last_coordinate(tower.name, output)
+    schema = pa.schema([(tower.id_column, id_type), ("vector", vector)], metadata(about))
+    last = last_coordinate(tower.side, shift)
     rows = 0
     # Neither ids nor coordinates repeat: dictionaries would only cost.
     with pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False) as writer:
-        for ids, vectors in blocks(tower, table):
+        for ids, vectors in blocks(tower, head, table):
             flat = pa.array(fold(vectors, last).reshape(-1))
             lists = pa.FixedSizeListArray.from_arrays(flat, vector.list_size)
             writer.write_table(pa.table([ids.cast(id_type), lists], schema=schema))
@@ -97,10 +105,6 @@ def write_parquet(
     return rows
 
 
-def metadata(output: Output, about: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Give what a file says about itself."""
-    return {
-        "simrec.version": __version__,
-        "simrec.output": json.dumps(asdict(output)),
-        **(about or {}),
-    }
+def metadata(about: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what a file says about itself."""
+    return {"simrec.version": __version__, **(about or {})}

@@ -14,19 +14,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from simrec import __version__, artifacts
 from simrec.errors import InputError
-from simrec.model.run.workers import ALONE, Group
+from simrec.model.prepare import Prepared
+from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
-
-if TYPE_CHECKING:
-    from simrec.model.fit.prepare import Prepared
-    from simrec.model.two_tower import TwoTower
 
 logger = logging.getLogger(__name__)
 
@@ -49,14 +46,14 @@ class Checkpoint:
         What identifies data and settings.
     resume : bool
         Whether to go on from what is there.
-    group : Group
+    workers : Workers
         The workers. The first one writes, all read.
     """
 
     path: str | os.PathLike[str]
     identity: Mapping[str, Any]
     resume: bool = False
-    group: Group = ALONE
+    workers: Workers = ONE_WORKER
     _cost: float = field(default=0.0, init=False)
     _last: float = field(default=-np.inf, init=False)
 
@@ -85,7 +82,7 @@ class Checkpoint:
     def read(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
         """Give the arrays and the state that were written last; None for a start from scratch."""
         there = self.resume and self._there()
-        if self.group.total(float(there)) not in (0, self.group.size):
+        if self.workers.total(float(there)) not in (0, self.workers.size):
             raise InputError(
                 f"{self.path}: some workers find a checkpoint there and others do not. Checkpoints "
                 "must be on storage that all workers see."
@@ -112,34 +109,28 @@ class Checkpoint:
     def due(self) -> bool:
         """Tell whether it is time to write again; the first worker's clock counts."""
         waited = time.perf_counter() - self._last
-        return bool(self.group.agree(float(waited * _SHARE >= self._cost)))
+        return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
 
     def write(self, arrays: Mapping[str, np.ndarray], state: Any, started: float) -> None:
         """Replace the last checkpoint; `started` is when collecting the arrays began."""
-        if self.group.rank == 0:
+        if self.workers.rank == 0:
             config = {key: plain(value) for key, value in self.identity.items()}
             artifacts.save(self.path, KIND, config, arrays, {}, {"state": state})
         self._last = time.perf_counter()
         self._cost = self._last - started
-
-    def remove(self) -> None:
-        """Delete it: the fit is complete."""
-        if self.group.rank == 0:
-            shutil.rmtree(self.path, ignore_errors=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
     """How a fit runs: with which workers, and where it keeps its state."""
 
-    group: Group = ALONE
+    workers: Workers = ONE_WORKER
     path: str | os.PathLike[str] | None = None
     resume: bool = False
 
     @classmethod
     def of(
         cls,
-        model: TwoTower,
         strategy: Any,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
@@ -147,36 +138,28 @@ class Run:
         """Take the arguments of `TwoTower.fit`."""
         if resume and checkpoint is None:
             raise InputError("resume: say which checkpoint to go on from.")
-        group = ALONE
+        workers = ONE_WORKER
         if strategy is not None:
-            from simrec.model.run.strategy import group_of
+            from simrec.model.run.strategy import workers_of
 
-            group = group_of(strategy)
-            check_workers(model, group.size)
-        return cls(group, checkpoint, resume)
+            workers = workers_of(strategy)
+        return cls(workers, checkpoint, resume)
 
-    def keep(self, model: TwoTower, data: Prepared) -> Checkpoint | None:
-        """Give the checkpoint of a fit, if it is to have one."""
+    def checkpoint(self, settings: Mapping[str, Any], data: Prepared) -> Checkpoint | None:
+        """Return the checkpoint of a fit, if it is to have one.
+
+        Parameters
+        ----------
+        settings : mapping
+            The arguments of the model; a fit with others does not go on from the checkpoint.
+        data : Prepared
+            What it is fitted to, likewise.
+        """
         if self.path is None:
             return None
-        return Checkpoint(self.path, identity(model, data), self.resume, self.group)
-
-
-def check_workers(model: TwoTower, n: int) -> None:
-    """Refuse what cannot be divided between workers, before anything is read."""
-    if n > 1 and model.objective == "ranking":
-        what = "the ranking objective is trained by one worker"
-    elif n > 1 and tuple(model.hidden_layers):
-        what = "encoders with hidden_layers are trained by one worker"
-    else:
-        return
-    raise InputError(f"strategy: {what}, not by {n}. Train without strategy (--engine local).")
-
-
-def identity(model: TwoTower, data: Prepared) -> dict[str, Any]:
-    """Give what a checkpoint must share with the fit that goes on from it."""
-    settings = {k: v for k, v in model.get_params().items() if k not in _FREE}
-    return {"version": __version__, **settings, "bounds": data.bounds, "data": _digest(data)}
+        kept = {name: value for name, value in settings.items() if name not in _FREE}
+        identity = {"version": __version__, **kept, "bounds": data.bounds, "data": _digest(data)}
+        return Checkpoint(self.path, identity, self.resume, self.workers)
 
 
 def clear(path: str | os.PathLike[str]) -> None:
@@ -192,16 +175,13 @@ def _digest(data: Prepared) -> str:
     ratings = data.ratings
     for array in (ratings.user_rows, ratings.item_rows, ratings.values):
         _add(digest, array)
-    for side in (data.items, data.users):
-        for ids in (side.rated, side.others):
-            if ids is not None:
-                table = pa.table({"id": ids.ids})
-                with pa.ipc.new_stream(pa.PythonFile(_Sink(digest), "w"), table.schema) as stream:
-                    stream.write_table(table)
-        for X in (side.X, side.others_X):
-            if X is not None:
-                for array in (X.data, X.indices, X.indptr, side.groups):
-                    _add(digest, array)
+    for side in data.sides:
+        table = pa.table({"id": side.tower.ids.ids})
+        with pa.ipc.new_stream(pa.PythonFile(_Sink(digest), "w"), table.schema) as stream:
+            stream.write_table(table)
+        X = side.tower.features
+        for array in (side.rated_rows, X.data, X.indices, X.indptr, side.groups):
+            _add(digest, array)
     return digest.hexdigest()
 
 

@@ -4,22 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from simrec.model.run.workers import ALONE, Group
+from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.keras import tf
 
 # Numbers summed at once. TensorFlow copies what it sums a few times over.
 _PIECE = 1 << 24
 
 
-def group_of(strategy: Any) -> Group:
-    """Give the group of workers of a strategy: one alone where it does not span several."""
+def workers_of(strategy: Any) -> Workers:
+    """Return the workers of a strategy: one alone where it does not span several."""
     if not isinstance(strategy, tf.distribute.Strategy):
         raise TypeError(f"strategy: expected a tf.distribute.Strategy, got {type(strategy)}")
-    group = StrategyGroup(strategy)
-    return group if group.size > 1 else ALONE
+    workers = StrategyWorkers(strategy)
+    return workers if workers.size > 1 else ONE_WORKER
 
 
-class StrategyGroup(Group):
+class StrategyWorkers(Workers):
     """The workers of a strategy, whatever the number of devices that each of them has."""
 
     def __init__(self, strategy: Any) -> None:

@@ -1,16 +1,16 @@
 """Workers that fit one model together: users are divided between them, items are on all of them.
 
-What a worker learns of its own users stays with it. Sums over all users, which are as large as the
-items or the features, are the only thing that workers exchange.
+What a worker learns of its own users stays with it. Workers exchange only sums over all users,
+which are as large as the items or the features.
 """
 
 import numpy as np
 
 
-class Group:
-    """One worker alone: nothing is divided, and every sum is what it is already.
+class Workers:
+    """One worker alone: nothing is divided, and a sum over all workers is the array itself.
 
-    Other groups have a larger `size` and replace `sum`, which all workers call in the same order
+    Subclasses have a larger `size` and replace `sum`, which all workers call in the same order
     with arrays of the same shape.
     """
 
@@ -26,21 +26,21 @@ class Group:
         return value if self.size == 1 else float(self.sum(np.array([value], np.float64))[0])
 
     def first(self, array: np.ndarray) -> np.ndarray:
-        """Give the first worker's array to all.
+        """Return the first worker's array on all workers.
 
         Workers compute the same from the same numbers, but for the last bits where their
-        processors differ. Where such a bit could make them part ways, the first one decides.
+        processors differ. Where such a bit could lead to different decisions, the first decides.
         """
         if self.size == 1:
             return array
         return self.sum(array if self.rank == 0 else np.zeros_like(array))
 
     def agree(self, value: float) -> float:
-        """Give the first worker's number to all."""
+        """Return the first worker's number on all workers."""
         return value if self.size == 1 else float(self.first(np.array([value], np.float64))[0])
 
 
-ALONE = Group()
+ONE_WORKER = Workers()
 
 
 def equal_parts(counts: np.ndarray, n: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The observed entries of R in both directions, and the sparse products that fitting needs."""
+"""The observed ratings by items and by users, and the sparse products that fitting needs."""
 
 import itertools
 from collections.abc import Callable
@@ -9,8 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.ratings import Ratings
+from simrec.data.sides import Sides
 from simrec.errors import InputError
-from simrec.model.run.workers import ALONE, Group, equal_parts
+from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
 from simrec.scoring.topk import processors
 
 # Rows of small matrices that a thread takes at once.
@@ -20,44 +21,45 @@ _PIECE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
-    """One direction of R: a row for each entity of this side, a column for each of the other.
+class RatingRows:
+    """The ratings arranged by one side: a row for each entity, a column for each partner.
 
     Rows are kept in blocks of about equal numbers of entries. Each row is summed by one thread in
     one order, so the number of threads changes no bit of a result.
 
-    `rows` and `columns` are the workers between whom the rows and the columns are divided. Where
-    it is the columns, each worker has a part of every row, and products are summed over all.
+    `row_workers` and `column_workers` are the workers between whom the rows and the columns are
+    divided. Where the columns are, each worker has a part of every row, and products are summed
+    over all workers.
     """
 
     blocks: list[sparse.csr_matrix]
     starts: np.ndarray
     counts: np.ndarray
     ones: np.ndarray
-    rows: Group = ALONE
-    columns: Group = ALONE
+    row_workers: Workers = ONE_WORKER
+    column_workers: Workers = ONE_WORKER
 
     @property
     def n_rows(self) -> int:
-        """How many entities this side has."""
+        """Number of entities."""
         return len(self.counts)
 
-    def count(self, table: np.ndarray) -> np.ndarray:
-        """Sum the rows of a table over each entity's observed partners."""
+    def sum_partners(self, table: np.ndarray) -> np.ndarray:
+        """Sum the rows of a table over the partners of each entity."""
         return self._product(table, ones=True)
 
-    def weigh(self, table: np.ndarray) -> np.ndarray:
-        """Sum the rows of a table over each entity's partners, times the observed values."""
+    def sum_rated(self, table: np.ndarray) -> np.ndarray:
+        """Sum the rows of a table over the partners of each entity, times their ratings."""
         return self._product(table, ones=False)
 
     def squares(self) -> np.ndarray:
-        """Sum the squares of each entity's values."""
+        """Sum the squares of each entity's ratings."""
         parts = [
             np.add.reduceat(np.append(b.data.astype(np.float64) ** 2, 0), b.indptr[:-1])
             * (np.diff(b.indptr) > 0)
             for b in self.blocks
         ]
-        return self.columns.sum(np.concatenate(parts))
+        return self.column_workers.sum(np.concatenate(parts))
 
     def _product(self, table: np.ndarray, ones: bool) -> np.ndarray:
         out = np.empty((self.n_rows, table.shape[1]), np.float32)
@@ -71,49 +73,49 @@ class Side:
             out[self.starts[i] : self.starts[i + 1]] = block @ table
 
         in_threads(fill, len(self.blocks))
-        return self.columns.sum(out)
+        return self.column_workers.sum(out)
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Ratings as deviations from their mean, in units of their spread, seen from both sides.
+    """Ratings as deviations from their mean, in units of their spread, arranged by both sides.
 
     Attributes
     ----------
-    items, users : Side
-        The ratings of this worker's users.
+    rows : Sides of RatingRows
+        The ratings of this worker's users, by items and by users.
     mean, scale : float
-        Of all ratings.
+        Mean and standard deviation of all ratings.
     n_users : int
         Users of all workers.
-    mine : slice
-        Which of them are this worker's.
-    group : Group
+    my_users : slice
+        Which of them are on this worker.
+    workers : Workers
         The workers.
     """
 
-    items: Side
-    users: Side
+    rows: Sides[RatingRows]
     mean: float
     scale: float
     n_users: int
-    mine: slice
-    group: Group = ALONE
+    my_users: slice
+    workers: Workers = ONE_WORKER
 
     @classmethod
-    def of(cls, ratings: Ratings, group: Group = ALONE) -> "Observed":
-        """Arrange ratings, rows in the order of their id maps."""
+    def of(cls, ratings: Ratings, workers: Workers = ONE_WORKER) -> "Observed":
+        """Arrange ratings, with rows in the order of their id maps."""
         mean = ratings.mean
         scale = float(np.std(ratings.values, dtype=np.float64)) or 1.0
         values, user_rows, item_rows = ratings.values, ratings.user_rows, ratings.item_rows
         n_users, mine = ratings.n_users, slice(0, ratings.n_users)
-        if group.size > 1:
-            if n_users < group.size:
+        if workers.size > 1:
+            if n_users < workers.size:
                 raise InputError(
-                    f"strategy: {group.size} workers for {n_users} users; give each at least one."
+                    f"strategy: {workers.size} workers for {n_users} users; give each at least one."
                 )
             per_user = np.bincount(user_rows, minlength=n_users)
-            mine = slice(*equal_parts(per_user, group.size)[group.rank : group.rank + 2].tolist())
+            edges = equal_parts(per_user, workers.size)
+            mine = slice(*edges[workers.rank : workers.rank + 2].tolist())
             here = (user_rows >= mine.start) & (user_rows < mine.stop)
             values, item_rows = values[here], item_rows[here]
             user_rows = user_rows[here] - mine.start
@@ -122,56 +124,60 @@ class Observed:
         users = sparse.csr_matrix(sparse.coo_matrix((values, (user_rows, item_rows)), shape=shape))
         users.sort_indices()
         items = users.T.tocsr()
-        sides = side_of(items, columns=group), side_of(users, rows=group)
-        return cls(*sides, mean, scale, n_users, mine, group)
+        rows = Sides(
+            rating_rows(items, column_workers=workers), rating_rows(users, row_workers=workers)
+        )
+        return cls(rows, mean, scale, n_users, mine, workers)
 
     @property
     def n_entries(self) -> int:
-        """How many entries were observed, by all workers."""
-        return int(self.items.counts.sum())
+        """Number of ratings on all workers."""
+        return int(self.rows.items.counts.sum())
 
     def gather(self, part: np.ndarray) -> np.ndarray:
         """Put the rows of all workers' users together, on every worker."""
-        if self.group.size == 1:
+        if self.workers.size == 1:
             return part
         whole = np.zeros((self.n_users, *part.shape[1:]), part.dtype)
-        whole[self.mine] = part
+        whole[self.my_users] = part
         # Piece by piece: this is as large as the model, and sums come in arrays of their own.
         for a in range(0, self.n_users, _PIECE):
-            whole[a : a + _PIECE] = self.group.sum(whole[a : a + _PIECE])
+            whole[a : a + _PIECE] = self.workers.sum(whole[a : a + _PIECE])
         return whole
 
     def sample(self, n: int, rng: np.random.Generator) -> "Entries":
-        """Draw entries, all of them where there are no more than `n`; give those of this worker."""
+        """Draw ratings, all where there are no more than `n`; return those of this worker."""
         total = self.n_entries
         places = np.arange(total) if total <= n else np.sort(rng.integers(0, total, n))
         drawn = len(places)
-        if self.group.size > 1:
-            per_worker = np.zeros(self.group.size, np.int64)
-            per_worker[self.group.rank] = self.users.counts.sum()
-            end = int(np.cumsum(self.group.sum(per_worker))[self.group.rank])
-            places = places - (end - per_worker[self.group.rank])
-            places = places[(places >= 0) & (places < per_worker[self.group.rank])]
-        ends = np.cumsum([block.nnz for block in self.users.blocks])
+        if self.workers.size > 1:
+            per_worker = np.zeros(self.workers.size, np.int64)
+            per_worker[self.workers.rank] = self.rows.users.counts.sum()
+            end = int(np.cumsum(self.workers.sum(per_worker))[self.workers.rank])
+            places = places - (end - per_worker[self.workers.rank])
+            places = places[(places >= 0) & (places < per_worker[self.workers.rank])]
+        ends = np.cumsum([block.nnz for block in self.rows.users.blocks])
         owner = np.searchsorted(ends, places, side="right")
         items, values = np.empty(len(places), np.int64), np.empty(len(places), np.float32)
-        for i, block in enumerate(self.users.blocks):
+        for i, block in enumerate(self.rows.users.blocks):
             here = owner == i
             at = places[here] - (ends[i] - block.nnz)
             items[here], values[here] = block.indices[at], block.data[at]
-        users = np.searchsorted(np.cumsum(self.users.counts), places, side="right")
-        return Entries(items, users, values, drawn, self.group)
+        users = np.searchsorted(np.cumsum(self.rows.users.counts), places, side="right")
+        return Entries(Sides(items, users), values, drawn, self.workers)
 
 
 @dataclass(frozen=True, eq=False)
 class Entries:
-    """Some observed entries, one by one: those of this worker, of `drawn` in all."""
+    """Some ratings, one by one: the rows of their items and users, and their values.
 
-    items: np.ndarray
-    users: np.ndarray
+    They are those of this worker; all workers together have drawn `drawn` of them.
+    """
+
+    rows: Sides[np.ndarray]
     values: np.ndarray
     drawn: int
-    group: Group = ALONE
+    workers: Workers = ONE_WORKER
 
 
 def in_threads(work: Callable[[int], None], n: int) -> None:
@@ -192,7 +198,11 @@ def by_rows(work: Callable[[slice], None], n: int) -> None:
         in_threads(lambda i: work(slice(i * _ROWS, (i + 1) * _ROWS)), -(-n // _ROWS))
 
 
-def side_of(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALONE) -> Side:
+def rating_rows(
+    matrix: sparse.csr_matrix,
+    row_workers: Workers = ONE_WORKER,
+    column_workers: Workers = ONE_WORKER,
+) -> RatingRows:
     """Cut a matrix into blocks of rows."""
     m = matrix.shape[0]
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
@@ -205,5 +215,5 @@ def side_of(matrix: sparse.csr_matrix, rows: Group = ALONE, columns: Group = ALO
         parts = (matrix.data[lo:hi], matrix.indices[lo:hi], matrix.indptr[a : b + 1] - lo)
         blocks.append(sparse.csr_matrix(parts, shape=(b - a, matrix.shape[1]), copy=False))
     ones = np.ones(max(block.nnz for block in blocks), np.float32)
-    counts = columns.sum(np.diff(matrix.indptr).astype(np.int64))
-    return Side(blocks, starts, counts, ones, rows, columns)
+    counts = column_workers.sum(np.diff(matrix.indptr).astype(np.int64))
+    return RatingRows(blocks, starts, counts, ones, row_workers, column_workers)

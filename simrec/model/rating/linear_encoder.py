@@ -1,7 +1,7 @@
 """Linear encoders against a frozen last layer, solved exactly.
 
 With W_l frozen and a squared loss, the masked loss of a SimEc over all observed entries of row i is
-``y_i . S_i y_i - 2 h_i . y_i + const`` with y_i = B^T x_i (see `simrec.model.fit.posterior`): the
+``y_i . S_i y_i - 2 h_i . y_i + const`` with y_i = B^T x_i (`model.rating.posterior`): the
 statistics S and h stand for the ratings. So the encoder is fitted at a cost that does not grow with
 the number of ratings, by conjugate gradients, and may be fitted again without some rows at once.
 """
@@ -11,49 +11,57 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
-from simrec.model.fit.observed import Side, by_rows
-from simrec.model.fit.posterior import Scales, Statistics
-from simrec.model.run.workers import ALONE, Group
+from simrec.model.rating.observed import RatingRows, by_rows
+from simrec.model.rating.posterior import Precisions, Statistics
+from simrec.model.run.workers import ONE_WORKER, Workers
 
 
 @dataclass(eq=False)
-class Inputs:
-    """Rows of features of a side, and, if asked for, of its history: which partners it has.
+class EncoderInputs:
+    """What an encoder reads of each entity: its features and, if asked for, its history.
 
-    History enters as the row of observed partners, divided by the root of its length, so that the
-    encoder can learn from *what* was rated as well as from how.
+    The history of an entity is the row of its partners, divided by the root of their number, so
+    that the encoder can learn from *what* was rated as well as from how.
 
-    `rows` are the workers between whom the rows are divided. Where it is the partners that are
-    divided, so are the rows of B that belong to them; all else of B is the same on every worker.
+    Attributes
+    ----------
+    X : csr_matrix
+        Feature rows.
+    groups : numpy.ndarray
+        For each feature, the number of the column it comes from; history is one more column.
+    ratings, partner_ratings : RatingRows, optional
+        The ratings arranged by this side and by the other; given if history is wanted.
+    row_workers : Workers
+        The workers between whom the rows are divided. Where the partners are divided, so are the
+        rows of B that belong to them; all else of B is the same on every worker.
     """
 
     X: sparse.csr_matrix
     groups: np.ndarray
-    side: Side | None = None
-    other: Side | None = None
-    rows: Group = ALONE
+    ratings: RatingRows | None = None
+    partner_ratings: RatingRows | None = None
+    row_workers: Workers = ONE_WORKER
     _XT: sparse.csr_matrix = field(init=False)
     _squares: sparse.csr_matrix = field(init=False)
 
     def __post_init__(self) -> None:
         self._XT = self.X.T.tocsr()
         self._squares = self._XT.multiply(self._XT).tocsr()
-        if self.side is not None and self.other is not None:
-            self.root = history_weight(self.side.counts)[:, None]
-            self.groups = np.append(
-                self.groups, np.full(self.other.n_rows, self.groups.max(initial=-1) + 1)
-            )
+        if self.ratings is not None and self.partner_ratings is not None:
+            self.root = history_weight(self.ratings.counts)[:, None]
+            history = np.full(self.partner_ratings.n_rows, self.groups.max(initial=-1) + 1)
+            self.groups = np.append(self.groups, history)
 
     @property
     def n_features(self) -> int:
-        """Columns of features, without those of history."""
+        """Number of features, without those of history."""
         return self.X.shape[1]
 
     def forward(self, B: np.ndarray) -> np.ndarray:
         """Encode all rows."""
         Y = self.X @ B[: self.n_features]
-        if self.side is not None:
-            Y += self.root * self.side.count(B[self.n_features :])
+        if self.ratings is not None:
+            Y += self.root * self.ratings.sum_partners(B[self.n_features :])
         return Y
 
     def backward(self, Y: np.ndarray) -> np.ndarray:
@@ -65,19 +73,20 @@ class Inputs:
         return self._transposed(self._squares, Y, 2)
 
     def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
-        G = self.rows.sum(XT @ Y)
-        if self.other is not None and self.side is not None:
-            G = np.vstack([G, self.other.count(self.root**power * Y)])
+        G = self.row_workers.sum(XT @ Y)
+        if self.partner_ratings is not None:
+            G = np.vstack([G, self.partner_ratings.sum_partners(self.root**power * Y)])
         return G
 
     @property
-    def _columns(self) -> Group:
+    def _column_workers(self) -> Workers:
         """The workers between whom the partners in the history are divided."""
-        return ALONE if self.other is None else self.other.rows
+        partners = self.partner_ratings
+        return ONE_WORKER if partners is None else partners.row_workers
 
     def inner(self, a: np.ndarray, b: np.ndarray) -> float:
-        """Give the scalar product of two arrays of the shape of B, the same on all workers."""
-        columns, n = self._columns, self.n_features
+        """Return the scalar product of two arrays of the shape of B, the same on all workers."""
+        columns, n = self._column_workers, self.n_features
         if columns.size == 1:
             return _inner(a, b)
         product = _inner(a[n:], b[n:])
@@ -88,32 +97,32 @@ class Inputs:
     def group_sums(self, values: np.ndarray) -> np.ndarray:
         """Add up a value for each row of B by groups of features."""
         sums = np.bincount(self.groups, values)
-        if self._columns.size > 1:  # history is the last group
-            sums[-1] = self._columns.total(sums[-1])
+        if self._column_workers.size > 1:  # history is the last group
+            sums[-1] = self._column_workers.total(sums[-1])
         return sums
 
 
 def history_weight(counts: np.ndarray) -> np.ndarray:
-    """Weight of each entry of a row of history."""
+    """Return the weight of each entry of a row of history."""
     return (1.0 / np.sqrt(np.maximum(counts, 1))).astype(np.float32)
 
 
 def solve(
-    inputs: Inputs,
+    inputs: EncoderInputs,
     stats: Statistics,
     penalty: np.ndarray,
     start: np.ndarray | None = None,
     iterations: int = 20,
     tolerance: float = 1e-4,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Fit the encoder's weights B, and give the diagonal of the normal equations too.
+    """Fit the encoder's weights B; return them and the diagonal of the normal equations.
 
     Parameters
     ----------
-    inputs : Inputs
+    inputs : EncoderInputs
         Feature rows.
     stats : Statistics
-        What the observed entries say of each row.
+        Sufficient statistics of the ratings of each row.
     penalty : numpy.ndarray
         Weight of the squares of B: p x 1 or p x D.
     start : numpy.ndarray, optional
@@ -133,7 +142,7 @@ def solve(
         B = start.copy()
         residual = right - _normal(inputs, stats, penalty, B)
     # All workers must take the same number of steps.
-    agree = inputs.rows.agree
+    agree = inputs.row_workers.agree
     goal = agree(tolerance**2 * inputs.inner(right, right / diagonal))
     direction = residual / diagonal
     size = agree(inputs.inner(residual, direction))
@@ -150,7 +159,9 @@ def solve(
     return B, diagonal
 
 
-def _normal(inputs: Inputs, stats: Statistics, penalty: np.ndarray, B: np.ndarray) -> np.ndarray:
+def _normal(
+    inputs: EncoderInputs, stats: Statistics, penalty: np.ndarray, B: np.ndarray
+) -> np.ndarray:
     Y = inputs.forward(B)
     return inputs.backward((stats.S @ Y[:, :, None])[:, :, 0]) + penalty * B
 
@@ -159,13 +170,13 @@ def _inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
 
 
-def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Statistics:
-    """Give the evidence on the prior's mean once the offset of each entity is integrated out.
+def marginal(stats: Statistics, precisions: Precisions, covariance: np.ndarray) -> Statistics:
+    """Return the statistics on the prior means, with the offset of each entity integrated out.
 
     An entity with many ratings tells its own embedding well, but that is still one draw around
     what the features say: S becomes ``L - L P^-1 L``, at most L.
     """
-    L = scales.L.astype(np.float32)
+    L = precisions.L.astype(np.float32)
     D = len(L)
     S, h = np.empty_like(stats.S), np.empty_like(stats.h)
 
@@ -173,14 +184,14 @@ def marginal(stats: Statistics, scales: Scales, covariance: np.ndarray) -> Stati
         CL = (covariance[rows].reshape(-1, D) @ L).reshape(-1, D, D)
         LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
         np.subtract(L, LCL, out=S[rows])
-        h[rows] = np.float32(scales.t) * (stats.h[rows][:, None, :] @ CL)[:, 0]
+        h[rows] = np.float32(precisions.t) * (stats.h[rows][:, None, :] @ CL)[:, 0]
 
     by_rows(fill, len(h))
-    return Statistics(S, h, stats.squares, stats.group)
+    return Statistics(S, h, stats.squares, stats.workers)
 
 
 def learned_penalty(
-    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, inputs: Inputs
+    penalty: np.ndarray, B: np.ndarray, diagonal: np.ndarray, inputs: EncoderInputs
 ) -> np.ndarray:
     """Re-estimate the penalty of each group of features from its weights.
 
@@ -197,7 +208,7 @@ def learned_penalty(
 
 
 def cross_fit(
-    inputs: Inputs,
+    inputs: EncoderInputs,
     stats: Statistics,
     penalty: np.ndarray,
     folds: np.ndarray,

@@ -19,8 +19,8 @@ from scipy import sparse
 from scipy.sparse.linalg import lsqr
 
 from simrec.errors import InputError
-from simrec.model.fit.ranking_network import RankingTower, Stage
 from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.uptake.ranking_network import RankingTower, Stage
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,10 @@
-"""New entities of one side: an encoder of their features, and partners that know its limits."""
+"""New entities of one side: an encoder of their features, and partners refitted for them.
+
+The embedding that features give a new entity is less certain than that of a known one. If its
+partners were taken from the fit of known entities they would trust it too much. So partners are
+fitted again, against out-of-fold embeddings: those that the encoder gives each training entity
+when it has not seen its ratings.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +14,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simrec.model.fit.known_entities import Known, Problem, Report
-from simrec.model.fit.linear_encoder import Inputs, cross_fit
-from simrec.model.fit.networks import cross_fit_network
-from simrec.model.fit.observed import Entries
-from simrec.model.fit.posterior import Belief, Scales, Statistics, statistics, update
+from simrec.data.sides import Side, Sides
+from simrec.model.rating.known_entities import KnownEntities, Problem, Report
+from simrec.model.rating.linear_encoder import cross_fit
+from simrec.model.rating.networks import cross_fit_network
+from simrec.model.rating.observed import Entries
+from simrec.model.rating.posterior import (
+    Posterior,
+    Precisions,
+    Statistics,
+    fit_posterior,
+    statistics,
+)
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
@@ -25,19 +38,19 @@ _BIAS_PENALTY = 3.0
 
 
 @dataclass(eq=False)
-class New:
-    """The block of new entities of one side.
+class NewEntities:
+    """How new entities of one side are encoded, and their partners of the other side.
 
     Attributes
     ----------
     weights : numpy.ndarray
         Encoder of the new side, p x D.
-    partners : Belief
-        Known entities of the other side in this block.
+    partners : Posterior
+        Known entities of the other side, refitted against out-of-fold embeddings.
     held_out : numpy.ndarray
-        Embeddings of the training entities by encoders that did not see them.
-    scales : Scales
-        Precisions of the partners' posterior.
+        Out-of-fold embeddings of the training entities of the new side.
+    precisions : Precisions
+        Of the partners' posterior.
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
     penalties : numpy.ndarray
@@ -49,9 +62,9 @@ class New:
     """
 
     weights: np.ndarray
-    partners: Belief
+    partners: Posterior
     held_out: np.ndarray
-    scales: Scales
+    precisions: Precisions
     error: float
     penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
     strength: float = 1.0
@@ -60,81 +73,82 @@ class New:
 
 def fit_new(
     problem: Problem,
-    known: Known,
-    k: int,
+    known: Sides[KnownEntities],
+    side: Side,
     folds: int,
-    hidden_layers: tuple[int, ...],
     entries: Entries,
     rng: np.random.Generator,
     report: Report,
-) -> New:
-    """Fit the block of one side's new entities, its strength of penalty by held-out entities."""
-    inputs = Inputs(problem.features[k], problem.groups[k], rows=problem.sides[k].rows)
-    stats = statistics(problem.sides[k], known.beliefs[1 - k])
-    n_folds = min(folds, problem.n_rows[k])
-    fold = problem.folds(k, folds, rng)
+) -> NewEntities:
+    """Fit a linear encoder of one side's new entities; held-out ones choose its penalty."""
+    inputs = problem.inputs(side, history=False)
+    stats = statistics(problem.observed.rows[side], known.other(side).posterior)
+    n_folds = min(folds, problem.n_rows[side])
+    fold = problem.folds(side, folds, rng)
     start: np.ndarray | None = None
 
-    def attempt(strength: float, penalties: np.ndarray) -> New:
+    def attempt(strength: float, penalties: np.ndarray) -> NewEntities:
         nonlocal start
         penalty = coordinate_penalty(strength * penalties[inputs.groups], stats)
         weights, held_out = cross_fit(inputs, stats, penalty, fold, n_folds, start)
         start = weights
-        new = _beside(problem, known, k, weights, held_out, entries, report)
+        new = _with_partners(problem, known, side, weights, held_out, entries, report)
         new.strength, new.penalties = strength, penalties
         return new
 
     constant = int(inputs.groups[-1])
-    penalties = problem.observed.group.first(known.penalties[k][: constant + 1])
+    penalties = problem.observed.workers.first(known[side].penalties[: constant + 1])
     best = _search(attempt, attempt(3.0, penalties))
     pruned = _prune(attempt, best, constant)
     return best if pruned is best else _search(attempt, pruned)
 
 
-def fit_deep(
+def fit_new_network(
     problem: Problem,
-    known: Known,
-    k: int,
+    known: Sides[KnownEntities],
+    side: Side,
     folds: int,
     hidden_layers: tuple[int, ...],
     entries: Entries,
     rng: np.random.Generator,
     report: Report,
-) -> New:
-    """Fit the block of one side's new entities with hidden layers, stopped by held-out ones."""
-    X, partners = problem.features[k][:, :-1], known.beliefs[1 - k]
-    fold, seed = problem.folds(k, folds, rng), int(rng.integers(2**31))
-    network, held_out = cross_fit_network(X, problem.sides[k], partners, hidden_layers, fold, seed)
+) -> NewEntities:
+    """Fit an encoder with hidden layers; held-out entities tell when to stop."""
+    X, partners = problem.features[side][:, :-1], known.other(side).posterior
+    fold, seed = problem.folds(side, folds, rng), int(rng.integers(2**31))
+    network, held_out = cross_fit_network(
+        X, problem.observed.rows[side], partners, hidden_layers, fold, seed
+    )
     weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
-    new = _beside(problem, known, k, weights, held_out, entries, report)
+    new = _with_partners(problem, known, side, weights, held_out, entries, report)
     new.network = network
     return new
 
 
-def _beside(
+def _with_partners(
     problem: Problem,
-    known: Known,
-    k: int,
+    known: Sides[KnownEntities],
+    side: Side,
     weights: np.ndarray,
     held_out: np.ndarray,
     entries: Entries,
     report: Report,
-) -> New:
-    """Fit the partners of new entities, as they are in terms of what features tell of those."""
-    new, side = Belief(held_out), problem.sides[1 - k]
-    stats = statistics(side, new)
-    partners, scales = update(stats, known.priors[1 - k], known.scales[1 - k])
-    # Once more, with the precisions of this block.
-    partners, scales = update(stats, known.priors[1 - k], scales)
-    error = _left_out_error(new, partners, scales.t, entries, k)
-    report({("val_new_items", "val_new_users")[k]: problem.observed.scale * error})
-    return New(weights, partners, held_out, scales, error)
+) -> NewEntities:
+    """Refit the partners of new entities against out-of-fold embeddings."""
+    new, other = Posterior(held_out), known.other(side)
+    stats = statistics(problem.observed.rows.other(side), new)
+    partners, precisions = fit_posterior(stats, other.prior_means, other.precisions)
+    # Once more, with precisions estimated against out-of-fold embeddings.
+    partners, precisions = fit_posterior(stats, other.prior_means, precisions)
+    error = _left_out_error(new, partners, precisions.t, entries, side)
+    report({f"val_new_{side}": problem.observed.scale * error})
+    return NewEntities(weights, partners, held_out, precisions, error)
 
 
-Attempt = Callable[[float, np.ndarray], New]
+Attempt = Callable[[float, np.ndarray], NewEntities]
 
 
-def _search(attempt: Attempt, best: New, ratio: float = 3.0) -> New:
+def _search(attempt: Attempt, best: NewEntities, ratio: float = 3.0) -> NewEntities:
     """Walk along strengths of penalty, downhill to the least error."""
     first = best.strength
     for factor in (ratio, 1 / ratio):
@@ -148,11 +162,11 @@ def _search(attempt: Attempt, best: New, ratio: float = 3.0) -> New:
     return best
 
 
-def _prune(attempt: Attempt, best: New, constant: int, ratio: float = 3.0) -> New:
+def _prune(attempt: Attempt, best: NewEntities, constant: int, ratio: float = 3.0) -> NewEntities:
     """Drop columns of features, the most penalised first, as long as that lowers the error.
 
-    A new entity is encoded as ratings weigh, not as entities do: columns that say next to nothing
-    need a harder hand there than their learned penalty.
+    The encoder of new entities weighs every rating alike, that of the prior means every entity.
+    Columns that say next to nothing need a larger penalty here than the one learned there.
     """
     dropped = np.zeros(len(best.penalties), bool)
     edge = np.delete(best.penalties, constant).max(initial=0) / ratio
@@ -171,19 +185,21 @@ def _prune(attempt: Attempt, best: New, constant: int, ratio: float = 3.0) -> Ne
 
 
 def coordinate_penalty(penalties: np.ndarray, stats: Statistics) -> np.ndarray:
-    """Spread the penalty of each feature over the coordinates."""
+    """Return the penalty of each feature in each coordinate."""
     shape = np.ones(stats.h.shape[1])
     shape[-1] = _BIAS_PENALTY
     return penalties[:, None] * shape
 
 
-def _left_out_error(new: Belief, partners: Belief, t: float, entries: Entries, k: int) -> float:
-    """Estimate the error for new entities of side k from embeddings that did not see them.
+def _left_out_error(
+    new: Posterior, partners: Posterior, t: float, entries: Entries, side: Side
+) -> float:
+    """Estimate the error for new entities of a side from their out-of-fold embeddings.
 
     The partners have seen the entries. A partner's posterior without one of its ratings follows
     from the one with it in closed form: the residual grows by 1 / (1 - leverage).
     """
-    new_rows, rows = (entries.items, entries.users)[k], (entries.items, entries.users)[1 - k]
+    new_rows, rows = entries.rows[side], entries.rows.other(side)
     assert partners.covariance is not None
     total = 0.0
     for a in range(0, len(rows), 8192):
@@ -195,4 +211,4 @@ def _left_out_error(new: Belief, partners: Belief, t: float, entries: Entries, k
         leverage = t * np.einsum("nd,nd->n", phi, (C @ phi[:, :, None])[:, :, 0])
         left_out = residual / (1 - np.minimum(leverage, 0.95))
         total += float(np.sum(left_out.astype(np.float64) ** 2))
-    return float(np.sqrt(entries.group.total(total) / entries.drawn))
+    return float(np.sqrt(entries.workers.total(total) / entries.drawn))

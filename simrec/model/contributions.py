@@ -1,0 +1,67 @@
+"""What each column of features contributes to a vector."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.features import FeatureEncoder
+from simrec.model.head import Head, Network
+
+
+def by_column(
+    encoder: FeatureEncoder | None, x: sparse.csr_matrix, weights: np.ndarray
+) -> np.ndarray:
+    """Apply weights to the features of each column; the first row is that of the constant."""
+    out = np.zeros((1 + (0 if encoder is None else len(encoder.columns_)), weights.shape[1]))
+    out[0] = weights[-1]
+    if encoder is not None:
+        np.add.at(out, 1 + encoder.groups_[x.indices], x.data[:, None] * weights[x.indices])
+    return out
+
+
+def encoded_by_column(
+    encoder: FeatureEncoder | None, x: sparse.csr_matrix, head: Head
+) -> np.ndarray:
+    """Take apart the vector that a head gives to features; the first row is the constant part."""
+    pieces = by_column(encoder, x, head.weights).astype(np.float64)
+    for network in head.networks:
+        pieces = pieces + by_column(encoder, x, _linear_at(network, x))
+    return pieces
+
+
+def _linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
+    """Return weights that act at x as the network does: its integrated gradients over x."""
+    from simrec.simec.inputs import Features
+    from simrec.simec.relevance import relevance
+
+    D = len(network.place)
+    # One row for each output, in one go.
+    rows = Features.check(sparse.vstack([x] * D, format="csr"))
+    share, base = relevance(network.simec.encoder_, rows, np.eye(D, dtype=np.float32))
+    weights = np.zeros((x.shape[1] + 1, D))
+    there = x.data != 0
+    weights[x.indices[there]] = (share[:, x.indices[there]] / x.data[there]).T
+    weights[-1] = base
+    return weights @ network.place
+
+
+def readable(encoder: FeatureEncoder | None, x: sparse.csr_matrix) -> dict[str, str]:
+    """Return the value of each column, read back from its features."""
+    if encoder is None:
+        return {}
+    shown: dict[str, list[str]] = {column: [] for column in encoder.columns_}
+    fitted = {column["name"]: column for column in encoder.to_dict()["columns"]}
+    names = list(encoder.columns_)
+    for feature, value in zip(x.indices.tolist(), x.data.tolist(), strict=True):
+        column = names[int(encoder.groups_[feature])]
+        kind, name = encoder.columns_[column], encoder.feature_names_[feature]
+        if kind == "number" and name == column:
+            learned = fitted[column]
+            shown[column].append(f"{learned['mean'] + value * learned['scale']:.6g}")
+        elif kind in ("category", "list") or name == f"{column}=missing":
+            shown[column].append(name.removeprefix(f"{column}="))
+    for column, kind in encoder.columns_.items():
+        if not shown[column]:
+            shown[column] = [f"{fitted[column]['mean']:.6g}"] if kind == "number" else [kind]
+    return {column: ", ".join(parts) for column, parts in shown.items()}

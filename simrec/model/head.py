@@ -1,0 +1,244 @@
+"""Vectors for one purpose: those of known entities, and the encoder of all others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import Side, Sides
+
+if TYPE_CHECKING:
+    from simrec.simec.simec import SimEc
+
+
+_ARRAYS = ("vectors", "weights", "prior")
+
+
+class Found(NamedTuple):
+    """Entities that were looked up in a tower.
+
+    Attributes
+    ----------
+    rows : numpy.ndarray
+        Of each entity: its row among the known ones, or past them, counting on, its row of
+        `fresh`; the last one of all is an average entity.
+    n_known : int
+        How many the tower knows.
+    fresh : csr_matrix or None
+        Encoded features of those who are answered for by features.
+    average : numpy.ndarray of bool
+        Which are taken as average: nothing is known of them.
+    """
+
+    rows: np.ndarray
+    n_known: int
+    fresh: sparse.csr_matrix | None
+    average: np.ndarray
+
+
+@dataclass(eq=False)
+class Saved:
+    """Plain data for a model directory: arrays, documents, and weights of networks by name."""
+
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    documents: dict[str, Any] = field(default_factory=dict)
+    networks: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Network:
+    """A trained encoder with hidden layers, and where its outputs z go in a vector: ``z @ place``.
+
+    `simec` may be any `SimEc` whose `transform` gives z.
+    """
+
+    simec: SimEc
+    place: np.ndarray
+
+    def encode(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the network's part of the vectors of feature rows."""
+        return self.simec.transform(X) @ self.place
+
+    def document(self) -> dict[str, Any]:
+        """Return the layers as plain data; the weights go elsewhere."""
+        from simrec.simec.files import encoder_document
+
+        shape = list(self.simec.feature_shape_)
+        return {"encoder": encoder_document(self.simec.encoder_), "shape": shape}
+
+    @classmethod
+    def restored(
+        cls, document: Mapping[str, Any], weights: list[np.ndarray], place: np.ndarray
+    ) -> Network:
+        """Rebuild a network from what `document` returned and its weights."""
+        from simrec.simec.files import encoder_from_document
+        from simrec.simec.simec import SimEc
+
+        simec = SimEc(embedding_dim=len(place))
+        simec.encoder_ = encoder_from_document(document["encoder"], weights)
+        simec.feature_kind_, simec.feature_shape_ = "sparse", tuple(document["shape"])
+        return cls(simec, place)
+
+
+class Head(ABC):
+    """What the items or the users of a model are for one purpose.
+
+    Attributes
+    ----------
+    vectors : numpy.ndarray
+        A vector for each entity the tower knows, float32; may be mapped from a file.
+    weights : numpy.ndarray
+        The linear encoder: an entity with features x has the vector [x, 1] @ weights.
+    prior : numpy.ndarray
+        The vector of an average entity.
+    networks : list of Network
+        Encoders with hidden layers, whose parts are added to those of the linear one.
+    """
+
+    vectors: np.ndarray
+    weights: np.ndarray
+    prior: np.ndarray
+    networks: list[Network]
+
+    @property
+    def width(self) -> int:
+        """Coordinates of a vector."""
+        return len(self.prior)
+
+    @abstractmethod
+    def encode(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the vectors that features give."""
+
+    @abstractmethod
+    def of(self, found: Found) -> np.ndarray:
+        """Return the vector of each entity that was found."""
+
+    def stacked(self, found: Found) -> np.ndarray:
+        """Return the vectors that the rows of `found` count in; those known are not copied."""
+        if found.fresh is None and not found.average.any():
+            return self.vectors
+        more = [] if found.fresh is None else [self.encode(found.fresh)]
+        return np.concatenate([self.vectors, *more, self.prior[None]])
+
+
+@dataclass(eq=False)
+class StoredHead(Head):
+    """The head of a part, as it is kept in a model."""
+
+    vectors: np.ndarray
+    weights: np.ndarray
+    prior: np.ndarray
+    networks: list[Network] = field(default_factory=list)
+
+    def encode(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the vectors that features give."""
+        return encode_rows(X, self.weights, self.networks)
+
+    def of(self, found: Found) -> np.ndarray:
+        """Return the vector of each entity that was found."""
+        out = np.empty((len(found.rows), self.width), np.float32)
+        known = found.rows < found.n_known
+        out[known] = self.vectors[found.rows[known]]
+        if found.fresh is not None:
+            by_features = ~known & ~found.average
+            out[by_features] = self.encode(found.fresh)[found.rows[by_features] - found.n_known]
+        out[found.average] = self.prior
+        return out
+
+
+def encode_rows(
+    X: sparse.csr_matrix, weights: np.ndarray, networks: Sequence[Network] = ()
+) -> np.ndarray:
+    """Apply a linear encoder whose last row of weights is the constant, and add networks."""
+    vectors = X @ weights[:-1] + weights[-1]
+    for network in networks:
+        vectors += network.encode(X)
+    return vectors.astype(np.float32, copy=False)
+
+
+def joined(parts: Sequence[tuple[StoredHead, float]]) -> Head:
+    """Put the vectors of several heads side by side, each times its weight.
+
+    A scalar product with vectors joined in the same order is the weighted sum of the scalar
+    products. Vectors are joined when they are first used.
+    """
+    return JoinedHead(parts)
+
+
+class JoinedHead(Head):
+    """Several heads side by side; see `joined`."""
+
+    def __init__(self, parts: Sequence[tuple[StoredHead, float]]) -> None:
+        self._parts = list(parts)
+        self.weights = self._beside([head.weights for head, _ in parts])
+        self.prior = self._beside([head.prior for head, _ in parts])
+        self.networks = []
+        start = 0
+        for head, weight in parts:
+            for network in head.networks:
+                place = np.zeros((len(network.place), self.width), np.float32)
+                place[:, start : start + head.width] = np.float32(weight) * network.place
+                self.networks.append(Network(network.simec, place))
+            start += head.width
+
+    @cached_property
+    def vectors(self) -> np.ndarray:  # type: ignore[override]
+        """Vectors of all known entities, put together on first use."""
+        return self._beside([head.vectors for head, _ in self._parts])
+
+    def encode(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the vectors that features give."""
+        return self._beside([head.encode(X) for head, _ in self._parts])
+
+    def of(self, found: Found) -> np.ndarray:
+        """Return the vector of each entity that was found, joining those only."""
+        return self._beside([head.of(found) for head, _ in self._parts])
+
+    def _beside(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        scaled = [
+            array if weight == 1 else np.float32(weight) * array
+            for array, (_, weight) in zip(arrays, self._parts, strict=True)
+        ]
+        return np.concatenate(scaled, axis=-1)
+
+
+def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:
+    """Return the heads of a part as plain data."""
+    saved = Saved()
+    for side, head in heads.named():
+        for what in _ARRAYS:
+            saved.arrays[f"{name}_{side}_{what}"] = getattr(head, what)
+        for number, network in enumerate(head.networks):
+            key = f"{name}_{side}_network_{number}"
+            saved.documents[key] = network.document()
+            saved.arrays[f"{key}_place"] = network.place
+            saved.networks[key] = network.simec.encoder_.get_weights()
+    return saved
+
+
+def restored_heads(
+    name: str,
+    arrays: Mapping[str, np.ndarray],
+    documents: Mapping[str, Any],
+    networks: Mapping[str, list[np.ndarray]],
+) -> Sides[StoredHead]:
+    """Rebuild the heads of a part from what `saved_heads` returned."""
+
+    def head(side: Side) -> StoredHead:
+        start = f"{name}_{side}_"
+        placed = [
+            Network.restored(documents[key], weights, arrays[f"{key}_place"])
+            for key, weights in sorted(networks.items())
+            if key.startswith(f"{start}network_")
+        ]
+        return StoredHead(
+            *(arrays[f"{start}{what}"] for what in ("vectors", "weights", "prior")), placed
+        )
+
+    return Sides.of(head)

@@ -1,0 +1,143 @@
+"""What a `TwoTower` is made of: parts that each learn one thing and score it by a scalar product.
+
+`rating` learns how well an item will be liked, `uptake` whether it will be taken up at all. To add
+another, write a folder with a `Part` in it, and name it in `TwoTower`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.features import FeatureEncoder
+from simrec.data.sides import Side, Sides
+from simrec.model.head import Saved, StoredHead
+from simrec.scoring.output import Output
+from simrec.scoring.shares import Parts
+
+
+@dataclass(frozen=True, eq=False)
+class LaterRatings:
+    """Ratings that came after fitting, by the rows of both towers.
+
+    Attributes
+    ----------
+    rows : Sides of numpy.ndarray
+        Rows of the items and of the users.
+    values : numpy.ndarray
+        The ratings.
+    weights : numpy.ndarray or None
+        Confidence in each pair; None where all count alike.
+    """
+
+    rows: Sides[np.ndarray]
+    values: np.ndarray
+    weights: np.ndarray | None = None
+
+
+@dataclass(eq=False)
+class NewRows:
+    """Entities that one side of a model has just been given.
+
+    Attributes
+    ----------
+    features : csr_matrix
+        Their encoded features.
+    has_features : numpy.ndarray of bool
+        Which of them have any; the others are taken as average.
+    order : numpy.ndarray
+        For each row of the grown tower its row before; new ones count on from the end.
+    counts : numpy.ndarray
+        Ratings of each entity before.
+    """
+
+    features: sparse.csr_matrix
+    has_features: np.ndarray
+    order: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Entity:
+    """One entity whose vector is to be explained.
+
+    Attributes
+    ----------
+    side : {"items", "users"}
+        Its side.
+    row : int
+        Its row in the tower; -1 for one the model does not know.
+    count : int
+        Its ratings.
+    features : csr_matrix or None
+        Its encoded features; None where there is nothing to encode.
+    encoder : FeatureEncoder or None
+        What encoded them.
+    """
+
+    side: Side
+    row: int
+    count: int
+    features: sparse.csr_matrix | None
+    encoder: FeatureEncoder | None
+
+
+@dataclass(eq=False)
+class Part(ABC):
+    """One thing that a model has learned.
+
+    Methods that change anything return another part; the one they are called on stays as it is.
+
+    Attributes
+    ----------
+    heads : Sides of StoredHead
+        Vectors of both sides.
+    output : Output
+        From scalar products to answers.
+    """
+
+    name: ClassVar[str]
+    heads: Sides[StoredHead]
+    output: Output
+
+    @abstractmethod
+    def with_new(self, new: Sides[NewRows]) -> Part:
+        """Make room for new entities, without ratings yet."""
+
+    @abstractmethod
+    def with_ratings(
+        self, counts: Sides[np.ndarray], later: LaterRatings, only_new: bool
+    ) -> tuple[Part, Sides[np.ndarray]]:
+        """Learn from later ratings; return also the rows of the items and users that learned."""
+
+    @abstractmethod
+    def without(self, side: Side, keep: np.ndarray) -> Part:
+        """Keep only some rows of a side."""
+
+    @abstractmethod
+    def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
+        """Take the vector of an entity apart, into named parts that sum to it."""
+
+    @abstractmethod
+    def comparable(self, side: Side, vectors: np.ndarray) -> np.ndarray:
+        """Return embeddings without biases, in which known and new entities can be compared."""
+
+    @abstractmethod
+    def saved(self) -> Saved:
+        """Return the part as plain data."""
+
+    @classmethod
+    @abstractmethod
+    def restored(
+        cls,
+        output: Output,
+        arrays: Mapping[str, np.ndarray],
+        documents: Mapping[str, Any],
+        networks: Mapping[str, list[np.ndarray]],
+    ) -> Part:
+        """Rebuild the part from what `saved` returned."""

@@ -1,0 +1,160 @@
+"""Ratings that come after fitting: the posterior so far is the prior, the ratings are the evidence.
+
+`fit` solves for every entity ``P m = L f + t h`` with ``P = L + t S`` (`model.rating.posterior`).
+S and h are sums over ratings, so further ratings add to both, and the posterior so far stands for
+all ratings before them. An entity without ratings has the prior that its features give, as wide as
+the errors on held-out entities were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import SIDES, Side, Sides
+from simrec.model.part import LaterRatings
+from simrec.model.rating.evidence import HALF_KNOWN, Evidence, PackedPosterior, SideEvidence
+from simrec.model.rating.linear_encoder import history_weight
+from simrec.model.rating.observed import RatingRows, rating_rows
+from simrec.model.rating.posterior import Posterior, Precisions, Statistics, statistics
+
+# Turns in which both sides learn from each other; one is enough where only one side learns.
+_SWEEPS = 2
+_CHUNK = 4096
+
+
+def add_ratings(
+    evidence: Evidence, counts: Sides[np.ndarray], later: LaterRatings, only_new: bool
+) -> tuple[Evidence, Sides[np.ndarray]]:
+    """Add ratings to the posteriors of their users and items.
+
+    Parameters
+    ----------
+    evidence : Evidence
+        The posteriors so far.
+    counts : Sides of numpy.ndarray
+        Ratings of each item and user so far.
+    later : LaterRatings
+        The ratings, in units of the spread.
+    only_new : bool
+        Whether only entities without ratings so far learn from them.
+
+    Returns
+    -------
+    evidence : Evidence
+        The posteriors now.
+    learned : Sides of numpy.ndarray
+        Rows of the items and of the users that have learned.
+    """
+    before = evidence.sides
+
+    def learners_of(side: Side) -> _Learners:
+        mine = later.rows[side]
+        if only_new:
+            mine = mine[counts[side][mine] == 0]
+        return _Learners(before, side, later, counts[side], np.unique(mine))
+
+    learners = Sides.of(learners_of)
+    # A copy to write to; a side on which nobody learns is not copied.
+    now = before.map(
+        lambda side, mine: replace(side, own=side.own.copied()) if len(mine.rows) else side,
+        learners,
+    )
+    both = all(len(mine.rows) for mine in learners)
+    for _ in range(_SWEEPS if both else 1):
+        # Users first: there are more items that are known than users who are not.
+        for side in reversed(SIDES):
+            if len(learners[side].rows):
+                now[side].own.put(learners[side].rows, learners[side].own(now.other(side).own))
+    finished = Sides.of(
+        lambda side: (
+            learners[side].finished(now[side], before.other(side).cold)
+            if len(learners[side].rows)
+            else now[side]
+        )
+    )
+    return replace(evidence, sides=finished), learners.map(lambda mine: mine.rows)
+
+
+class _Learners:
+    """The entities of one side that learn, with their ratings."""
+
+    def __init__(
+        self,
+        sides: Sides[SideEvidence],
+        side: Side,
+        later: LaterRatings,
+        counts: np.ndarray,
+        rows: np.ndarray,
+    ) -> None:
+        self.rows = rows
+        self.before, self.counts = sides[side], counts[rows]
+        if not len(rows):
+            return
+        place = np.full(len(counts), -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        at = place[later.rows[side]]
+        here = at >= 0
+        # Only partners that occur: the cost is that of the ratings, not of the model.
+        self.partners, columns = np.unique(later.rows.other(side)[here], return_inverse=True)
+        self.ratings: RatingRows = rating_rows(
+            sparse.csr_matrix(
+                (later.values[here], (at[here], columns)), shape=(len(rows), len(self.partners))
+            )
+        )
+        before = self.before
+        self.warmth = before.warmth[rows]
+        # One that was fitted stays known; any other becomes known with its ratings.
+        total = self.counts + self.ratings.counts
+        self.warmer = np.where(self.warmth == 1, 1, total / (total + HALF_KNOWN)).astype(np.float32)
+        pulls = sides.other(side).pull[self.partners]
+        self.history = before.history[rows] + self.ratings.sum_partners(pulls)
+        after = history_weight(total)[:, None] * self.history
+        self.shift = after - history_weight(self.counts)[:, None] * before.history[rows]
+
+    def own(self, partners: PackedPosterior) -> Posterior:
+        """Return the posteriors that known partners meet."""
+        before = self.before
+        stats = statistics(self.ratings, partners.unpacked(self.partners))
+        # The prior of those that were not fitted is wider.
+        widths = np.where(self.warmth == 1, 1.0, before.width)
+        return _added(
+            before.own.unpacked(self.rows), stats, before.own_precisions, self.shift, widths
+        )
+
+    def finished(self, now: SideEvidence, partners_cold: np.ndarray) -> SideEvidence:
+        """Update the posteriors that new partners meet too, and the history."""
+        before = self.before
+        stats = statistics(self.ratings, Posterior(partners_cold[self.partners]))
+        widths = np.ones(len(self.rows))
+        posterior = _added(
+            before.to_new.unpacked(self.rows), stats, before.to_new_precisions, self.shift, widths
+        )
+        history, warmth = np.array(before.history), np.array(before.warmth)
+        history[self.rows], warmth[self.rows] = self.history, self.warmer
+        to_new = before.to_new.copied()
+        to_new.put(self.rows, posterior)
+        return replace(now, to_new=to_new, history=history, warmth=warmth)
+
+
+def _added(
+    posterior: Posterior,
+    stats: Statistics,
+    precisions: Precisions,
+    shift: np.ndarray,
+    widths: np.ndarray,
+) -> Posterior:
+    """Add ratings to posteriors whose prior means have shifted."""
+    assert posterior.covariance is not None
+    mean, covariance = np.empty_like(posterior.mean), np.empty_like(posterior.covariance)
+    for a in range(0, len(mean), _CHUNK):
+        part = slice(a, a + _CHUNK)
+        P = np.linalg.inv(posterior.covariance[part].astype(np.float64))
+        pull = (P @ posterior.mean[part][:, :, None])[:, :, 0]
+        pull += (shift[part] @ precisions.L) / widths[part, None] + precisions.t * stats.h[part]
+        C = np.linalg.inv(P + precisions.t * stats.S[part])
+        mean[part] = (C @ pull[:, :, None])[:, :, 0]
+        covariance[part] = C
+    return Posterior(mean, covariance)

@@ -1,0 +1,241 @@
+"""Known entities: posteriors around prior means that features and history give.
+
+The fit sweeps over both sides in turn. For each side it collects what the ratings say of each
+entity given the other side, takes a step of the encoder of the prior means towards it, and computes
+the posterior around what the encoder says. The precisions of prior and noise and the penalty of
+each column of features are learned on the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import SIDES, Side, Sides
+from simrec.model.rating.linear_encoder import EncoderInputs, learned_penalty, marginal, solve
+from simrec.model.rating.observed import Observed
+from simrec.model.rating.posterior import (
+    Posterior,
+    Precisions,
+    Statistics,
+    fit_posterior,
+    posterior_covariance,
+    statistics,
+)
+from simrec.model.run.checkpoint import Checkpoint
+
+# Steps of conjugate gradients in each sweep: the weights go on from the sweep before.
+_STEPS = 4
+# Entities whose start is drawn at once.
+_PIECE = 1 << 20
+
+Report = Callable[[dict[str, float]], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is learned from: the ratings, and the features of both sides.
+
+    Attributes
+    ----------
+    observed : Observed
+        The ratings.
+    features : Sides of csr_matrix
+        Feature rows of this worker's entities, float32, a constant column included.
+    groups : Sides of numpy.ndarray
+        For each feature, the number of the column that it comes from.
+    """
+
+    observed: Observed
+    features: Sides[sparse.csr_matrix]
+    groups: Sides[np.ndarray]
+
+    @property
+    def mine(self) -> Sides[slice]:
+        """Which of all items and users are on this worker."""
+        return Sides(slice(0, self.n_rows.items), self.observed.my_users)
+
+    @property
+    def n_rows(self) -> Sides[int]:
+        """Number of items and users on all workers."""
+        return Sides(self.observed.rows.items.n_rows, self.observed.n_users)
+
+    def folds(self, side: Side, n: int, rng: np.random.Generator) -> np.ndarray:
+        """Deal the entities of a side into n folds at random; return those of this worker's."""
+        return rng.permutation(np.arange(self.n_rows[side]) % n)[self.mine[side]]
+
+    def inputs(self, side: Side, history: bool) -> EncoderInputs:
+        """Return what an encoder of a side reads: its features, and its history on request."""
+        rows = self.observed.rows
+        return EncoderInputs(
+            self.features[side],
+            self.groups[side],
+            rows[side] if history else None,
+            rows.other(side) if history else None,
+            rows[side].row_workers,
+        )
+
+
+@dataclass(eq=False)
+class KnownEntities:
+    """The known entities of one side.
+
+    Attributes
+    ----------
+    posterior : Posterior
+        Of their embeddings and biases.
+    precisions : Precisions
+        Of the prior and the noise.
+    prior_means : numpy.ndarray
+        What features and history say of each.
+    weights : numpy.ndarray
+        The encoder of the prior means: a row for each feature, then one for each partner.
+    penalties : numpy.ndarray
+        Penalty of each column of features; the last is that of history.
+    """
+
+    posterior: Posterior
+    precisions: Precisions
+    prior_means: np.ndarray
+    weights: np.ndarray
+    penalties: np.ndarray
+
+
+def fit_known(
+    problem: Problem,
+    embedding_dim: int,
+    epochs: int,
+    rng: np.random.Generator,
+    report: Report,
+    checkpoint: Checkpoint | None = None,
+) -> Sides[KnownEntities]:
+    """Fit the known entities of both sides, in half sweeps over one side or the other."""
+    D = embedding_dim + 1
+    inputs = Sides.of(lambda side: problem.inputs(side, history=True))
+    known = Sides.of(lambda side: _empty(problem.observed.rows[side].n_rows, D, inputs[side]))
+    losses: list[float] = []
+    done = _resume(known, problem, inputs, rng, losses, checkpoint)
+    if not done:
+        for one, n, mine in zip(known, problem.n_rows, problem.mine, strict=True):
+            one.posterior = _start(n, D, rng, mine)
+    for loss in losses:
+        report({"loss": loss})
+    for half in range(done, 2 * epochs):
+        epoch, second = divmod(half, 2)
+        side = SIDES[second]
+        one, partners = known[side], known.other(side)
+        stats = statistics(problem.observed.rows[side], partners.posterior)
+        covariance = posterior_covariance(stats, one.precisions)
+        # The first sweep finds embeddings; only then is there something to encode.
+        if epoch:
+            _encode(one, inputs[side], marginal(stats, one.precisions, covariance))
+        one.posterior, one.precisions = fit_posterior(
+            stats, one.prior_means, one.precisions, covariance
+        )
+        partners.precisions.t = one.precisions.t
+        if side == "users":
+            losses.append(float(problem.observed.scale / np.sqrt(one.precisions.t)))
+            report({"loss": losses[-1]})
+        elif checkpoint is not None and checkpoint.due():
+            _keep(known, problem, half + 1, rng, losses, checkpoint)
+    return known
+
+
+def _empty(n_rows: int, D: int, inputs: EncoderInputs) -> KnownEntities:
+    return KnownEntities(
+        Posterior(np.zeros((n_rows, D), np.float32)),
+        Precisions.start(D),
+        np.zeros((n_rows, D), np.float32),
+        np.zeros((len(inputs.groups), D), np.float32),
+        np.full(int(inputs.groups.max()) + 1, 100.0),
+    )
+
+
+def _start(n: int, D: int, rng: np.random.Generator, mine: slice) -> Posterior:
+    """Draw the start of all entities and keep one's own, so that workers change nothing.
+
+    In pieces, which draw the same numbers: all users of all workers may be too many at once.
+    """
+    mean = np.empty((mine.stop - mine.start, D), np.float32)
+    for a in range(0, n, _PIECE):
+        drawn = rng.normal(0, 0.1, (min(_PIECE, n - a), D))
+        lo, hi = max(a, mine.start), min(a + len(drawn), mine.stop)
+        if lo < hi:
+            mean[lo - mine.start : hi - mine.start] = drawn[lo - a : hi - a]
+    mean[:, -1] = 0
+    return Posterior(mean, np.broadcast_to(np.eye(D, dtype=np.float32) * 0.01, (len(mean), D, D)))
+
+
+def _keep(
+    known: Sides[KnownEntities],
+    problem: Problem,
+    done: int,
+    rng: np.random.Generator,
+    losses: list[float],
+    checkpoint: Checkpoint,
+) -> None:
+    """Write a checkpoint after a half sweep over the items.
+
+    The half sweep over the users that comes next starts from the posterior of the items: of the
+    users, whose covariances are most of the memory, nothing needs to be kept.
+    """
+    started = time.perf_counter()
+    items = known.items.posterior
+    assert items.covariance is not None
+    cut, weights = problem.features.items.shape[1], known.items.weights
+    arrays = {
+        "mean": items.mean,
+        "covariance": items.covariance,
+        "weights_items": weights[:cut],
+        "weights_items_history": problem.observed.gather(weights[cut:]),
+        "weights_users": known.users.weights,
+    }
+    for side, one in known.named():
+        arrays |= {f"L_{side}": one.precisions.L, f"penalties_{side}": one.penalties}
+    state = {
+        "done": done,
+        "losses": losses,
+        "t": [one.precisions.t for one in known],
+        "rng": rng.bit_generator.state,
+    }
+    checkpoint.write(arrays, state, started)
+
+
+def _resume(
+    known: Sides[KnownEntities],
+    problem: Problem,
+    inputs: Sides[EncoderInputs],
+    rng: np.random.Generator,
+    losses: list[float],
+    checkpoint: Checkpoint | None,
+) -> int:
+    """Take over what `_keep` has written, if anything; return the number of half sweeps done."""
+    saved = None if checkpoint is None else checkpoint.read()
+    if saved is None:
+        return 0
+    arrays, state = saved
+    history = arrays["weights_items_history"][problem.mine.users]
+    known.items.posterior = Posterior(arrays["mean"], arrays["covariance"])
+    known.items.weights = np.vstack([arrays["weights_items"], history])
+    known.users.weights = arrays["weights_users"]
+    for (side, one), t in zip(known.named(), state["t"], strict=True):
+        one.penalties, one.precisions = (
+            arrays[f"penalties_{side}"],
+            Precisions(arrays[f"L_{side}"], t),
+        )
+        one.prior_means = inputs[side].forward(one.weights)
+    rng.bit_generator.state = state["rng"]
+    losses += state["losses"]
+    return int(state["done"])
+
+
+def _encode(one: KnownEntities, inputs: EncoderInputs, stats: Statistics) -> None:
+    """Take a step of the encoder of one side's prior means."""
+    penalty = one.penalties[inputs.groups][:, None]
+    one.weights, diagonal = solve(inputs, stats, penalty, one.weights, _STEPS)
+    one.penalties = learned_penalty(one.penalties, one.weights, diagonal, inputs)
+    one.prior_means = inputs.forward(one.weights)
