@@ -26,11 +26,11 @@ def encoded_by_column(
     """Take apart the vector that a head gives to features; the first row is the constant part."""
     pieces = by_column(encoder, x, head.weights).astype(np.float64)
     for network in head.networks:
-        pieces = pieces + by_column(encoder, x, _linear_at(network, x))
+        pieces = pieces + by_column(encoder, x, linear_at(network, x))
     return pieces
 
 
-def _linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
+def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     """Return weights that act at x as the network does: its integrated gradients over x."""
     from simrec.simec.inputs import Features
     from simrec.simec.relevance import relevance

@@ -237,8 +237,7 @@ def restored_heads(
             for key, weights in sorted(networks.items())
             if key.startswith(f"{start}network_")
         ]
-        return StoredHead(
-            *(arrays[f"{start}{what}"] for what in ("vectors", "weights", "prior")), placed
-        )
+        vectors, weights, prior = (arrays[start + what] for what in _ARRAYS)
+        return StoredHead(vectors, weights, prior, placed)
 
     return Sides.of(head)

@@ -17,15 +17,20 @@ import pytest
 
 from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
 from simrec.data.ratings import Ratings
+from simrec.data.sides import Sides
 from simrec.jobs.train import DataOptions, train
-from simrec.model.fit.known_entities import ITEMS, USERS, Problem
-from simrec.model.fit.observed import Observed
-from simrec.model.fit.prepare import prepare
-from simrec.model.fit.rating import fit_rating
+from simrec.model.prepare import Encoding, prepare
+from simrec.model.rating.fit import fit_rating
+from simrec.model.rating.known_entities import Problem
+from simrec.model.rating.observed import Observed
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.workers import ALONE, Group, equal_parts
+from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
 
 SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
+
+
+def vectors(model, side):
+    return model.parts_["rating"].heads[side].vectors
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +62,7 @@ def rmse(model, split):
     return evaluate(model, split)["rmse"].to_numpy()
 
 
-class Threads(Group):
+class Threads(Workers):
     """Workers that are threads of this process."""
 
     def __init__(self, rank, size, parts, barrier):
@@ -89,11 +94,16 @@ def in_threads(size, work):
     return results
 
 
+def prepared_data(data, split):
+    encoding = Encoding(Sides(None, None), 2, 10)
+    return prepare(split.train, None, Sides(data.items, data.users), encoding)
+
+
 def fit_towers(prepared, group, report=lambda logs: None, checkpoint=None):
     observed = Observed.of(prepared.ratings, group)
-    users = prepared.users.X[observed.mine]
-    groups = (prepared.items.groups, prepared.users.groups)
-    problem = Problem(observed, (prepared.items.X, users), groups)
+    X = prepared.sides.map(lambda side: side.X)
+    groups = prepared.sides.map(lambda side: side.groups)
+    problem = Problem(observed, Sides(X.items, X.users[observed.my_users]), groups)
     rng = np.random.default_rng(0)
     towers = fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
     return observed, towers
@@ -112,37 +122,37 @@ def test_parts_are_about_equal_and_never_empty():
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_workers_together_are_as_good_as_one(data, split, size):
-    prepared = prepare(TwoTower(), split.train, data.items, data.users)
-    _, one = fit_towers(prepared, ALONE)
+    prepared = prepared_data(data, split)
+    _, one = fit_towers(prepared, ONE_WORKER)
     results = in_threads(size, lambda group: (group, *fit_towers(prepared, group)))
-    rows = [len(towers.known.beliefs[USERS].mean) for _, _, towers in results]
+    rows = [len(towers.known.users.posterior.mean) for _, _, towers in results]
     assert sum(rows) == split.train.n_users and max(rows) < 0.7 * split.train.n_users
     for _, _, towers in results:  # each has the items, and of the users its own
-        items = towers.known.beliefs[ITEMS].mean
-        np.testing.assert_allclose(items, one.known.beliefs[ITEMS].mean, atol=1e-4)
-        assert towers.new_users.strength == one.new_users.strength
-        assert towers.new_items.error == pytest.approx(one.new_items.error, abs=1e-4)
-        assert towers.new_users.error == pytest.approx(one.new_users.error, abs=1e-4)
-        np.testing.assert_allclose(towers.user_weights, one.user_weights, atol=1e-2)
-    users = np.vstack([towers.known.beliefs[USERS].mean for _, _, towers in results])
-    np.testing.assert_allclose(users, one.known.beliefs[USERS].mean, atol=1e-4)
+        items = towers.known.items.posterior.mean
+        np.testing.assert_allclose(items, one.known.items.posterior.mean, atol=1e-4)
+        assert towers.new.users.strength == one.new.users.strength
+        assert towers.new.items.error == pytest.approx(one.new.items.error, abs=1e-4)
+        assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
+        np.testing.assert_allclose(towers.both_weights, one.both_weights, atol=1e-2)
+    users = np.vstack([towers.known.users.posterior.mean for _, _, towers in results])
+    np.testing.assert_allclose(users, one.known.users.posterior.mean, atol=1e-4)
 
 
 def test_gathered_towers_have_the_users_of_all_workers(data, split):
-    prepared = prepare(TwoTower(), split.train, data.items, data.users)
+    prepared = prepared_data(data, split)
 
     def work(group):
         observed, towers = fit_towers(prepared, group)
         return towers.gathered(observed)
 
-    one = work(ALONE)
+    one = work(ONE_WORKER)
     for towers in in_threads(2, work):
         for found, expected in (
-            (towers.known.beliefs[USERS].covariance, one.known.beliefs[USERS].covariance),
-            (towers.known.priors[USERS], one.known.priors[USERS]),
-            (towers.known.weights[ITEMS], one.known.weights[ITEMS]),
-            (towers.new_items.partners.mean, one.new_items.partners.mean),
-            (towers.new_users.held_out, one.new_users.held_out),
+            (towers.known.users.posterior.covariance, one.known.users.posterior.covariance),
+            (towers.known.users.prior_means, one.known.users.prior_means),
+            (towers.known.items.weights, one.known.items.weights),
+            (towers.new.items.partners.mean, one.new.items.partners.mean),
+            (towers.new.users.held_out, one.new.users.held_out),
         ):
             assert found.shape == expected.shape
             np.testing.assert_allclose(found, expected, atol=1e-2)
@@ -150,8 +160,8 @@ def test_gathered_towers_have_the_users_of_all_workers(data, split):
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path, size):
-    prepared = prepare(TwoTower(), split.train, data.items, data.users)
-    _, one = fit_towers(prepared, ALONE)
+    prepared = prepared_data(data, split)
+    _, one = fit_towers(prepared, ONE_WORKER)
 
     def killed(group):
         losses = []
@@ -161,20 +171,20 @@ def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path
             if len(losses) == 3:
                 raise KeyboardInterrupt
 
-        fit_towers(prepared, group, report, Checkpoint(tmp_path / "kept", {}, group=group))
+        fit_towers(prepared, group, report, Checkpoint(tmp_path / "kept", {}, workers=group))
 
     def resumed(group):
         logs = []
-        kept = Checkpoint(tmp_path / "kept", {}, resume=True, group=group)
+        kept = Checkpoint(tmp_path / "kept", {}, resume=True, workers=group)
         observed, towers = fit_towers(prepared, group, logs.append, kept)
         assert len([log for log in logs if "loss" in log]) == 5
         return towers.gathered(observed)
 
     assert all(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
-    for towers in [resumed(ALONE)] if size == 1 else in_threads(size, resumed):
-        found, expected = towers.known.beliefs[USERS].mean, one.known.beliefs[USERS].mean
+    for towers in [resumed(ONE_WORKER)] if size == 1 else in_threads(size, resumed):
+        found, expected = towers.known.users.posterior.mean, one.known.users.posterior.mean
         np.testing.assert_allclose(found, expected, atol=1e-4)
-        assert towers.new_users.error == pytest.approx(one.new_users.error, abs=1e-4)
+        assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
 
 
 def test_a_checkpoint_that_not_all_workers_see(tmp_path):
@@ -199,22 +209,22 @@ def test_one_worker_alone_changes_no_bit(data, split, alone):
 
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     array = np.arange(3.0)
-    assert ALONE.sum(array) is array and ALONE.first(array) is array
+    assert ONE_WORKER.sum(array) is array and ONE_WORKER.first(array) is array
     model = TwoTower(**SETTINGS)
     model.fit(split.train, items=data.items, users=data.users, strategy=strategy)
-    assert model.item_vectors_.tobytes() == alone.item_vectors_.tobytes()
-    assert model.user_vectors_.tobytes() == alone.user_vectors_.tobytes()
+    assert vectors(model, "items").tobytes() == vectors(alone, "items").tobytes()
+    assert vectors(model, "users").tobytes() == vectors(alone, "users").tobytes()
     assert model.chosen_ == alone.chosen_
 
 
 def test_several_devices_of_one_machine_are_one_worker(data, split, alone):
-    from simrec.model.run.strategy import StrategyGroup, group_of
+    from simrec.model.run.strategy import StrategyWorkers, workers_of
     from simrec.simec.keras import tf
 
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
-    assert group_of(strategy) is ALONE
+    assert workers_of(strategy) is ONE_WORKER
     array = np.arange(6).reshape(2, 3)
-    np.testing.assert_array_equal(StrategyGroup(strategy).sum(array), array)
+    np.testing.assert_array_equal(StrategyWorkers(strategy).sum(array), array)
     with pytest.raises(TypeError, match=r"tf.distribute.Strategy"):
         TwoTower().fit(split.train, strategy="mirrored")
 
@@ -227,14 +237,14 @@ from simrec import TwoTower
 from simrec.errors import InputError
 directory, out, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 tables = [f"{directory}/{name}.parquet" for name in ("ratings", "items", "users")]
-for refused in ({"objective": "ranking"}, {"hidden_layers": (4,)}):
-    try:
-        TwoTower(**refused).fit(*tables, strategy=strategy)
-    except InputError as error:
-        assert "strategy" in str(error)
-    else:
-        raise AssertionError(refused)
-TwoTower(**settings).fit(*tables, strategy=strategy).save(out)
+ratings, features = tables[0], {"items": tables[1], "users": tables[2]}
+try:
+    TwoTower(hidden_layers=(4,)).fit(ratings, **features, strategy=strategy)
+except InputError as error:
+    assert "strategy" in str(error)
+else:
+    raise AssertionError("hidden_layers")
+TwoTower(**settings).fit(ratings, **features, strategy=strategy).save(out)
 """
 
 
@@ -258,7 +268,7 @@ def test_two_processes_fit_one_model(written, split, alone, tmp_path):
             worker.kill()
     models = [TwoTower.load(tmp_path / f"model-{rank}") for rank in range(2)]
     np.testing.assert_array_equal(models[0].user_vectors_, models[1].user_vectors_)
-    found, expected = (m.evidence_.users.own for m in (models[0], alone))
+    found, expected = (m.parts_["rating"].evidence.sides.users.own for m in (models[0], alone))
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-3)
     np.testing.assert_allclose(found.packed, expected.packed, atol=1e-3)
     np.testing.assert_allclose(rmse(models[0], split), rmse(alone, split), atol=1e-3)

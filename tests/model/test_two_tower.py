@@ -5,7 +5,13 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from simrec import InputError, Ratings, TwoTower, cold_start_split, evaluate
+from simrec import InputError, Ratings, TwoTower, cold_start_split
+from simrec.model.rating.observed import Observed
+from simrec.model.rating.posterior import Posterior, Precisions, fit_posterior, statistics
+
+
+def vectors(model, side):
+    return model.parts_["rating"].heads[side].vectors
 
 
 def planted(n_users=150, n_items=120, share=0.35, noise=0.1, seed=0, constant=False, offsets=0.0):
@@ -88,16 +94,24 @@ def test_noise_features_cost_little(data, split, model):
     assert errors(noisy, split)["new_items"] < errors(model, split)["new_items"] + 0.1
 
 
-def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split, data):
-    from simrec.model.fit.observed import Observed
-    from simrec.model.fit.posterior import Belief, Scales, statistics, update
-
+def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split):
+    """The item embeddings stay as they are, and users are the ridge solution against them."""
     observed = Observed.of(split.train)
-    items = Belief(np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4"))
+    items = Posterior(np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4"))
     before = items.mean.copy()
-    stats = statistics(observed.users, items)
-    update(stats, np.zeros((split.train.n_users, 3), np.float32), Scales.start(3))
+    stats = statistics(observed.rows.users, items)
+    precisions = Precisions.start(3)
+    prior = np.zeros((split.train.n_users, 3), np.float32)
+    users, _ = fit_posterior(stats, prior, precisions)
     assert items.mean.tobytes() == before.tobytes()
+    row = int(np.argmax(observed.rows.users.counts))
+    mine = split.train.user_rows == row
+    phi = items.regressors()[split.train.item_rows[mine]].astype(float)
+    values = (split.train.values[mine] - observed.mean) / observed.scale
+    residual = values - items.mean[split.train.item_rows[mine], -1]
+    left = precisions.L + precisions.t * phi.T @ phi
+    expected = np.linalg.solve(left, precisions.t * phi.T @ residual)
+    np.testing.assert_allclose(users.mean[row], expected, atol=1e-4)
 
 
 def test_predictions_lie_within_the_bounds(data, split):
@@ -119,23 +133,23 @@ def test_predictions_lie_within_the_bounds(data, split):
 def test_same_seed_same_model_and_refit_equals_fresh(data, split):
     tables = {"items": data[1], "users": data[2]}
     model = TwoTower(embedding_dim=3, epochs=4, random_state=5)
-    first = model.fit(split.train, **tables).item_vectors_.copy()
+    first = vectors(model.fit(split.train, **tables), "items").copy()
     model.fit(split.warm, **tables)
-    again = model.fit(split.train, **tables).item_vectors_
+    again = vectors(model.fit(split.train, **tables), "items")
     fresh = TwoTower(embedding_dim=3, epochs=4, random_state=5).fit(split.train, **tables)
     assert np.array_equal(first, again)
-    assert np.array_equal(first, fresh.item_vectors_)
+    assert np.array_equal(first, vectors(fresh, "items"))
     other = TwoTower(embedding_dim=3, epochs=4, random_state=6).fit(split.train, **tables)
-    assert not np.array_equal(first, other.item_vectors_)
+    assert not np.array_equal(first, vectors(other, "items"))
 
 
 def test_number_of_threads_changes_nothing(data, split, monkeypatch):
-    from simrec.model.fit import observed
+    from simrec.model.rating import observed
 
     tables = {"items": data[1], "users": data[2]}
-    first = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
+    first = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     monkeypatch.setattr(observed, "processors", lambda: 1)
-    second = TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables).user_vectors_
+    second = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     assert np.array_equal(first, second)
 
 
@@ -230,12 +244,15 @@ def test_without_features_of_one_side_or_both(split, data):
 
 
 def test_recommend_ranks_all_items_and_leaves_out_what_was_seen(model, split):
-    everything = model.recommend([3], k=1000)
+    everything = model.recommend([3], k=1000, exclude=None, rank_by="rating")
     assert everything.num_rows == len(model.items_)
     assert everything["rank"].to_pylist() == list(range(1, len(model.items_) + 1))
     pairs = everything.select(["user_id", "item_id"])
-    assert np.allclose(model.predict(pairs), everything["score"].to_numpy())
-    unseen = model.recommend([3], k=1000, exclude=split.train)
+    within = np.clip(
+        everything["score"].to_numpy(), split.train.values.min(), split.train.values.max()
+    )
+    assert np.allclose(model.predict(pairs), within)
+    unseen = model.recommend([3], k=1000, rank_by="rating")
     row = split.train.users.rows([3])[0]
     seen = set(
         split.train.items.take(split.train.item_rows[split.train.user_rows == row]).to_pylist()
@@ -261,7 +278,7 @@ def test_embeddings_score_by_scalar_product(model, data):
     V = np.stack(items["vector"].to_numpy())
     W = np.stack(users["vector"].to_numpy())
     pairs = pa.table({"user_id": [4], "item_id": ["i007"]})
-    expected = model.output_(W[4] @ V[7])
+    expected = model.parts_["rating"].output(W[4] @ V[7])
     assert model.predict(pairs)[0] == pytest.approx(expected, abs=1e-5)
 
 
@@ -273,7 +290,7 @@ def test_arrow_and_parquet_and_pandas_give_the_same_model(split, data, tmp_path)
     second = TwoTower(**settings).fit(
         split.train.to_arrow(), items=tmp_path / "items.parquet", users=arrow
     )
-    assert np.array_equal(first.item_vectors_, second.item_vectors_)
+    assert np.array_equal(vectors(first, "items"), vectors(second, "items"))
 
 
 def test_callbacks_and_logs_are_served(split, data, tmp_path):
@@ -328,8 +345,8 @@ def test_many_sparse_columns_and_text_and_vectors():
     table = table.append_column("poster", vectors)
     model = TwoTower(embedding_dim=2, epochs=4, min_count=1, item_columns={"plot": "text"})
     model.fit(ratings, items=table, users=users)
-    assert model.item_encoder_.n_features_ > 2000
-    assert np.isfinite(model.item_vectors_).all()
+    assert model.towers_.items.encoder.n_features_ > 2000
+    assert np.isfinite(vectors(model, "items")).all()
 
 
 @pytest.mark.parametrize(
@@ -338,7 +355,6 @@ def test_many_sparse_columns_and_text_and_vectors():
         ({"embedding_dim": 0}, "embedding_dim must be a whole number from 1 on, got 0"),
         ({"folds": 1}, "folds must be a whole number from 2 on"),
         ({"epochs": 2.5}, "epochs must be a whole number"),
-        ({"objective": "rank"}, "objective must be 'rating' or 'ranking'"),
         ({"bounds": (5, 1)}, "5"),
     ],
 )
@@ -367,36 +383,7 @@ def test_rated_items_without_features_are_counted_and_taken_as_average(data, spl
     with caplog.at_level("WARNING"):
         model = TwoTower(embedding_dim=2, epochs=3).fit(split.train, items=data[1].head(50))
     assert "have no row of features" in caplog.text
-    assert np.isfinite(model.item_vectors_).all()
-
-
-def test_ranking_finds_what_users_like_among_new_items(data):
-    ratings, items, users = data
-    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
-    settings = {"objective": "ranking", "embedding_dim": 4, "epochs": 10, "threshold": 3.5}
-    model = TwoTower(**settings).fit(split.train, items=items, users=users)
-    pairs = split.new_items.to_arrow()
-    found = model.predict(pairs)
-    assert found.min() >= 0 and found.max() <= 1
-    liked = split.new_items.values >= 3.5
-    assert found[liked].mean() > found[~liked].mean() + 0.1
-    assert model.chosen_["threshold"] == 3.5
-    table = evaluate(model, split, threshold=3.5).set_index("task")
-    assert table["rmse"].isna().all()
-    assert table.loc["new_items", "ndcg@10"] > 0.5
-    other = TwoTower(**{**settings, "threshold": 4.5}).fit(split.train, items=items, users=users)
-    assert not np.array_equal(other.item_vectors_, model.item_vectors_)
-
-
-def test_ranking_takes_plain_interactions(data):
-    ratings, items, _ = data
-    liked = ratings[ratings["rating"] > 3.5][["user_id", "item_id"]]
-    model = TwoTower(objective="ranking", embedding_dim=3, epochs=3).fit(liked, items=items)
-    assert model.recommend([1], k=4).num_rows == 4
-    with pytest.raises(InputError, match="rating"):
-        TwoTower().fit(liked, items=items)
-    with pytest.raises(InputError, match="no rating reaches 99"):
-        TwoTower(objective="ranking", threshold=99).fit(ratings)
+    assert np.isfinite(vectors(model, "items")).all()
 
 
 def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
@@ -422,12 +409,13 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 
-    from simrec.model.fit.networks import fit_network
-    from simrec.model.fit.observed import Observed
-    from simrec.model.fit.posterior import Belief
+    from simrec.model.rating.networks import fit_network
 
     observed = Observed.of(split.train)
     mean = np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4")
     X = sparse.identity(split.train.n_users, np.float32, format="csr")
-    simec = fit_network(X, observed.users, Belief(mean), (4,), seed=0)
-    assert simec.last_layer_.tobytes() == np.ascontiguousarray(Belief(mean).rows().T).tobytes()
+    simec = fit_network(X, observed.rows.users, Posterior(mean), (4,), seed=0)
+    assert (
+        simec.last_layer_.tobytes()
+        == np.ascontiguousarray(Posterior(mean).regressors().T).tobytes()
+    )

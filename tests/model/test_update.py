@@ -7,11 +7,16 @@ import pyarrow as pa
 import pytest
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split
+from simrec.data.sides import Sides
 from simrec.data.synthetic import make_synthetic
-from simrec.model.update.add_likes import newton
-from simrec.model.update.add_ratings import Later, absorb
+from simrec.model.part import LaterRatings
+from simrec.model.rating.add_ratings import add_ratings
 
 TASKS = ("warm", "new_items", "new_users", "new_both")
+
+
+def vectors(model, side):
+    return model.parts_["rating"].heads[side].vectors
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +35,26 @@ def fitted(data, split):
 
 
 @pytest.fixture(scope="module")
-def ranker(data, split):
-    model = TwoTower(objective="ranking", embedding_dim=8, epochs=6)
-    return model.fit(split.train, items=data.items, users=data.users)
+def likes(split):
+    """Pairs without ratings: what was rated 4 or higher."""
+    return split.train.select(split.train.values >= 4).to_arrow().select(["user_id", "item_id"])
+
+
+@pytest.fixture(scope="module")
+def lister(data, likes):
+    """A model of interactions: it has learned uptake and no ratings."""
+    return TwoTower(embedding_dim=8).fit(likes, items=data.items, users=data.users)
 
 
 @pytest.fixture
 def model(fitted):
     return copy.copy(fitted)
+
+
+def bounded(model, contributions):
+    """The answer that the contributions to a score sum to."""
+    output = model.parts_["rating" if "rating" in model.parts_ else "uptake"].output
+    return output(np.array(sum(contributions["contribution"].to_pylist()) - output.shift))
 
 
 def rmse(model, ratings):
@@ -102,7 +119,9 @@ class TestFoldIn:
             alone = few.select(few.user_rows == few.users.rows([user])[0])
             one = copy.copy(fitted).fold_in(alone)
             row = one.users_.rows([user])[0]
-            near = np.allclose(one.user_vectors_[row], together.user_vectors_[row], atol=1e-5)
+            near = np.allclose(
+                vectors(one, "users")[row], vectors(together, "users")[row], atol=1e-5
+            )
             assert near
 
     def test_both_new(self, model, data, split):
@@ -133,7 +152,7 @@ class TestFoldIn:
     def test_ratings_of_known_pairs_are_left_out(self, model, fitted, split, caplog):
         model.fold_in(split.warm)
         assert "change nothing; update learns from them" in caplog.text
-        assert np.array_equal(model.user_vectors_, fitted.user_vectors_)
+        assert np.array_equal(vectors(model, "users"), vectors(fitted, "users"))
 
     def test_bad_input_changes_nothing(self, model, fitted):
         bad = pa.table({"user_id": [10**6], "item_id": [1], "rating": [9.0]})
@@ -148,40 +167,12 @@ class TestFoldIn:
         model.fold_in(pa.table({"user_id": [9], "item_id": [1], "rating": [3.0]}))
         assert model.predict(pa.table({"user_id": [9], "item_id": [2]})) == pytest.approx(3)
 
-    def test_ranking_keeps_its_share_of_likes(self, ranker, split, monkeypatch):
-        """What was folded in before does not change what one rating says."""
-        rates = []
-
-        def note(start, partners, liked, disliked, rate, penalty, one):
-            rates.append(rate)
-            return start
-
-        monkeypatch.setattr("simrec.model.update.update.newton", note)
-        copy.copy(ranker).fold_in(split.new_items).fold_in(split.new_users)
-        expected = np.mean(split.train.values >= ranker.chosen_["threshold"])
-        assert np.allclose(rates, expected)
-
-    def test_ranking_both_new_stay_new(self, ranker, split, caplog):
-        """Who has met only new partners has learned nothing, and may yet."""
-        pair = pa.table({"user_id": [10**6], "item_id": [10**6], "rating": [5.0]})
-        model = copy.copy(ranker).fold_in(pair)
-        assert "or are both new" in caplog.text
-        assert model.user_counts_[model.users_.rows([10**6])[0]] == 0
-        table = model.explain(10**6, 10**6)
-        score = model.output_(np.array(sum(table["contribution"].to_pylist())))
-        assert score == pytest.approx(model.predict(pair)[0], abs=1e-6)
-        known = pair.set_column(1, "item_id", split.train.items.ids.slice(0, 1))
-        before = model.user_vectors_[model.users_.rows([10**6])[0]]
-        assert not np.array_equal(
-            model.fold_in(known).user_vectors_[model.users_.rows([10**6])[0]], before
-        )
-
-    def test_ranking_lifts_what_was_liked(self, ranker, split):
+    def test_uptake_lifts_what_was_liked(self, lister, split):
         few, rest = revealed(split.new_users, "user", 10)
-        folded = copy.copy(ranker).fold_in(few)
+        folded = copy.copy(lister).fold_in(few.select(few.values >= 4))
         liked = rest.values >= 4
         lift = [
-            m.predict(rest)[liked].mean() / m.predict(rest)[~liked].mean() for m in (ranker, folded)
+            m.predict(rest)[liked].mean() / m.predict(rest)[~liked].mean() for m in (lister, folded)
         ]
         assert lift[1] > lift[0]
 
@@ -245,35 +236,32 @@ class TestUpdate:
         )
         model.update(ratings)
         for user in fitted.users_.ids.to_pylist()[::50]:
-            before = fitted.user_vectors_[fitted.users_.rows([user])[0]]
-            assert np.array_equal(model.user_vectors_[model.users_.rows([user])[0]], before)
-
-    def test_ranking_is_refused(self, ranker, split):
-        with pytest.raises(InputError, match="Fit it again"):
-            copy.copy(ranker).update(split.warm)
+            before = vectors(fitted, "users")[fitted.users_.rows([user])[0]]
+            assert np.array_equal(vectors(model, "users")[model.users_.rows([user])[0]], before)
 
 
-class TestAbsorb:
+class TestAddRatings:
     def test_in_two_parts_as_in_one(self, fitted, split):
         """For fixed partners, evidence adds up whatever the order in which it comes."""
         model, few = fitted, revealed(split.new_users, "user", 10)[0]
-        later = Later(
+        evidence = model.parts_["rating"].evidence
+        rows = Sides(
             model.items_.rows(few.items.ids)[few.item_rows],
             model.users_.rows(few.users.ids)[few.user_rows],
-            (few.values - model.evidence_.mean) / model.evidence_.scale,
         )
-        counts = (model.item_counts_, np.array(model.user_counts_))
-        once, moved = absorb(model.evidence_, counts, later, only_new=True)
+        values = (few.values - evidence.mean) / evidence.scale
+        counts = model.towers_.map(lambda tower: np.array(tower.counts))
+        once, learned = add_ratings(evidence, counts, LaterRatings(rows, values), only_new=True)
         half = np.arange(len(few)) % 2 == 0
-        twice = model.evidence_
+        twice = evidence
         for part in (half, ~half):
-            some = Later(later.items[part], later.users[part], later.values[part])
-            mine = some.users
+            some = LaterRatings(rows.map(lambda all_rows, part=part: all_rows[part]), values[part])
             # Items keep still: pretend they are known and the users are not.
-            fresh = (counts[0], np.where(np.isin(np.arange(len(counts[1])), mine), 0, 1))
-            twice, _ = absorb(twice, fresh, some, only_new=True)
-        rows = moved[1]
-        ours, theirs = once.users.own.packed[rows], twice.users.own.packed[rows]
+            users = np.isin(np.arange(len(counts.users)), some.rows.users)
+            fresh = Sides(counts.items, np.where(users, 0, 1))
+            twice, _ = add_ratings(twice, fresh, some, only_new=True)
+        ours = once.sides.users.own.packed[learned.users]
+        theirs = twice.sides.users.own.packed[learned.users]
         assert np.allclose(ours, theirs, rtol=1e-3, atol=1e-6)
 
 
@@ -284,7 +272,11 @@ class TestForget:
         before = model.predict(others)
         model.forget([user])
         assert user not in model.users_.ids.to_pylist()
-        assert len(model.evidence_.users.own.mean) == len(model.users_) == len(model.user_vectors_)
+        assert (
+            len(model.parts_["rating"].evidence.sides.users.own.mean)
+            == len(model.users_)
+            == len(vectors(model, "users"))
+        )
         assert np.array_equal(model.predict(others), before)
         pair = pa.table({"user_id": [user], "item_id": split.train.items.ids.slice(0, 1)})
         with pytest.raises(InputError, match="neither ratings nor features"):
@@ -297,8 +289,8 @@ class TestForget:
             {"user_id": [10**6], "item_id": split.train.items.ids.slice(0, 1), "rating": [5.0]}
         )
         model.fold_in(few).forget(10**6)
-        assert np.array_equal(model.user_vectors_, fitted.user_vectors_)
-        assert np.array_equal(model.item_vectors_, fitted.item_vectors_)
+        assert np.array_equal(vectors(model, "users"), vectors(fitted, "users"))
+        assert np.array_equal(vectors(model, "items"), vectors(fitted, "items"))
 
     def test_ids_in_any_form(self, fitted):
         first = fitted.users_.ids[0]
@@ -352,8 +344,8 @@ class TestUncertainty:
         data = make_synthetic(n_users=120, n_items=60, n_ratings=1800, random_state=seed)
         model = TwoTower(bounds=(0.5, 5)).fit(data.ratings, items=data.items, users=data.users)
         for tower, side in (
-            (model.item_tower_, model.evidence_.items),
-            (model.user_tower_, model.evidence_.users),
+            (model.towers_.items, model.parts_["rating"].evidence.sides.items),
+            (model.towers_.users, model.parts_["rating"].evidence.sides.users),
         ):
             new = np.sum(side.new_covariance() * side.moments)
             assert side.variance()[tower.counts > 0].mean() < new
@@ -365,41 +357,51 @@ class TestUncertainty:
         assert np.allclose(few, many[:5], rtol=1e-6)
 
     def test_exploring_gives_new_items_a_chance(self, fitted):
-        rated = dict(zip(fitted.items_.ids.to_pylist(), fitted.item_counts_.tolist(), strict=True))
+        rated = dict(
+            zip(fitted.items_.ids.to_pylist(), fitted.towers_.items.counts.tolist(), strict=True)
+        )
         shares = []
         for explore in (0.0, 1.0, 3.0):
-            table = fitted.recommend(k=10, explore=explore)
+            table = fitted.recommend(k=10, explore=explore, rank_by="rating")
             shares.append(np.mean([rated[i] == 0 for i in table["item_id"].to_pylist()]))
         assert shares[0] < shares[1] < shares[2]
 
     def test_scores_are_predictions_also_when_exploring(self, fitted):
-        table = fitted.recommend(fitted.users_.ids.slice(0, 5), k=3, explore=1.0)
-        assert np.allclose(table["score"], fitted.predict(table.select(["user_id", "item_id"])))
+        users = fitted.users_.ids.slice(0, 5)
+        table = fitted.recommend(users, k=3, explore=1.0, rank_by="rating")
+        within = np.clip(table["score"], 0.5, 5)
+        assert np.allclose(within, fitted.predict(table.select(["user_id", "item_id"])))
 
     @pytest.mark.parametrize("explore", [-1.0, float("nan"), True, "1"])
     def test_bad_explore(self, fitted, explore):
         with pytest.raises(InputError, match="explore"):
             fitted.recommend(explore=explore)
 
-    def test_ranking_has_none(self, ranker, split):
+    def test_interactions_have_none(self, lister, split):
         with pytest.raises(InputError, match="return_std"):
-            ranker.predict(split.warm, return_std=True)
+            lister.predict(split.warm, return_std=True)
 
 
 class TestExplain:
-    @pytest.mark.parametrize("objective", ["rating", "ranking"])
+    @pytest.mark.parametrize("learned", ["rating", "uptake"])
     @pytest.mark.parametrize("task", TASKS)
-    def test_contributions_sum_to_the_score(self, fitted, ranker, split, objective, task):
-        model = fitted if objective == "rating" else ranker
+    def test_contributions_sum_to_the_score(self, fitted, lister, split, learned, task):
+        model = fitted if learned == "rating" else lister
         pairs = getattr(split, task).to_arrow().slice(0, 5)
         scores = model.predict(pairs)
         for row, score in zip(pairs.to_pylist(), scores, strict=True):
             table = model.explain(row["user_id"], row["item_id"])
-            total = np.sum(table["contribution"].to_numpy())
-            assert model.output_(np.array(total - model.output_.shift)) == pytest.approx(
-                score, abs=1e-5
-            )
+            assert bounded(model, table) == pytest.approx(score, abs=1e-5)
             assert set(table["side"].to_pylist()) == {"model", "item", "user"}
+
+    @pytest.mark.parametrize("task", TASKS)
+    def test_contributions_sum_to_the_score_of_lists(self, fitted, split, task):
+        pair = getattr(split, task).to_arrow().slice(0, 1).to_pylist()[0]
+        user, item = pair["user_id"], pair["item_id"]
+        table = fitted.explain(user, item, rank_by="both")
+        listed = fitted.recommend([user], k=1, items=[item], exclude=None)
+        total = sum(table["contribution"].to_pylist())
+        assert total == pytest.approx(listed["score"][0].as_py(), abs=1e-4)
 
     def test_folded_in(self, model, split):
         few, rest = revealed(split.new_users, "user", 3)
@@ -407,22 +409,17 @@ class TestExplain:
         pair = rest.to_arrow().slice(0, 1)
         user, item = pair["user_id"][0].as_py(), pair["item_id"][0].as_py()
         table = model.explain(user, item)
-        score = model.output_(
-            np.array(sum(table["contribution"].to_pylist()) - model.output_.shift)
-        )
-        assert score == pytest.approx(model.predict(pair)[0], abs=1e-5)
+        assert bounded(model, table) == pytest.approx(model.predict(pair)[0], abs=1e-5)
         assert "how they rated" in table["feature"].to_pylist()
 
     def test_without_features_there_are_none_to_show(self, model, split):
         few = pa.table(
             {"user_id": [10**6], "item_id": split.train.items.ids.slice(0, 1), "rating": [5.0]}
         )
-        table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py()).to_pylist()
-        shown = {row["feature"] for row in table if row["side"] == "user"}
+        table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py())
+        shown = {row["feature"] for row in table.to_pylist() if row["side"] == "user"}
         assert shown == {"average user", "what they rated", "how they rated"}
-        total = sum(row["contribution"] for row in table)
-        score = model.output_(np.array(total - model.output_.shift))
-        assert score == pytest.approx(model.predict(few)[0], abs=1e-5)
+        assert bounded(model, table) == pytest.approx(model.predict(few)[0], abs=1e-5)
 
     def test_new_by_table_as_by_id(self, fitted, data, split):
         item = split.new_items.items.ids[0].as_py()
@@ -453,15 +450,15 @@ class TestExplain:
         from scipy import sparse
 
         from simrec import SimEc
-        from simrec.model.answer.explain import _attributed
-        from simrec.model.fit.networks import Network
+        from simrec.model.contributions import linear_at
+        from simrec.model.head import Network
 
         rng = np.random.default_rng(0)
         X = sparse.random(50, 12, 0.4, format="csr", random_state=0, dtype=np.float32)
         simec = SimEc(3, hidden_layers=(6,), epochs=2).fit(X, rng.normal(size=(50, 20)))
         network = Network(simec, rng.normal(size=(3, 5)).astype(np.float32))
         for i in range(5):
-            weights = _attributed(network, X[i])
+            weights = linear_at(network, X[i])
             assert np.allclose(X[i] @ weights[:-1] + weights[-1], network.encode(X[i]), atol=1e-5)
 
 
@@ -482,13 +479,14 @@ class TestSimilar:
 
     def test_agrees_with_what_users_think(self, fitted):
         """The similarity of known items is the correlation of their tastes over users."""
-        d = fitted.item_vectors_.shape[1] // 3 - 2
-        rated = fitted.user_counts_ > 0
-        taste = fitted.user_vectors_[rated][:, :d] @ fitted.item_vectors_[:, :d].T
-        weights = fitted.user_counts_[rated] / fitted.user_counts_.sum()
-        known = np.flatnonzero(fitted.item_counts_ > 0)
+        d = vectors(fitted, "items").shape[1] // 3 - 2
+        rated = fitted.towers_.users.counts > 0
+        taste = vectors(fitted, "users")[rated][:, :d] @ vectors(fitted, "items")[:, :d].T
+        weights = fitted.towers_.users.counts[rated] / fitted.towers_.users.counts.sum()
+        known = np.flatnonzero(fitted.towers_.items.counts > 0)
         a = int(known[0])
-        table = fitted.similar_items(fitted.items_.ids[a].as_py(), k=len(fitted.items_))
+        item = fitted.items_.ids[a].as_py()
+        table = fitted.similar_items(item, k=len(fitted.items_), rank_by="rating")
         found = dict(
             zip(table["item_id"].to_pylist(), table["similarity"].to_pylist(), strict=True)
         )
@@ -499,36 +497,12 @@ class TestSimilar:
             )
             assert found[fitted.items_.ids[int(b)].as_py()] == pytest.approx(expected, abs=1e-3)
 
-    def test_users_and_errors(self, fitted, ranker):
+    def test_users_and_errors(self, fitted, lister):
         user = fitted.users_.ids[0].as_py()
-        for model in (fitted, ranker):
+        for model in (fitted, lister):
             table = model.similar_users(user, k=3)
             assert len(table) == 3 and user not in table["user_id"].to_pylist()
         with pytest.raises(InputError, match="k must be"):
             fitted.similar_users(user, k=0)
         with pytest.raises(InputError, match="neither ratings nor features"):
             fitted.similar_items(10**9)
-
-
-def test_newton_is_at_the_minimum():
-    """The gradient of the penalised cross-entropy vanishes at what Newton's method gives."""
-    from scipy import sparse
-
-    rng = np.random.default_rng(0)
-    partners = rng.normal(size=(80, 6)).astype(np.float32)
-    partners[:, 4] = 1
-    start = rng.normal(size=(5, 6)).astype(np.float32)
-    start[:, 5] = 1
-    rated = rng.random((5, 80)) < 0.3
-    likes = rng.random((5, 80)) < 0.5
-    liked, disliked = (
-        sparse.csr_matrix((rated & these).astype(float)) for these in (likes, ~likes)
-    )
-    found = newton(start, partners, liked, disliked, 0.4, 2.0, one=5)
-    p = 1 / (1 + np.exp(-(found @ partners.T)))
-    expected = (1 / (1 + np.exp(-(start @ partners.T)))).sum(1, keepdims=True)
-    met = np.minimum(0.4 * rated.sum(1, keepdims=True) / expected, 1)
-    weight = np.where(rated & ~likes, 1, met)
-    gradient = (weight * p - liked.toarray()) @ partners + 2.0 * (found - start)
-    assert np.abs(gradient[:, :5]).max() < 1e-3
-    assert np.array_equal(found[:, 5], start[:, 5])
