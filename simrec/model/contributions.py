@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
-from simrec.model.head import Head, Network
+from simrec.model.head import Encoder, Network
 
 
 def by_column(
@@ -21,12 +21,12 @@ def by_column(
 
 
 def encoded_by_column(
-    encoder: FeatureEncoder | None, x: sparse.csr_matrix, head: Head
+    features: FeatureEncoder | None, x: sparse.csr_matrix, encoder: Encoder
 ) -> np.ndarray:
-    """Take apart the vector that a head gives to features; the first row is the constant part."""
-    pieces = by_column(encoder, x, head.weights).astype(np.float64)
-    for network in head.networks:
-        pieces = pieces + by_column(encoder, x, linear_at(network, x))
+    """Take apart the vector that an encoder gives to x; the first row is the constant part."""
+    pieces = by_column(features, encoder.inputs(x), encoder.weights).astype(np.float64)
+    for network in encoder.networks:
+        pieces = pieces + by_column(features, x, linear_at(network, x))
     return pieces
 
 

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
 
 
-_ARRAYS = ("vectors", "weights", "prior")
-
-
 class Found(NamedTuple):
     """Entities that were looked up in a tower.
 
@@ -86,6 +83,42 @@ class Network:
         return cls(simec, place)
 
 
+@dataclass(eq=False)
+class Encoder:
+    """From feature rows to vectors: a linear map, and networks with hidden layers added to it.
+
+    Attributes
+    ----------
+    weights : numpy.ndarray
+        A row for each feature and one for a constant: [x, 1] @ weights.
+    networks : list of Network
+        Encoders with hidden layers, whose parts are added to those of the linear map.
+    idf : numpy.ndarray or None
+        Weight of each feature by its rarity. Where given, features are multiplied by it and each
+        row is divided by its length before the linear map.
+    """
+
+    weights: np.ndarray
+    networks: list[Network] = field(default_factory=list)
+    idf: np.ndarray | None = None
+
+    def __call__(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the vectors of feature rows."""
+        vectors = self.inputs(X) @ self.weights[:-1] + self.weights[-1]
+        for network in self.networks:
+            vectors += network.encode(X)
+        return vectors.astype(np.float32, copy=False)
+
+    def inputs(self, X: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Return what the linear map is applied to."""
+        if self.idf is None:
+            return X
+        X = sparse.csr_matrix(X.multiply(self.idf[None]), dtype=np.float32)
+        length = np.sqrt(np.asarray(X.multiply(X).sum(1)).ravel())
+        inverse = (1 / np.where(length > 0, length, 1)).astype(np.float32)
+        return sparse.csr_matrix(sparse.diags_array(inverse) @ X)
+
+
 class Head(ABC):
     """What the items or the users of a model are for one purpose.
 
@@ -93,18 +126,12 @@ class Head(ABC):
     ----------
     vectors : numpy.ndarray
         A vector for each entity the tower knows, float32; may be mapped from a file.
-    weights : numpy.ndarray
-        The linear encoder: an entity with features x has the vector [x, 1] @ weights.
     prior : numpy.ndarray
         The vector of an average entity.
-    networks : list of Network
-        Encoders with hidden layers, whose parts are added to those of the linear one.
     """
 
     vectors: np.ndarray
-    weights: np.ndarray
     prior: np.ndarray
-    networks: list[Network]
 
     @property
     def width(self) -> int:
@@ -119,6 +146,10 @@ class Head(ABC):
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found."""
 
+    @abstractmethod
+    def pieces(self) -> list[tuple[StoredHead, float]]:
+        """Return the heads that lie side by side in the vectors, and their weights."""
+
     def stacked(self, found: Found) -> np.ndarray:
         """Return the vectors that the rows of `found` count in; those known are not copied."""
         if found.fresh is None and not found.average.any():
@@ -132,13 +163,12 @@ class StoredHead(Head):
     """The head of a part, as it is kept in a model."""
 
     vectors: np.ndarray
-    weights: np.ndarray
+    encoder: Encoder
     prior: np.ndarray
-    networks: list[Network] = field(default_factory=list)
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
-        return encode_rows(X, self.weights, self.networks)
+        return self.encoder(X)
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found."""
@@ -151,59 +181,49 @@ class StoredHead(Head):
         out[found.average] = self.prior
         return out
 
+    def pieces(self) -> list[tuple[StoredHead, float]]:
+        """Return itself."""
+        return [(self, 1.0)]
 
-def encode_rows(
-    X: sparse.csr_matrix, weights: np.ndarray, networks: Sequence[Network] = ()
-) -> np.ndarray:
-    """Apply a linear encoder whose last row of weights is the constant, and add networks."""
-    vectors = X @ weights[:-1] + weights[-1]
-    for network in networks:
-        vectors += network.encode(X)
-    return vectors.astype(np.float32, copy=False)
+    def with_new(self, features: sparse.csr_matrix, has_features: np.ndarray) -> np.ndarray:
+        """Return the vectors of new entities: what features say, or those of an average one."""
+        vectors = self.encode(features)
+        vectors[~has_features] = self.prior
+        return vectors
 
 
-def joined(parts: Sequence[tuple[StoredHead, float]]) -> Head:
-    """Put the vectors of several heads side by side, each times its weight.
+class JoinedHead(Head):
+    """Several heads side by side, each times its weight.
 
     A scalar product with vectors joined in the same order is the weighted sum of the scalar
     products. Vectors are joined when they are first used.
     """
-    return JoinedHead(parts)
-
-
-class JoinedHead(Head):
-    """Several heads side by side; see `joined`."""
 
     def __init__(self, parts: Sequence[tuple[StoredHead, float]]) -> None:
-        self._parts = list(parts)
-        self.weights = self._beside([head.weights for head, _ in parts])
-        self.prior = self._beside([head.prior for head, _ in parts])
-        self.networks = []
-        start = 0
-        for head, weight in parts:
-            for network in head.networks:
-                place = np.zeros((len(network.place), self.width), np.float32)
-                place[:, start : start + head.width] = np.float32(weight) * network.place
-                self.networks.append(Network(network.simec, place))
-            start += head.width
+        self._pieces = list(parts)
+        self.prior = self._joined([head.prior for head, _ in parts])
 
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
-        """Vectors of all known entities, put together on first use."""
-        return self._beside([head.vectors for head, _ in self._parts])
+        """Vectors of all known entities."""
+        return self._joined([head.vectors for head, _ in self._pieces])
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
-        return self._beside([head.encode(X) for head, _ in self._parts])
+        return self._joined([head.encode(X) for head, _ in self._pieces])
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
-        return self._beside([head.of(found) for head, _ in self._parts])
+        return self._joined([head.of(found) for head, _ in self._pieces])
 
-    def _beside(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    def pieces(self) -> list[tuple[StoredHead, float]]:
+        """Return the heads and their weights."""
+        return self._pieces
+
+    def _joined(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
         scaled = [
             array if weight == 1 else np.float32(weight) * array
-            for array, (_, weight) in zip(arrays, self._parts, strict=True)
+            for array, (_, weight) in zip(arrays, self._pieces, strict=True)
         ]
         return np.concatenate(scaled, axis=-1)
 
@@ -212,10 +232,16 @@ def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:
     """Return the heads of a part as plain data."""
     saved = Saved()
     for side, head in heads.named():
-        for what in _ARRAYS:
-            saved.arrays[f"{name}_{side}_{what}"] = getattr(head, what)
-        for number, network in enumerate(head.networks):
-            key = f"{name}_{side}_network_{number}"
+        start, encoder = f"{name}_{side}", head.encoder
+        saved.arrays |= {
+            f"{start}_vectors": head.vectors,
+            f"{start}_weights": encoder.weights,
+            f"{start}_prior": head.prior,
+        }
+        if encoder.idf is not None:
+            saved.arrays[f"{start}_idf"] = encoder.idf
+        for number, network in enumerate(encoder.networks):
+            key = f"{start}_network_{number}"
             saved.documents[key] = network.document()
             saved.arrays[f"{key}_place"] = network.place
             saved.networks[key] = network.simec.encoder_.get_weights()
@@ -237,7 +263,7 @@ def restored_heads(
             for key, weights in sorted(networks.items())
             if key.startswith(f"{start}network_")
         ]
-        vectors, weights, prior = (arrays[start + what] for what in _ARRAYS)
-        return StoredHead(vectors, weights, prior, placed)
+        encoder = Encoder(arrays[f"{start}weights"], placed, arrays.get(f"{start}idf"))
+        return StoredHead(arrays[f"{start}vectors"], encoder, arrays[f"{start}prior"])
 
     return Sides.of(head)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +17,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
-from simrec.model.head import Network, StoredHead, encode_rows
+from simrec.model.head import Encoder, StoredHead
 from simrec.model.tower import Tower, id_values, unique_ids
 
 logger = logging.getLogger(__name__)
@@ -49,21 +49,19 @@ class PreparedSide:
         """Ratings of those who have any, in the order of the rows of R."""
         return self.tower.counts[self.rated_rows]
 
-    def head(
-        self, vectors: np.ndarray, weights: np.ndarray, networks: Sequence[Network] = ()
-    ) -> StoredHead:
+    def head(self, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
         """Make a head from the vectors of the rated and the encoder of all others."""
         n, counts = len(self.tower.ids), self.counts
         if n > len(vectors):
             unrated = self.tower.counts == 0
             joined = np.empty((n, vectors.shape[1]), np.float32)
             joined[self.rated_rows] = vectors
-            joined[unrated] = encode_rows(self.tower.features[unrated], weights, networks)
+            joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
         share = counts / counts.sum()
-        prior = (share @ encode_rows(self.X[:, :-1], weights, networks)).astype(np.float32)
-        return StoredHead(vectors.astype(np.float32, copy=False), weights, prior, list(networks))
+        prior = (share @ encoder(self.X[:, :-1])).astype(np.float32)
+        return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
 
 
 @dataclass(eq=False)

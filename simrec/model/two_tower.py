@@ -20,7 +20,7 @@ from simrec.model import files
 from simrec.model.answer.explain import explain
 from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
-from simrec.model.head import Found, Head, joined
+from simrec.model.head import Found, Head, JoinedHead
 from simrec.model.part import Part
 from simrec.model.prepare import Encoding, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RankBy = Literal["both", "rating", "uptake"]
+TableKind = Literal["pandas", "arrow"]
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 # Coordinates of an embedding and sweeps of the rating part, where they are not given.
 _EMBEDDING_DIM, _EPOCHS = 16, 16
@@ -224,7 +225,8 @@ class TwoTower(Params):
 
     def predict(
         self,
-        pairs: TableLike | Ratings,
+        pairs: Any,
+        item_id: Any = None,
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
@@ -235,8 +237,10 @@ class TwoTower(Params):
 
         Parameters
         ----------
-        pairs : table, path or Ratings
-            Columns user_id and item_id.
+        pairs : table, path or Ratings; or an id
+            Columns user_id and item_id; or one user_id, with `item_id`.
+        item_id : id, optional
+            The item, where `pairs` is one user.
         items, users : table or path, optional
             Features of ids the model does not know.
         unknown : {"error", "prior"}
@@ -254,6 +258,8 @@ class TwoTower(Params):
         """
         self._check_fitted()
         source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
+        if item_id is not None:
+            source = pa.table({"user_id": [pairs], "item_id": [item_id]})
         table = read_table(source, ["user_id", "item_id"], name="pairs", allow_empty=True)
         tables = Sides(items, users)
 
@@ -286,7 +292,8 @@ class TwoTower(Params):
         rank_by: RankBy = "both",
         unknown: Unknown = "error",
         explore: float = 0.0,
-    ) -> pa.Table:
+        output: TableKind = "pandas",
+    ) -> Any:
         """Recommend the k best items to each user.
 
         Parameters
@@ -309,10 +316,12 @@ class TwoTower(Params):
             Rank by score + explore * posterior standard deviation of the item, an upper confidence
             bound, so that new items get a chance. The user's deviation is the same for all items,
             and noise is nothing to explore.
+        output : {"pandas", "arrow"}
+            What to return: a pandas frame or an Arrow table.
 
         Returns
         -------
-        pyarrow.Table
+        pandas.DataFrame or pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
             scores the item that comes first among the candidates comes first. The score is not
             confined to the bounds, and does not contain what `explore` adds.
@@ -328,7 +337,7 @@ class TwoTower(Params):
             seen = exclusions(chosen, self.rated_, more)
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
-        return recommend(chosen, heads, k, seen, bonus, shift)
+        return _table(recommend(chosen, heads, k, seen, bonus, shift), output)
 
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
         """Return the vectors whose scalar product ranks, and what is added to it for the score."""
@@ -337,8 +346,8 @@ class TwoTower(Params):
         items: Head = parts[0][0].heads.items
         users: Head = parts[0][0].heads.users
         if len(parts) > 1:
-            items = joined([(part.heads.items, 1.0) for part, _ in parts])
-            users = joined([(part.heads.users, weight) for part, weight in parts])
+            items = JoinedHead([(part.heads.items, 1.0) for part, _ in parts])
+            users = JoinedHead([(part.heads.users, weight) for part, weight in parts])
         return Sides(items, users), shift
 
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
@@ -352,13 +361,17 @@ class TwoTower(Params):
         variance = rating.variance("items", items, self.towers_.items.counts, "explore")
         return (explore * np.sqrt(variance)).astype(np.float32)
 
-    def embed_items(self, items: TableLike | None = None, rank_by: RankBy = "both") -> pa.Table:
+    def embed_items(
+        self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
         """Return the vectors of items, all known ones by default: columns item_id and vector."""
-        return self._embed("items", items, rank_by)
+        return _table(self._embed("items", items, rank_by), output)
 
-    def embed_users(self, users: TableLike | None = None, rank_by: RankBy = "both") -> pa.Table:
+    def embed_users(
+        self, users: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
         """Return the vectors of users, all known ones by default: columns user_id and vector."""
-        return self._embed("users", users, rank_by)
+        return _table(self._embed("users", users, rank_by), output)
 
     def fold_in(
         self,
@@ -448,7 +461,8 @@ class TwoTower(Params):
         users: TableLike | None = None,
         rank_by: RankBy | None = None,
         unknown: Unknown = "error",
-    ) -> pa.Table:
+        output: TableKind = "pandas",
+    ) -> Any:
         """Return what adds how much to the score of a user and an item.
 
         A part of the user and a part of the item that act together share their product equally.
@@ -463,19 +477,24 @@ class TwoTower(Params):
             Which score to explain; by default that of `predict`.
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features.
+        output : {"pandas", "arrow"}
+            What to return: a pandas frame or an Arrow table.
 
         Returns
         -------
-        pyarrow.Table
+        pandas.DataFrame or pyarrow.Table
             A row for the mean and for each part of the item and of the user: side, feature, value,
             bias (what it adds for any partner), taste (what it adds for this one) and
             contribution, their sum. Contributions sum to the score before it is bounded.
         """
         self._check_fitted()
         parts = [(self._predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
-        return explain(self.towers_, parts, Sides(item_id, user_id), Sides(items, users), unknown)
+        ids, tables = Sides(item_id, user_id), Sides(items, users)
+        return _table(explain(self.towers_, parts, ids, tables, unknown), output)
 
-    def similar_items(self, item: Any, k: int = 10, rank_by: RankBy = "both") -> pa.Table:
+    def similar_items(
+        self, item: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
         """Return the items that the same users take up and like.
 
         Parameters
@@ -486,20 +505,24 @@ class TwoTower(Params):
             How many for each.
         rank_by : {"both", "rating", "uptake"}
             Which scores to compare.
+        output : {"pandas", "arrow"}
+            What to return: a pandas frame or an Arrow table.
 
         Returns
         -------
-        pyarrow.Table
+        pandas.DataFrame or pyarrow.Table
             Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
             give to both, popularity aside) and rank; for several items also for_item_id.
         """
         self._check_fitted()
-        return similar("items", self.towers_, self._parts(rank_by), item, k)
+        return _table(similar("items", self.towers_, self._parts(rank_by), item, k), output)
 
-    def similar_users(self, user: Any, k: int = 10, rank_by: RankBy = "both") -> pa.Table:
+    def similar_users(
+        self, user: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
         """Return the users who take up and like the same items; see `similar_items`."""
         self._check_fitted()
-        return similar("users", self.towers_, self._parts(rank_by), user, k)
+        return _table(similar("users", self.towers_, self._parts(rank_by), user, k), output)
 
     def export(
         self,
@@ -635,6 +658,12 @@ class TwoTower(Params):
     def _check_fitted(self) -> None:
         if not hasattr(self, "parts_"):
             raise InputError("this TwoTower is not fitted yet: call fit, or TwoTower.load.")
+
+
+def _table(table: pa.Table, output: TableKind) -> Any:
+    if output not in ("pandas", "arrow"):
+        raise InputError(f"output must be 'pandas' or 'arrow', got {output!r}.")
+    return table.to_pandas() if output == "pandas" else table
 
 
 def _rated(ratings: Ratings, towers: Sides[Tower]) -> sparse.csr_matrix:

@@ -156,7 +156,9 @@ def asked(data, model):
     mixed = pa.concat_tables([known, data["users"].slice(70), data["new"]])
     ids = model.items_.ids.to_pylist()
     # The best item of each user, so that leaving it out is seen; and all but two for the first.
-    best = model.recommend(known["user_id"], k=1, exclude=None)["item_id"].to_pylist()
+    best = model.recommend(known["user_id"], k=1, exclude=None, output="arrow")[
+        "item_id"
+    ].to_pylist()
     all_but_two = [[""] * 200 for _ in range(len(known))]
     all_but_two[0][: len(ids) - 2] = ids[2:]
     return {
@@ -217,7 +219,7 @@ def test_plain_tensorflow_answers_as_the_model_does(name, asked, answers, model,
     fitted = uptake if path == "uptake" else model
     features = None if path == "uptake" or signature == "known_users" else users
     given = users["user_id"] if features is None else users
-    expected = fitted.recommend(given, k=k + (exclude is not None), exclude=None)
+    expected = fitted.recommend(given, k=k + (exclude is not None), exclude=None, output="arrow")
     if exclude is not None:  # the best one of each user
         expected = expected.filter(pc.greater(expected["rank"], 1))
     check_answer(answers[name], expected, users, k)
@@ -233,19 +235,19 @@ def test_places_without_a_candidate_are_marked(answers, model):
 
 def test_an_unknown_user_without_features(answers, data, uptake):
     assert "does not know" in answers["unknown"]["error"]
-    average = uptake.recommend(data["new"]["user_id"], k=7, unknown="prior")
+    average = uptake.recommend(data["new"]["user_id"], k=7, unknown="prior", output="arrow")
     found = np.ravel(answers["uptake unknown"]["score"])
     np.testing.assert_allclose(found, average["score"], atol=1e-5)
 
 
 def test_towers_give_vectors_of_new_entities(data, model, answers):
     users, items = (np.array(answers[side]["vector"]) for side in ("user", "item"))
-    embedded = np.array(model.embed_users(data["new"])["vector"].to_pylist())
+    embedded = np.array(model.embed_users(data["new"], output="arrow")["vector"].to_pylist())
     np.testing.assert_allclose(users[:, :-1], embedded, atol=1e-5)
     assert (users[:, -1] == 1).all()
     ids = pa.array([f"new {i}" for i in range(len(data["items"]))])
     fresh = data["items"].set_column(0, "item_id", ids)
-    listed = model.recommend(data["new"].slice(0, 1), k=len(ids), items=fresh)
+    listed = model.recommend(data["new"].slice(0, 1), k=len(ids), items=fresh, output="arrow")
     place = {item: i for i, item in enumerate(ids.to_pylist())}
     scores = np.empty(len(ids))
     for item, score in zip(listed["item_id"].to_pylist(), listed["score"].to_pylist(), strict=True):
@@ -332,7 +334,7 @@ def test_inner_products_of_parquet_vectors_are_scores(model, tmp_path, rank_by):
     assert ids == model.items_.ids.to_pylist()
     z = dict(zip(ids, found["user"][3] @ found["item"].T, strict=True))
     user = tables["user"]["user_id"][3].as_py()
-    listed = model.recommend([user], k=len(ids), exclude=None, rank_by=rank_by)
+    listed = model.recommend([user], k=len(ids), exclude=None, rank_by=rank_by, output="arrow")
     expected = [z[item] for item in listed["item_id"].to_pylist()]
     np.testing.assert_allclose(listed["score"], expected, atol=1e-4)
 
@@ -348,7 +350,7 @@ def test_new_items_and_users_are_exported_by_their_features(data, model, tmp_pat
     assert (done["items"], done["users"]) == (40, 40)
     read = pq.read_table(tmp_path / "out" / "items.parquet")
     assert read["item_id"].to_pylist() == fresh["item_id"].to_pylist()
-    embedded = model.embed_items(fresh)["vector"].to_pylist()
+    embedded = model.embed_items(fresh, output="arrow")["vector"].to_pylist()
     np.testing.assert_array_equal(np.array(read["vector"].to_pylist())[:, :-1], embedded)
     twice = pa.concat_tables([fresh, fresh.slice(0, 1)])
     with pytest.raises(InputError, match="new 0"):
@@ -364,10 +366,14 @@ def test_a_faiss_index_finds_the_best_items(model, tmp_path, kind):
     index = faiss.read_index(str(tmp_path / "out" / "items.faiss"))
     ids = pq.read_table(tmp_path / "out" / "items.parquet")["item_id"]
     assert ids.to_pylist() == model.items_.ids.to_pylist()
-    users = np.array(model.embed_users()["vector"].to_pylist(), np.float32)
+    users = np.array(model.embed_users(output="arrow")["vector"].to_pylist(), np.float32)
     one = np.ones((len(users), 1), np.float32)
     scores, rows = index.search(np.hstack([users, one]), 10)
-    exact = model.recommend(k=10, exclude=None).to_pandas().groupby("user_id", sort=False)
+    exact = (
+        model.recommend(k=10, exclude=None, output="arrow")
+        .to_pandas()
+        .groupby("user_id", sort=False)
+    )
     best = [set(own["item_id"]) for _, own in exact]
     names = np.array(ids.to_pylist())[rows]
     found = np.mean([len({*a} & b) / 10 for a, b in zip(names, best, strict=True)])

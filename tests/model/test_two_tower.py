@@ -188,8 +188,10 @@ def test_save_and_load_give_identical_scores(model, split, data, tmp_path):
     for part in split.tasks().values():
         assert np.array_equal(model.predict(part), loaded.predict(part))
     new = data[2].assign(user_id=data[2]["user_id"] + 1000)
-    assert loaded.embed_users(new).equals(model.embed_users(new))
-    assert loaded.recommend([1, 2], k=3).equals(model.recommend([1, 2], k=3))
+    assert loaded.embed_users(new, output="arrow").equals(model.embed_users(new, output="arrow"))
+    assert loaded.recommend([1, 2], k=3, output="arrow").equals(
+        model.recommend([1, 2], k=3, output="arrow")
+    )
     assert loaded.chosen_ == model.chosen_
 
 
@@ -244,7 +246,7 @@ def test_without_features_of_one_side_or_both(split, data):
 
 
 def test_recommend_ranks_all_items_and_leaves_out_what_was_seen(model, split):
-    everything = model.recommend([3], k=1000, exclude=None, rank_by="rating")
+    everything = model.recommend([3], k=1000, exclude=None, rank_by="rating", output="arrow")
     assert everything.num_rows == len(model.items_)
     assert everything["rank"].to_pylist() == list(range(1, len(model.items_) + 1))
     pairs = everything.select(["user_id", "item_id"])
@@ -252,29 +254,32 @@ def test_recommend_ranks_all_items_and_leaves_out_what_was_seen(model, split):
         everything["score"].to_numpy(), split.train.values.min(), split.train.values.max()
     )
     assert np.allclose(model.predict(pairs), within)
-    unseen = model.recommend([3], k=1000, rank_by="rating")
+    unseen = model.recommend([3], k=1000, rank_by="rating", output="arrow")
     row = split.train.users.rows([3])[0]
     seen = set(
         split.train.items.take(split.train.item_rows[split.train.user_rows == row]).to_pylist()
     )
     kept = [i for i in everything["item_id"].to_pylist() if i not in seen]
     assert unseen["item_id"].to_pylist() == kept
-    some = model.recommend([3, 1], k=2, items=["i005", "i001", "i009"])
+    some = model.recommend([3, 1], k=2, items=["i005", "i001", "i009"], output="arrow")
     assert some["user_id"].to_pylist() == [3, 3, 1, 1]
     assert set(some["item_id"].to_pylist()) <= {"i005", "i001", "i009"}
 
 
 def test_recommend_for_new_users_from_a_table(model, data):
     new = data[2].head(3).assign(user_id=[9001, 9002, 9003])
-    found = model.recommend(new, k=5, items=data[1])
+    found = model.recommend(new, k=5, items=data[1], output="arrow")
     assert found.num_rows == 15
     assert found.column_names == ["user_id", "item_id", "score", "rank"]
     with pytest.raises(InputError, match="more than once"):
-        model.recommend([1, 1])
+        model.recommend([1, 1], output="arrow")
 
 
 def test_embeddings_score_by_scalar_product(model, data):
-    items, users = model.embed_items(data[1]), model.embed_users(data[2])
+    items, users = (
+        model.embed_items(data[1], output="arrow"),
+        model.embed_users(data[2], output="arrow"),
+    )
     V = np.stack(items["vector"].to_numpy())
     W = np.stack(users["vector"].to_numpy())
     pairs = pa.table({"user_id": [4], "item_id": ["i007"]})

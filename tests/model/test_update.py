@@ -362,20 +362,20 @@ class TestUncertainty:
         )
         shares = []
         for explore in (0.0, 1.0, 3.0):
-            table = fitted.recommend(k=10, explore=explore, rank_by="rating")
+            table = fitted.recommend(k=10, explore=explore, rank_by="rating", output="arrow")
             shares.append(np.mean([rated[i] == 0 for i in table["item_id"].to_pylist()]))
         assert shares[0] < shares[1] < shares[2]
 
     def test_scores_are_predictions_also_when_exploring(self, fitted):
         users = fitted.users_.ids.slice(0, 5)
-        table = fitted.recommend(users, k=3, explore=1.0, rank_by="rating")
+        table = fitted.recommend(users, k=3, explore=1.0, rank_by="rating", output="arrow")
         within = np.clip(table["score"], 0.5, 5)
         assert np.allclose(within, fitted.predict(table.select(["user_id", "item_id"])))
 
     @pytest.mark.parametrize("explore", [-1.0, float("nan"), True, "1"])
     def test_bad_explore(self, fitted, explore):
         with pytest.raises(InputError, match="explore"):
-            fitted.recommend(explore=explore)
+            fitted.recommend(explore=explore, output="arrow")
 
     def test_interactions_have_none(self, lister, split):
         with pytest.raises(InputError, match="return_std"):
@@ -390,7 +390,7 @@ class TestExplain:
         pairs = getattr(split, task).to_arrow().slice(0, 5)
         scores = model.predict(pairs)
         for row, score in zip(pairs.to_pylist(), scores, strict=True):
-            table = model.explain(row["user_id"], row["item_id"])
+            table = model.explain(row["user_id"], row["item_id"], output="arrow")
             assert bounded(model, table) == pytest.approx(score, abs=1e-5)
             assert set(table["side"].to_pylist()) == {"model", "item", "user"}
 
@@ -398,8 +398,8 @@ class TestExplain:
     def test_contributions_sum_to_the_score_of_lists(self, fitted, split, task):
         pair = getattr(split, task).to_arrow().slice(0, 1).to_pylist()[0]
         user, item = pair["user_id"], pair["item_id"]
-        table = fitted.explain(user, item, rank_by="both")
-        listed = fitted.recommend([user], k=1, items=[item], exclude=None)
+        table = fitted.explain(user, item, rank_by="both", output="arrow")
+        listed = fitted.recommend([user], k=1, items=[item], exclude=None, output="arrow")
         total = sum(table["contribution"].to_pylist())
         assert total == pytest.approx(listed["score"][0].as_py(), abs=1e-4)
 
@@ -408,7 +408,7 @@ class TestExplain:
         model.fold_in(few)
         pair = rest.to_arrow().slice(0, 1)
         user, item = pair["user_id"][0].as_py(), pair["item_id"][0].as_py()
-        table = model.explain(user, item)
+        table = model.explain(user, item, output="arrow")
         assert bounded(model, table) == pytest.approx(model.predict(pair)[0], abs=1e-5)
         assert "how they rated" in table["feature"].to_pylist()
 
@@ -416,7 +416,7 @@ class TestExplain:
         few = pa.table(
             {"user_id": [10**6], "item_id": split.train.items.ids.slice(0, 1), "rating": [5.0]}
         )
-        table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py())
+        table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py(), output="arrow")
         shown = {row["feature"] for row in table.to_pylist() if row["side"] == "user"}
         assert shown == {"average user", "what they rated", "how they rated"}
         assert bounded(model, table) == pytest.approx(model.predict(few)[0], abs=1e-5)
@@ -426,20 +426,23 @@ class TestExplain:
         user = split.train.users.ids[0].as_py()
         row = data.items.filter(pa.array(np.array(data.items["item_id"]) == item))
         other = row.set_column(0, "item_id", pa.array([10**6]))
-        ours, theirs = fitted.explain(user, item), fitted.explain(user, 10**6, items=other)
+        ours, theirs = (
+            fitted.explain(user, item, output="arrow"),
+            fitted.explain(user, 10**6, items=other, output="arrow"),
+        )
         assert np.allclose(ours["contribution"], theirs["contribution"], atol=1e-6)
         assert ours["value"].to_pylist() == theirs["value"].to_pylist()
 
     def test_average_entity(self, fitted, split):
         item = split.train.items.ids[0].as_py()
-        table = fitted.explain(10**6, item, unknown="prior")
+        table = fitted.explain(10**6, item, unknown="prior", output="arrow")
         assert "average user" in table["feature"].to_pylist()
         with pytest.raises(InputError, match="neither ratings nor features"):
-            fitted.explain(10**6, item)
+            fitted.explain(10**6, item, output="arrow")
 
     def test_values_are_readable(self, fitted, data, split):
         item = split.train.items.ids[0].as_py()
-        table = fitted.explain(split.train.users.ids[0].as_py(), item).to_pylist()
+        table = fitted.explain(split.train.users.ids[0].as_py(), item, output="arrow").to_pylist()
         raw = data.items.filter(pa.array(np.array(data.items["item_id"]) == item)).to_pylist()[0]
         shown = {row["feature"]: row["value"] for row in table if row["side"] == "item"}
         assert shown["year"] == str(raw["year"])
@@ -470,11 +473,11 @@ class TestSimilar:
         twins = [row.set_column(0, "item_id", pa.array([10**6 + i], pa.int32())) for i in range(2)]
         items = pa.concat_tables([data.items, *twins])
         model = TwoTower(bounds=(0.5, 5)).fit(split.train, items=items, users=data.users)
-        nearest = model.similar_items(10**6, k=1)
+        nearest = model.similar_items(10**6, k=1, output="arrow")
         assert nearest["item_id"][0].as_py() == 10**6 + 1
         assert nearest["similarity"][0].as_py() == pytest.approx(1, abs=1e-5)
         features = row.drop_columns(["item_id"]).to_pylist()[0]
-        by_features = model.similar_items(features, k=2)
+        by_features = model.similar_items(features, k=2, output="arrow")
         assert set(by_features["item_id"].to_pylist()) == {10**6, 10**6 + 1}
 
     def test_agrees_with_what_users_think(self, fitted):
@@ -486,7 +489,7 @@ class TestSimilar:
         known = np.flatnonzero(fitted.towers_.items.counts > 0)
         a = int(known[0])
         item = fitted.items_.ids[a].as_py()
-        table = fitted.similar_items(item, k=len(fitted.items_), rank_by="rating")
+        table = fitted.similar_items(item, k=len(fitted.items_), rank_by="rating", output="arrow")
         found = dict(
             zip(table["item_id"].to_pylist(), table["similarity"].to_pylist(), strict=True)
         )
@@ -500,9 +503,9 @@ class TestSimilar:
     def test_users_and_errors(self, fitted, lister):
         user = fitted.users_.ids[0].as_py()
         for model in (fitted, lister):
-            table = model.similar_users(user, k=3)
+            table = model.similar_users(user, k=3, output="arrow")
             assert len(table) == 3 and user not in table["user_id"].to_pylist()
         with pytest.raises(InputError, match="k must be"):
-            fitted.similar_users(user, k=0)
+            fitted.similar_users(user, k=0, output="arrow")
         with pytest.raises(InputError, match="neither ratings nor features"):
-            fitted.similar_items(10**9)
+            fitted.similar_items(10**9, output="arrow")

@@ -13,7 +13,7 @@ from simrec.data.id_arrays import id_kind
 from simrec.errors import InputError
 from simrec.model.export.features import EncoderGraph
 from simrec.model.export.vectors import last_coordinate
-from simrec.model.head import Head
+from simrec.model.head import Encoder, Head
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.keras import tf, tfrs
 
@@ -93,18 +93,41 @@ class TowerGraph(tf.Module):
         super().__init__()
         assert tower.encoder is not None
         self.encoder = EncoderGraph(tower.encoder, tower.side, reserved)
-        self.weights = tf.Variable(head.weights[:-1], trainable=False, dtype=tf.float32)
-        self.constant = tf.Variable(head.weights[-1], trainable=False, dtype=tf.float32)
-        self.networks = [network.simec.encoder_ for network in head.networks]
-        self.places = [tf.constant(network.place) for network in head.networks]
+        self.pieces = [EncoderPiece(stored.encoder, weight) for stored, weight in head.pieces()]
 
     def __call__(self, values: Mapping[str, Any]) -> Any:
-        """Give the vectors of rows."""
+        """Return the vectors of rows."""
         x = self.encoder(values)
-        vectors = tf.sparse.sparse_dense_matmul(x, self.weights) + self.constant
+        return tf.concat([piece(x) for piece in self.pieces], 1)
+
+
+class EncoderPiece(tf.Module):
+    """What an `Encoder` does, in TensorFlow, times a weight."""
+
+    def __init__(self, encoder: Encoder, weight: float) -> None:
+        super().__init__()
+        self.weight = weight
+        self.weights = tf.Variable(encoder.weights[:-1], trainable=False, dtype=tf.float32)
+        self.constant = tf.Variable(encoder.weights[-1], trainable=False, dtype=tf.float32)
+        self.networks = [network.simec.encoder_ for network in encoder.networks]
+        self.places = [tf.constant(network.place) for network in encoder.networks]
+        self.idf = None if encoder.idf is None else tf.constant(encoder.idf, tf.float32)
+
+    def __call__(self, x: Any) -> Any:
+        """Return the vectors of feature rows."""
+        vectors = tf.sparse.sparse_dense_matmul(self._inputs(x), self.weights) + self.constant
         for network, place in zip(self.networks, self.places, strict=True):
             vectors += network(x, training=False) @ place
-        return vectors
+        return self.weight * vectors
+
+    def _inputs(self, x: Any) -> Any:
+        if self.idf is None:
+            return x
+        values = x.values * tf.gather(self.idf, x.indices[:, 1])
+        rows = x.indices[:, 0]
+        squares = tf.math.unsorted_segment_sum(values * values, rows, x.dense_shape[0])
+        length = tf.sqrt(tf.gather(squares, rows))
+        return tf.SparseTensor(x.indices, tf.math.divide_no_nan(values, length), x.dense_shape)
 
 
 class Recommender(tf.Module):

@@ -6,7 +6,7 @@ import numpy as np
 
 from simrec.data.sides import SINGULAR
 from simrec.model.contributions import by_column, encoded_by_column, readable
-from simrec.model.head import Head
+from simrec.model.head import StoredHead
 from simrec.model.part import Entity
 from simrec.model.rating.evidence import SideEvidence
 from simrec.model.rating.layout import Layout
@@ -21,7 +21,7 @@ _HISTORY = {
 
 
 def explained(
-    entity: Entity, vector: np.ndarray, head: Head, kept: SideEvidence, layout: Layout
+    entity: Entity, vector: np.ndarray, head: StoredHead, kept: SideEvidence, layout: Layout
 ) -> Parts:
     """Take the vector of one entity apart."""
     side, count, x = entity.side, entity.count, entity.features
@@ -35,7 +35,7 @@ def explained(
         # Without a row of features: taken as average.
         pieces = (np.array(head.prior, np.float64) if count else vector.copy())[None]
     else:
-        pieces = encoded_by_column(entity.encoder, x, head)
+        pieces = encoded_by_column(entity.encoder, x, head.encoder)
         columns = readable(entity.encoder, x)
         names, values = [*names, *columns], [*values, *columns.values()]
     if warmth == 1:

@@ -11,7 +11,15 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
-from simrec.model.head import Found, Network, Saved, StoredHead, restored_heads, saved_heads
+from simrec.model.head import (
+    Encoder,
+    Found,
+    Network,
+    Saved,
+    StoredHead,
+    restored_heads,
+    saved_heads,
+)
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.model.rating.add_ratings import add_ratings
@@ -106,8 +114,7 @@ class RatingPart(Part):
             head, kept, more = self.heads[side], evidence.sides[side], new[side]
             if not len(more.has_features):
                 return head, kept
-            vectors = head.encode(more.features)
-            vectors[~more.has_features] = head.prior
+            vectors = head.with_new(more.features, more.has_features)
             own, to_new = self.layout.from_features(side, vectors)
             kept = kept.joined(own, to_new, more.counts, more.has_features).take(more.order)
             joined = np.concatenate([head.vectors, vectors])[more.order]
@@ -220,4 +227,4 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     if new.network is not None:
         block: Block = "new_items" if side == "items" else "new_users"
         networks.append(Network(new.network, layout.placement(side, block)))
-    return data.sides[side].head(vectors, weights, networks)
+    return data.sides[side].head(vectors, Encoder(weights, networks))

@@ -1,0 +1,1 @@
+"""How well an item will be liked: open this to change how ratings are learned."""

@@ -1,0 +1,130 @@
+"""Least squares over all pairs: ones where there is a pair, zeros everywhere else.
+
+The zeros enter through the Gram matrix of the other side, so that a sweep costs by the ones alone.
+Each row is solved exactly, in the smaller of two spaces: its pairs or its coordinates.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from simrec.model.rating.observed import in_threads
+
+# Numbers in a batch of rows: bounds memory.
+_CELLS = 3_000_000
+
+
+def solve_rows(
+    R: sparse.csr_matrix,
+    V: np.ndarray,
+    ridge: np.ndarray,
+    zero: np.ndarray,
+    explained: np.ndarray | None = None,
+) -> np.ndarray:
+    """Return the vectors of rows that fit ones at their pairs and zeros everywhere.
+
+    Row r minimises sum_j c_rj (1 - explained_rj - u . v_j)^2 over its pairs, plus
+    zero_r sum_j (u . v_j)^2 over all j, plus ridge_r |u|^2.
+
+    Parameters
+    ----------
+    R : csr_matrix
+        Rows x columns; the values are confidences c.
+    V : numpy.ndarray
+        Vectors of the columns.
+    ridge, zero : numpy.ndarray
+        Penalty, and weight of a zero, of each row.
+    explained : numpy.ndarray, optional
+        What something else explains of each pair, in the order of `R.data`.
+    """
+    n, d = np.diff(R.indptr), V.shape[1]
+    values, Q = np.linalg.eigh((V.T @ V).astype(np.float64))
+    Q = Q.astype(np.float32)
+    V = np.ascontiguousarray(V @ Q)
+    values = np.maximum(values, 0).astype(np.float32)
+    ridge, zero = ridge.astype(np.float32), zero.astype(np.float32)
+    out = np.zeros((R.shape[0], d), np.float32)
+    target = np.ones(R.nnz, np.float32) if explained is None else (1 - explained).astype(np.float32)
+
+    def work(rows: np.ndarray) -> None:
+        width = n[rows].max()
+        inside = np.arange(width)[None] < n[rows, None]
+        at = np.where(inside, R.indptr[rows][:, None] + np.arange(width)[None], 0)
+        c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
+        A = V[R.indices[at]]
+        A *= c[:, :, None]
+        y = (c * target[at])[:, :, None]
+        D = zero[rows, None] * values[None] + ridge[rows, None]
+        if width <= d:
+            AD = A / D[:, None, :]
+            K = AD @ A.transpose(0, 2, 1)
+            K[:, np.arange(width), np.arange(width)] += 1
+            out[rows] = (np.linalg.solve(K, y).transpose(0, 2, 1) @ AD)[:, 0]
+        else:
+            H = A.transpose(0, 2, 1) @ A
+            H[:, np.arange(d), np.arange(d)] += D
+            out[rows] = np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
+
+    batches = _batches(n, d)[::-1]
+    in_threads(lambda i: work(batches[i]), len(batches))
+    return out @ Q.T
+
+
+def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
+    """Cut rows into batches of about as many pairs each, small enough for memory."""
+    order = np.argsort(n, kind="stable")
+    order = order[n[order] > 0]
+    counts, batches, first = n[order], [], 0
+    while first < len(order):
+        most = max(int(counts[first] * 1.15) + 2, 8)
+        last = int(np.searchsorted(counts, most, "right"))
+        width = int(counts[last - 1])
+        cells = width * d + width * width + (d * d if width > d else 0)
+        last = min(last, first + max(1, _CELLS // cells))
+        batches.append(order[first:last])
+        first = last
+    return batches
+
+
+def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.ndarray:
+    """Return item vectors to start from: a randomised SVD of R with evened-out counts."""
+    rows, columns = (np.maximum(np.asarray(R.sum(k)).ravel(), 1) ** -0.25 for k in (1, 0))
+    A = sparse.csr_matrix(
+        sparse.diags_array(rows.astype(np.float32))
+        @ R
+        @ sparse.diags_array(columns.astype(np.float32))
+    )
+    AT = A.T.tocsr()
+    k = min(d + 8, *A.shape)
+    Q = A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)
+    for _ in range(2):
+        Q = np.linalg.qr(AT @ np.linalg.qr(Q)[0])[0]
+        Q = A @ Q
+    B = AT @ np.linalg.qr(Q)[0]
+    values, W = np.linalg.eigh(B.T @ B)
+    W, values = W[:, ::-1], np.maximum(values[::-1], 1e-12)
+    V = np.zeros((A.shape[1], d), np.float32)
+    k = min(k, d)
+    V[:, :k] = (B @ W[:, :k]) / values[:k] ** 0.25
+    if k < d:
+        V[:, k:] = rng.standard_normal((len(V), d - k)) * 1e-3
+    return V
+
+
+def ridges(R: sparse.csr_matrix, ridge: float, zero: float) -> np.ndarray:
+    """Return the penalty of each row, in proportion to the weight of all its entries."""
+    return ridge * (np.asarray(R.sum(1)).ravel() + zero * R.shape[1])
+
+
+def factorize(
+    R: sparse.csr_matrix, V: np.ndarray, ridge: float, zero: float, sweeps: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Alternate between users and items from item vectors V; end with the users."""
+    RT = R.T.tocsr()
+    by_user, by_item = ridges(R, ridge, zero), ridges(RT, ridge, zero)
+    zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
+    for _ in range(sweeps):
+        U = solve_rows(R, V, by_user, zeros_user)
+        V = solve_rows(RT, U, by_item, zeros_item)
+    return solve_rows(R, V, by_user, zeros_user), V
