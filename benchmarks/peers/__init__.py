@@ -25,17 +25,17 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "random": ("peers.ranking", "Random"),
     "oracle": ("peers.ranking", "Oracle"),
     "content": ("peers.histories", "ContentProfile"),
-    "ease-100": ("peers.histories", "Ease", {"l2": 100.0}),
-    "ease-500": ("peers.histories", "Ease", {"l2": 500.0}),
-    "ease-2000": ("peers.histories", "Ease", {"l2": 2000.0}),
-    "als-64": ("peers.histories", "ImplicitAls", {"n_factors": 64}),
-    "als-128": ("peers.histories", "ImplicitAls", {"n_factors": 128}),
-    "als-256": ("peers.histories", "ImplicitAls", {"n_factors": 256}),
+    "ease-100": ("peers.histories", "Ease", {"l2": 100}),
+    "ease-500": ("peers.histories", "Ease", {"l2": 500}),
+    "ease-2000": ("peers.histories", "Ease", {"l2": 2000}),
+    "als-128-30": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 30, "alpha": 3}),
+    "als-128-100": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 100, "alpha": 3}),
+    "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
 }
 RATING = ("simrec", "mean", "bias", "ridge-svd", "surprise", "myfm", "lightgbm", "tfrs")
 RANKING = ("simrec-ranking", "lightfm", "popularity", "random", "oracle")
 EASE = ("ease-100", "ease-500", "ease-2000")
-ALS = ("als-64", "als-128", "als-256")
+ALS = ("als-128-30", "als-128-100", "als-256-10")
 LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")
 
 

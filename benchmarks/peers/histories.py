@@ -14,7 +14,7 @@ from simrec import IdMap, Ratings
 class HistoryRanker(Ranker):
     """A peer that scores items by a user's history, a row of ones over the known items.
 
-    All ratings count, also the low ones: on seeds from 10 on that gave better lists than likes
+    All ratings count, also the low ones: on seed 10 that gave known users better lists than likes
     alone, of which a user may have none among a few ratings.
     """
 
@@ -64,9 +64,9 @@ class ImplicitAls(HistoryRanker):
     name = "als"
     modules = ("implicit.als",)
     packages = ("implicit",)
-    n_factors = 64
-    l2 = 0.01
-    alpha = 1.0
+    n_factors = 128
+    l2 = 30.0
+    alpha = 3.0
     iterations = 15
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "ImplicitAls":

@@ -51,7 +51,9 @@ class SimRec(Peer):
         return best
 
     def _model(self) -> TwoTower:
-        return TwoTower(bounds=self.bounds, random_state=self.random_state)
+        low, high = self.bounds
+        # Pairs without ratings have no bounds.
+        return TwoTower(bounds=(low, high) if low < high else None, random_state=self.random_state)
 
 
 class SimRecRanking(SimRec):
