@@ -83,13 +83,10 @@ class Peer:
                 raise ValueError(f"{self.name}: scores are not all finite")
             if seen is not None:
                 scores[seen[block].nonzero()] = -np.inf
-            n = min(k, len(items))
-            # Sorted by row before they are sorted by score: of equal ones the first comes first.
-            top = np.sort(np.argpartition(-scores, n - 1, axis=1)[:, :n], axis=1)
-            top_scores = np.take_along_axis(scores, top, axis=1)
-            order = np.argsort(-top_scores, axis=1, kind="stable")
-            top = np.where(np.isfinite(top_scores), top, -1)
-            best[block, :n] = np.take_along_axis(top, order, axis=1)
+            # Stable: of equal scores the first comes first, as in `TwoTower.recommend`.
+            top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            left = np.isfinite(np.take_along_axis(scores, top, axis=1))
+            best[block, : top.shape[1]] = np.where(left, top, -1)
         return best
 
     def clip(self, predictions: np.ndarray) -> np.ndarray:
