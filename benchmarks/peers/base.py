@@ -75,6 +75,7 @@ class Peer:
     def lists(self, users: IdMap, items: IdMap, k: int, exclude: Ratings | None) -> np.ndarray:
         """Rank items for each user: their rows, best first, -1 where fewer than k are left."""
         best = np.full((len(users), k), -1)
+        order = self.shuffled(items)
         seen = pair_matrix(exclude, users, items) if exclude is not None else None
         for first in range(0, len(users), 512):
             block = slice(first, first + 512)
@@ -83,11 +84,17 @@ class Peer:
                 raise ValueError(f"{self.name}: scores are not all finite")
             if seen is not None:
                 scores[seen[block].nonzero()] = -np.inf
-            # Stable: of equal scores the first comes first, as in `TwoTower.recommend`.
-            top = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+            top = order[np.argsort(-scores[:, order], axis=1, kind="stable")[:, :k]]
             left = np.isfinite(np.take_along_axis(scores, top, axis=1))
             best[block, : top.shape[1]] = np.where(left, top, -1)
         return best
+
+    def shuffled(self, items: IdMap) -> np.ndarray:
+        """Give the rows of items in the order in which equal scores are ranked: at random.
+
+        In the order of the ids it would not be fair: many a data set numbers popular items first.
+        """
+        return np.random.default_rng(self.random_state).permutation(len(items))
 
     def clip(self, predictions: np.ndarray) -> np.ndarray:
         """Keep predictions within the bounds of the ratings."""
