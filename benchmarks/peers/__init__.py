@@ -25,6 +25,7 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "random": ("peers.ranking", "Random"),
     "oracle": ("peers.ranking", "Oracle"),
     "content": ("peers.histories", "ContentProfile"),
+    "ease-30": ("peers.histories", "Ease", {"l2": 30}),
     "ease-100": ("peers.histories", "Ease", {"l2": 100}),
     "ease-500": ("peers.histories", "Ease", {"l2": 500}),
     "ease-2000": ("peers.histories", "Ease", {"l2": 2000}),
@@ -34,7 +35,7 @@ PEERS: dict[str, tuple[Any, ...]] = {
 }
 RATING = ("simrec", "mean", "bias", "ridge-svd", "surprise", "myfm", "lightgbm", "tfrs")
 RANKING = ("simrec-ranking", "lightfm", "popularity", "random", "oracle")
-EASE = ("ease-100", "ease-500", "ease-2000")
+EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
 LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")
 
