@@ -16,7 +16,8 @@ pair is one.
 
 NDCG@10 is relative to the best list of min(10, hits), Recall@20 to min(20, hits); both are means
 over users with a hit. Each fit is a process of its own. Results are kept in --out (lists.jsonl)
-and used again as long as the model's code is the same. Without --data, synthetic data is made.
+and used again as long as the model's code is the same; the table has whatever is known, also of
+models that are not among --models. Without --data, synthetic data is made.
 """
 
 import argparse
@@ -69,14 +70,16 @@ def find_data(options: argparse.Namespace) -> list[Data]:
 
 
 def run_all(options: argparse.Namespace, data: Data, results: Results) -> list[dict[str, Any]]:
-    """Measure what is not known yet, and say so; give all results."""
+    """Measure what is not known yet of the models asked for, and say so; give all results."""
     lines = []
-    for model in options.models:
+    others = [m for m in LISTS if m not in options.models and peer_class(m).installed()]
+    for model in sorted([*options.models, *others], key=_place):
+        asked = model in options.models
         for seed in options.seeds:
             epochs = options.epochs if model == "lightfm" else None
             run = ListRun(data, model, seed, epochs=epochs)
-            found = None if options.again else results.find(run)
-            if found is None and not options.report:
+            found = None if asked and options.again else results.find(run)
+            if found is None and asked and not options.report:
                 print(f"{data.name}, seed {seed}: {model} ...", end=" ", flush=True)
                 found = results.measure(run, options.threads)
                 print(found.get("error") or _short(found), flush=True)
@@ -85,6 +88,10 @@ def run_all(options: argparse.Namespace, data: Data, results: Results) -> list[d
             elif found is not None:
                 lines.append(found)
     return lines
+
+
+def _place(model: str) -> int:
+    return LISTS.index(model) if model in LISTS else len(LISTS)
 
 
 def _short(line: dict[str, Any]) -> str:

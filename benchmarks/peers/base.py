@@ -46,6 +46,11 @@ class Peer:
         versions = [f"{package}-{metadata.version(package)}" for package in cls.packages]
         return " ".join([f"{cls.name}-v{cls.version}", *versions])
 
+    @classmethod
+    def installed(cls) -> bool:
+        """Say whether the packages that the peer needs are there."""
+        return all(any(metadata.distributions(name=package)) for package in cls.packages)
+
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Peer":
         """Learn from ratings, and from features of items and users, rated or not."""
         raise NotImplementedError
