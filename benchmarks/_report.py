@@ -1,8 +1,9 @@
-"""Tables and the picture of the quality benchmark."""
+"""Tables and the picture of the benchmarks of quality."""
 
 import os
 import platform
 from collections import defaultdict
+from collections.abc import Iterable
 from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from _runs import BINS
+from peers import ALS, EASE, PEERS
 
 _LABELS = {
     "simrec": "**SimRec**",
@@ -22,9 +24,10 @@ _LABELS = {
     "tfrs": "TFRS two towers",
     "simrec-ranking": "**SimRec, ranking objective**",
     "lightfm": "LightFM WARP",
-    "popularity": "popularity from features",
+    "popularity": "popularity",
     "random": "random",
     "oracle": "oracle: popularity of the new items",
+    "content": "content profile, TF-IDF",
 }
 _TASKS = {
     "warm": "warm",
@@ -33,11 +36,20 @@ _TASKS = {
     "new_both": "both new",
     "test": "test",
 }
+_LIST_TASKS = {
+    "known_users": "known users",
+    "new_items": "new items",
+    "new_users": "new users, nothing",
+    "few_ratings": "new users, five ratings",
+}
+# One row for all settings of a model.
+_FAMILIES = {**dict.fromkeys(EASE, "EASE"), **dict.fromkeys(ALS, "implicit ALS")}
 
 
 def label(model: str) -> str:
     """Name a model as tables do."""
-    return _LABELS.get(model, model)
+    settings = ", ".join(f"{name} {value:g}" for name, value in dict(*PEERS[model][2:]).items())
+    return _LABELS.get(model) or f"{_FAMILIES[model]}, {settings}"
 
 
 def machine() -> str:
@@ -109,6 +121,82 @@ def ranking_table(lines: list[dict[str, Any]]) -> str:
         cells = [f"{found[s]:.4f}" if s in found else "" for s in seeds]
         rows.append([label(model), mean, *cells, *_costs(group)])
     return _markdown(rows)
+
+
+def list_table(lines: list[dict[str, Any]]) -> str:
+    """NDCG@10 / Recall@20 of lists by task, means over seeds; the best of each task in bold."""
+    groups = by_model(lines)
+    means = {model: _list_means(group) for model, group in groups.items()}
+    best = {task: _best(means.values(), task) for task in _LIST_TASKS}
+    head = ["NDCG@10 / Recall@20", *_LIST_TASKS.values(), "fit s", "CPU s", "peak MB"]
+    rows = [head, ["---"] * len(head)]
+    families = defaultdict(list)
+    for model in groups:
+        families[_FAMILIES.get(model, label(model))].append(model)
+    for family, models in families.items():
+        name = f"{family}, best of {len(models)}" if len(models) > 1 else label(models[0])
+        cells = [
+            _list_cell(_best([means[model] for model in models], task), best[task])
+            for task in _LIST_TASKS
+        ]
+        costs = _costs([line for model in models for line in groups[model]])
+        rows.append([name, *cells, *costs])
+    peers = [mean for model, mean in means.items() if not model.startswith("simrec")]
+    if "simrec" in means and peers:
+        pairs = [(means["simrec"].get(task), _best(peers, task)) for task in _LIST_TASKS]
+        ratios = [f"{ours[0] / peer[0]:.3f}" if ours and peer else "-" for ours, peer in pairs]
+        rows.append(["SimRec / best peer, NDCG@10", *ratios, "", "", ""])
+    return _markdown(rows)
+
+
+def list_seed_table(lines: list[dict[str, Any]]) -> str:
+    """NDCG@10 of every setting and seed, tasks side by side."""
+    seeds = sorted({line["key"]["seed"] for line in lines})
+    rows = [["NDCG@10", *(f"seed {seed}" for seed in seeds)], ["---"] * (len(seeds) + 1)]
+    for model, group in by_model(lines).items():
+        found = {line["key"]["seed"]: line["ndcg@10"] for line in group}
+        cells = [
+            " / ".join(f"{found[s][t]:.4f}" if t in found[s] else "-" for t in _LIST_TASKS)
+            if s in found
+            else ""
+            for s in seeds
+        ]
+        rows.append([label(model), *cells])
+    return _markdown(rows)
+
+
+def incomplete(lines: list[dict[str, Any]]) -> list[str]:
+    """Say which models lack seeds that others have: a paragraph, or none."""
+    n_seeds = len({line["key"]["seed"] for line in lines})
+    short = [
+        f"{label(model)} ({len(group)} of {n_seeds} seeds)"
+        for model, group in by_model(lines).items()
+        if len(group) < n_seeds
+    ]
+    return [f"Not complete: {', '.join(short)}."] if short else []
+
+
+def _list_means(group: list[dict[str, Any]]) -> dict[str, tuple[float, ...]]:
+    """Mean NDCG@10 and Recall@20 of each task the model has answered."""
+    return {
+        task: tuple(
+            float(np.mean([line[name][task] for line in group]))
+            for name in ("ndcg@10", "recall@20")
+        )
+        for task in group[0]["ndcg@10"]
+    }
+
+
+def _best(means: Iterable[dict[str, tuple[float, ...]]], task: str) -> tuple[float, ...] | None:
+    """Give the highest NDCG@10 of a task, and the Recall@20 of the same model."""
+    return max((mean[task] for mean in means if task in mean), default=None)
+
+
+def _list_cell(mean: tuple[float, ...] | None, best: tuple[float, ...] | None) -> str:
+    if mean is None or best is None:
+        return "-"
+    ndcg, recall = (f"{value:.4f}" for value in mean)
+    return f"**{ndcg}** / {recall}" if ndcg == f"{best[0]:.4f}" else f"{ndcg} / {recall}"
 
 
 def picture(lines: list[dict[str, Any]], path: Path, title: str) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,8 @@ from peers import RANKING, Peer, peer_class
 from scipy import sparse
 
 import simrec
-from simrec import Ratings, cold_start_split, top_k
+from simrec import Ratings, cold_start_split, make_synthetic, top_k
+from simrec.data.split import ColdStartSplit
 from simrec.evaluation.metrics import hits, ndcg_at_k, rmse
 
 # Lower ends of the bins of an entity's number of training ratings: 0, 1-4, 5-9, ...
@@ -44,27 +45,66 @@ class Data:
     bounds: tuple[float, float] | None = None
     liked: float = 4.0
 
+    @property
+    def rated(self) -> bool:
+        """Whether there are ratings, or only pairs."""
+        return "rating" in pq.read_schema(self.ratings).names
+
+    def split(self, seed: int) -> ColdStartSplit:
+        """Give the ratings; of a table of pairs all are 1."""
+        rating = "rating" if self.rated else None
+        ratings = Ratings.from_parquet(self.ratings, rating=rating)
+        return cold_start_split(ratings, random_state=seed)
+
+    def features(self) -> tuple[pa.Table | None, pa.Table | None]:
+        """Give the features of items and of users."""
+        items = pq.read_table(self.items) if self.items else None
+        users = pq.read_table(self.users) if self.users else None
+        return items, users
+
     def read(self, seed: int) -> tuple[Ratings, dict[str, Ratings], Any, Any]:
         """Give training ratings, ratings to predict by task, features of items and of users."""
         if self.train:
             train = Ratings.from_parquet(self.train)
             tasks = {"test": Ratings.from_parquet(self.test)}
         else:
-            split = cold_start_split(self.ratings, random_state=seed)
+            split = self.split(seed)
             train, tasks = split.train, split.tasks()
-        items = pq.read_table(self.items) if self.items else None
-        users = pq.read_table(self.users) if self.users else None
-        return train, tasks, items, users
+        return train, tasks, *self.features()
+
+
+def tables_in(directory: Path) -> dict[str, str | None]:
+    """Find the tables of a data set by their names."""
+    files = {name: directory / f"{name}.parquet" for name in ("ratings", "items", "users")}
+    return {name: str(file) if file.exists() else None for name, file in files.items()}
+
+
+def synthetic_in(out: Path) -> Path:
+    """Give the directory of synthetic data, made unless it is there."""
+    directory = out / "synthetic"
+    if not (directory / "ratings.parquet").exists():
+        make_synthetic(n_users=2_000, n_items=1_000, n_ratings=100_000).write(directory)
+    return directory
 
 
 @dataclass(frozen=True)
 class Run:
     """One model on one split, `key` saying which and with which code."""
 
+    script: ClassVar[str] = __file__
+
     data: Data
     model: str
     seed: int
     ranking: bool = False
+
+    @classmethod
+    def from_json(cls, text: str) -> "Run":
+        """Take a run that `Results` has handed to another process."""
+        task = json.loads(text)
+        bounds = task["data"].pop("bounds")
+        data = Data(**task.pop("data"), bounds=tuple(bounds) if bounds else None)
+        return cls(data, **task)
 
     def key(self) -> dict[str, Any]:
         return {
@@ -83,15 +123,7 @@ def measure(run: Run) -> dict[str, Any]:
     kind = peer_class(run.model)
     kind.load()
     peer = kind(bounds, run.data.liked, run.seed)
-    before, clock, cpu = peak_memory(), time.perf_counter(), time.process_time()
-    peer.fit(train, items, users)
-    result: dict[str, Any] = {
-        "fit_s": time.perf_counter() - clock,
-        "fit_cpu_s": time.process_time() - cpu,
-        "peak_mb": peak_memory(),
-        "before_fit_mb": before,
-        "n_train": len(train),
-    }
+    result = fit(peer, train, items, users)
     clock = time.perf_counter()
     if run.ranking:
         result["ndcg@10"] = _ndcg(peer, tasks["new_items"], run.data.liked)
@@ -99,6 +131,21 @@ def measure(run: Run) -> dict[str, Any]:
         result |= _errors(peer, train, tasks)
     result["predict_s"] = time.perf_counter() - clock
     return result
+
+
+def fit(
+    peer: Peer, train: Ratings, items: pa.Table | None, users: pa.Table | None
+) -> dict[str, Any]:
+    """Fit, and say what it took."""
+    before, clock, cpu = peak_memory(), time.perf_counter(), time.process_time()
+    peer.fit(train, items, users)
+    return {
+        "fit_s": time.perf_counter() - clock,
+        "fit_cpu_s": time.process_time() - cpu,
+        "peak_mb": peak_memory(),
+        "before_fit_mb": before,
+        "n_train": len(train),
+    }
 
 
 def _errors(peer: Peer, train: Ratings, tasks: dict[str, Ratings]) -> dict[str, Any]:
@@ -176,9 +223,9 @@ def peak_memory() -> float:
 class Results:
     """What was measured, one JSON object a line; a killed benchmark goes on where it was."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, name: str = "results") -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.path = directory / "results.jsonl"
+        self.path = directory / f"{name}.jsonl"
 
     def find(self, run: Run) -> dict[str, Any] | None:
         """Give the last result of a run, if there is one of the same code."""
@@ -194,7 +241,7 @@ class Results:
         env = python_environment()
         if threads:
             env.update(dict.fromkeys(_THREADS, str(threads)))
-        command = [sys.executable, str(Path(__file__).resolve()), task]
+        command = [sys.executable, str(Path(run.script).resolve()), task]
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
         line = {"key": run.key(), "threads": threads, "when": time.strftime("%Y-%m-%d %H:%M")}
         if done.returncode:
@@ -215,12 +262,5 @@ class Results:
                 continue  # cut off by a kill
 
 
-def _main() -> None:
-    task = json.loads(sys.argv[1])
-    bounds = task["data"].pop("bounds")
-    data = Data(**task.pop("data"), bounds=tuple(bounds) if bounds else None)
-    print(json.dumps(measure(Run(data, **task))))
-
-
 if __name__ == "__main__":
-    _main()
+    print(json.dumps(measure(Run.from_json(sys.argv[1]))))

@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _report import error_table, label, machine, picture, ranking_table, seed_table
-from _runs import Data, Results, Run
+from _report import error_table, incomplete, machine, picture, ranking_table, seed_table
+from _runs import Data, Results, Run, synthetic_in, tables_in
 from peers import PEERS, RANKING, RATING
 
 
@@ -60,17 +60,11 @@ def find_data(options: argparse.Namespace) -> Data:
     directory = options.data
     given = options.ratings or options.train
     if directory is None and given is None:
-        directory = options.out / "synthetic"
-        if not (directory / "ratings.parquet").exists():
-            from simrec import make_synthetic
-
-            make_synthetic(n_users=2_000, n_items=1_000, n_ratings=100_000).write(directory)
-    tables = {}
+        directory = synthetic_in(options.out)
+    tables = tables_in(directory) if directory is not None else {}
     for name in ("ratings", "items", "users"):
         path = getattr(options, name)
-        if path is None and directory is not None and (directory / f"{name}.parquet").exists():
-            path = directory / f"{name}.parquet"
-        tables[name] = None if path is None else str(path)
+        tables[name] = tables.get(name) if path is None else str(path)
     if tables["ratings"] is None and options.train is None:
         sys.exit(f"{directory}: no ratings.parquet. Give --ratings FILE.")
     name = options.name or (directory or given).stem
@@ -126,15 +120,7 @@ def report(lines: list[dict[str, Any]], data: Data, out: Path) -> str:
         picture(lines, out / f"{_file_name(data)}.png", title)
     if any("ndcg@10" in line for line in lines):
         parts.append(ranking_table(lines))
-    incomplete = sorted(
-        {
-            f"{label(model)} ({len(group)} of {len(seeds)} seeds)"
-            for model in {line["key"]["model"] for line in lines}
-            if len(group := [x for x in lines if x["key"]["model"] == model]) < len(seeds)
-        }
-    )
-    if incomplete:
-        parts.append(f"Not complete: {', '.join(incomplete)}.")
+    parts += incomplete(lines)
     return "\n\n".join(parts) + "\n"
 
 

@@ -92,6 +92,31 @@ def test_a_run_is_kept_and_found_again(data, tmp_path):
     assert (tmp_path / "out" / "data.png").stat().st_size > 10_000
 
 
+def test_lists_answer_four_tasks_and_leave_out_what_a_user_has(data, split, tmp_path):
+    import lists
+    from _lists import N_GIVEN, make_tasks
+    from peers import peer_class
+
+    tasks = make_tasks(split, 4.0, seed=0)
+    few, train = tasks["few_ratings"], split.train
+    assert set(np.bincount(few.given.user_rows)) == {N_GIVEN}
+    peer = peer_class("ease-100")(data.bounds).fit(train, data.items, data.users)
+    for task in (tasks["known_users"], few):
+        answering = peer.fold_in(task.given) if task.given is not None else peer
+        best = answering.lists(task.users, task.items, 20, task.exclude)
+        had = {*zip(*(c.to_pylist() for c in task.exclude.to_arrow().columns[:2]), strict=True)}
+        users = np.repeat(task.users.ids.to_numpy(), 20)
+        assert had.isdisjoint(zip(users, task.items.ids.to_numpy()[best.ravel()], strict=True))
+    assert not train.items.contains(tasks["new_items"].items.ids).any()
+
+    data.write(tmp_path / "data")
+    words = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--seeds", "0"]
+    assert lists.main([*words, "--models", "popularity", "ease-100"]) == 0
+    text = (tmp_path / "out" / "lists-data.md").read_text()
+    assert "new users, five ratings" in text
+    assert " / - / - / " in text.splitlines()[-1]
+
+
 def test_a_failure_is_reported_and_fails_nothing_else(data, tmp_path, capsys):
     import quality
 

@@ -4,11 +4,13 @@ Add one by writing a `Peer` and listing it here by name.
 """
 
 from importlib import import_module
+from typing import Any
 
 from peers.base import Peer
 
-# Name -> module and class: a module is only imported, and its library only needed, when asked for.
-PEERS = {
+# Name -> module, class and, where one class has several peers, what is set otherwise. A module is
+# only imported, and its library only needed, when asked for.
+PEERS: dict[str, tuple[Any, ...]] = {
     "simrec": ("peers.simrec_peer", "SimRec"),
     "mean": ("peers.linear", "Mean"),
     "bias": ("peers.linear", "Bias"),
@@ -22,15 +24,27 @@ PEERS = {
     "popularity": ("peers.ranking", "Popularity"),
     "random": ("peers.ranking", "Random"),
     "oracle": ("peers.ranking", "Oracle"),
+    "content": ("peers.histories", "ContentProfile"),
+    "ease-30": ("peers.histories", "Ease", {"l2": 30}),
+    "ease-100": ("peers.histories", "Ease", {"l2": 100}),
+    "ease-500": ("peers.histories", "Ease", {"l2": 500}),
+    "ease-2000": ("peers.histories", "Ease", {"l2": 2000}),
+    "als-128-30": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 30, "alpha": 3}),
+    "als-128-100": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 100, "alpha": 3}),
+    "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
 }
 RATING = ("simrec", "mean", "bias", "ridge-svd", "surprise", "myfm", "lightgbm", "tfrs")
 RANKING = ("simrec-ranking", "lightfm", "popularity", "random", "oracle")
+EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
+ALS = ("als-128-30", "als-128-100", "als-256-10")
+LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")
 
 
 def peer_class(name: str) -> type[Peer]:
     """Give the class of a peer, by name."""
-    module, attribute = PEERS[name]
-    return getattr(import_module(module), attribute)
+    module, attribute, *settings = PEERS[name]
+    kind = getattr(import_module(module), attribute)
+    return type(kind.__name__, (kind,), {"name": name, **settings[0]}) if settings else kind
 
 
-__all__ = ["PEERS", "RANKING", "RATING", "Peer", "peer_class"]
+__all__ = ["ALS", "EASE", "LISTS", "PEERS", "RANKING", "RATING", "Peer", "peer_class"]

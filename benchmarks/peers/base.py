@@ -20,11 +20,12 @@ class Peer:
     `version` with every change that changes results: what was measured before is then not used
     again. `modules` are imported before the clock starts, `packages` are the installed packages
     whose versions are written down with the result. Peers that rank count ratings of at least
-    `liked` as likes.
+    `liked` as likes; `answers` names the tasks of `lists.py` that they have an answer to.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
+    answers: ClassVar[tuple[str, ...]] = ()
     modules: ClassVar[tuple[str, ...]] = ()
     packages: ClassVar[tuple[str, ...]] = ()
 
@@ -44,6 +45,11 @@ class Peer:
         """Name the code that gives the results, so that they can be kept."""
         versions = [f"{package}-{metadata.version(package)}" for package in cls.packages]
         return " ".join([f"{cls.name}-v{cls.version}", *versions])
+
+    @classmethod
+    def installed(cls) -> bool:
+        """Say whether the packages that the peer needs are there."""
+        return all(any(metadata.distributions(name=package)) for package in cls.packages)
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Peer":
         """Learn from ratings, and from features of items and users, rated or not."""
@@ -66,6 +72,34 @@ class Peer:
             )
             scores[first : first + 256] = self.predict(pairs).reshape(len(block), len(items))
         return scores
+
+    def fold_in(self, given: Ratings) -> "Peer":
+        """Give a peer that also knows these ratings of new users, and leave this one as it is."""
+        raise NotImplementedError
+
+    def lists(self, users: IdMap, items: IdMap, k: int, exclude: Ratings | None) -> np.ndarray:
+        """Rank items for each user: their rows, best first, -1 where fewer than k are left."""
+        best = np.full((len(users), k), -1)
+        order = self.shuffled(items)
+        seen = pair_matrix(exclude, users, items) if exclude is not None else None
+        for first in range(0, len(users), 512):
+            block = slice(first, first + 512)
+            scores = np.array(self.score(users.ids[block], items.ids), np.float32)
+            if not np.isfinite(scores).all():
+                raise ValueError(f"{self.name}: scores are not all finite")
+            if seen is not None:
+                scores[seen[block].nonzero()] = -np.inf
+            top = order[np.argsort(-scores[:, order], axis=1, kind="stable")[:, :k]]
+            left = np.isfinite(np.take_along_axis(scores, top, axis=1))
+            best[block, : top.shape[1]] = np.where(left, top, -1)
+        return best
+
+    def shuffled(self, items: IdMap) -> np.ndarray:
+        """Give the rows of items in the order in which equal scores are ranked: at random.
+
+        In the order of the ids it would not be fair: many a data set numbers popular items first.
+        """
+        return np.random.default_rng(self.random_state).permutation(len(items))
 
     def clip(self, predictions: np.ndarray) -> np.ndarray:
         """Keep predictions within the bounds of the ratings."""
@@ -127,6 +161,16 @@ class Entities:
         has = sparse.csr_matrix((ones, (rows, order[rows])), shape=(len(self), len(ids)))
         self.features = sparse.csr_matrix(has @ encoded)
         self.groups = np.concatenate(groups)
+
+
+def pair_matrix(ratings: Ratings, users: IdMap, items: IdMap) -> sparse.csr_matrix:
+    """Give a one for each rated pair of these users and items; other pairs are left out."""
+    user_rows = users.rows(ratings.users.ids)[ratings.user_rows]
+    item_rows = items.rows(ratings.items.ids)[ratings.item_rows]
+    here = (user_rows >= 0) & (item_rows >= 0)
+    ones = np.ones(here.sum(), np.float32)
+    where = (user_rows[here], item_rows[here])
+    return sparse.csr_matrix((ones, where), shape=(len(users), len(items)))
 
 
 def _bins(values: pa.ChunkedArray, known: pa.ChunkedArray, n_bins: int = 10) -> sparse.csr_matrix:

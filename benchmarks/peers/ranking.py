@@ -22,6 +22,7 @@ class LightFmWarp(Ranker):
     name = "lightfm"
     modules = ("lightfm",)
     packages = ("lightfm-next",)
+    answers = ("known_users", "new_items", "new_users")
     n_factors = 64
     epochs = 30
     alpha = 1e-5
@@ -63,18 +64,24 @@ class LightFmWarp(Ranker):
 
 
 class Popularity(Ranker):
-    """How often an item is liked, as its features predict it (ridge regression), for everyone."""
+    """How often an item is liked, for everyone; of a new one what its features say (ridge)."""
 
     name = "popularity"
+    answers = ("known_users", "new_items", "new_users", "few_ratings")
     l2 = 10.0
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Popularity":
         self.items_ = Entities(train.items, items, "item_id")
         likes = np.bincount(train.item_rows[train.values >= self.liked], minlength=train.n_items)
         target = np.log1p(likes)
-        known = self.items_.features[: train.n_items]
-        weight = ridge(known, target - target.mean(), np.ones(train.n_items), self.l2)
-        self.score_ = np.append(self.items_.features @ weight, 0)
+        known, new = np.split(np.arange(len(self.items_)), [train.n_items])
+        features, mean = self.items_.features, target.mean()
+        weight = ridge(features[known], target - mean, np.ones(train.n_items), self.l2)
+        # The last one is of an item that has neither likes nor features.
+        self.score_ = np.concatenate([target, mean + features[new] @ weight, [mean]])
+        return self
+
+    def fold_in(self, given: Ratings) -> "Popularity":
         return self
 
     def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
