@@ -10,9 +10,9 @@ import pyarrow as pa
 from scipy import sparse
 
 from simrec import artifacts
+from simrec.data.arrays import as_numpy
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
-from simrec.data.memory import as_numpy
 from simrec.model.fit.networks import Network
 from simrec.model.tower import Tower
 from simrec.model.update.evidence import EVIDENCE, Evidence

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.id_arrays import as_chunked
-from simrec.data.ids import IdMap
+from simrec.data.ids import IdMap, as_chunked
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike
 from simrec.errors import InputError

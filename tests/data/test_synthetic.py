@@ -11,7 +11,7 @@ from simrec.data import synthetic
 from simrec.data.ratings import Ratings
 from simrec.data.split import cold_start_split
 from simrec.data.synthetic import load_sample, make_synthetic, read_synthetic
-from simrec.data.synthetic_truth import MEAN, Side, Truth
+from simrec.data.synthetic.truth import MEAN, Side, Truth
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline
 from simrec.evaluation.metrics import rmse

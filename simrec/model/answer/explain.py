@@ -127,7 +127,7 @@ def _columns(tower: Tower, x: sparse.csr_matrix) -> tuple[dict[str, str], np.nda
     pieces = _by_column(tower.encoder, x, tower.weights).astype(np.float64)
     for network in tower.networks:
         pieces = pieces + _by_column(tower.encoder, x, _attributed(network, x))
-    return ({} if tower.encoder is None else _readable(tower.encoder, x)), pieces
+    return ({} if tower.encoder is None else tower.encoder.words(x)), pieces
 
 
 def _by_column(
@@ -175,22 +175,3 @@ def _constant(tower: Tower, ranking: bool, warmth: float, scale: float) -> np.nd
         return constant
     none = np.zeros((1, width // 3 - 1))
     return _ASSEMBLE[tower.name][0](none, none, np.array([warmth]), scale)[0].astype(np.float64)
-
-
-def _readable(encoder: FeatureEncoder, x: sparse.csr_matrix) -> dict[str, str]:
-    """Tell the value of each column from its features."""
-    shown: dict[str, list[str]] = {column: [] for column in encoder.columns_}
-    fitted = {column["name"]: column for column in encoder.to_dict()["columns"]}
-    names = list(encoder.columns_)
-    for feature, value in zip(x.indices.tolist(), x.data.tolist(), strict=True):
-        column = names[int(encoder.groups_[feature])]
-        kind, name = encoder.columns_[column], encoder.feature_names_[feature]
-        if kind == "number" and name == column:
-            learned = fitted[column]
-            shown[column].append(f"{learned['mean'] + value * learned['scale']:.6g}")
-        elif kind in ("category", "list") or name == f"{column}=missing":
-            shown[column].append(name.removeprefix(f"{column}="))
-    for column, kind in encoder.columns_.items():
-        if not shown[column]:
-            shown[column] = [f"{fitted[column]['mean']:.6g}"] if kind == "number" else [kind]
-    return {column: ", ".join(parts) for column, parts in shown.items()}

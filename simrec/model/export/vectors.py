@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__
-from simrec.data.id_arrays import check_ids
+from simrec.data.ids import check_ids
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.model.tower import Tower, id_values
 from simrec.scoring.output import Output

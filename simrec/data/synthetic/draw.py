@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from simrec.data.synthetic_truth import INTERACTION, ITEM_BIAS, USER_BIAS, Side, Truth
+from simrec.data.synthetic.truth import INTERACTION, ITEM_BIAS, USER_BIAS, Side, Truth
 
 _CHUNK = 1 << 17
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.synthetic_draw import draw_pairs, draw_ratings, draw_truth
-from simrec.data.synthetic_tables import make_items, make_users
-from simrec.data.synthetic_truth import BOUNDS, Side, Truth
+from simrec.data.synthetic.draw import draw_pairs, draw_ratings, draw_truth
+from simrec.data.synthetic.features import make_items, make_users
+from simrec.data.synthetic.truth import BOUNDS, Side, Truth
 from simrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
+_SAMPLE = Path(__file__).resolve().parents[3] / "data" / "sample"
 _TABLES = ("ratings", "items", "users")
 # What is known of a pair in each task: the user's own offset, the item's own offset.
 _KNOWN = {

@@ -1,18 +1,29 @@
-"""The frequent values of a column, in order, and the way from values to their places."""
+"""The frequent values of a column in ascending order, and the lookup of values among them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.kinds import family
-from simrec.data.numbers import Context, numbers
+from simrec.data.features.column import Context, family
+from simrec.data.features.number import numbers
+from simrec.errors import InputError
 
 _TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
 _RESERVED = ("<missing>", "<unknown>")
 _EXACT = 2.0**53  # up to here a float64 says which integer it is
+
+
+class Lookup(NamedTuple):
+    """A vocabulary in TensorFlow: the type of values, the way to their places, what is missing."""
+
+    dtype: Any
+    codes: Callable[[Any], Any]
+    is_missing: Callable[[Any], Any]
+    resources: tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -52,11 +63,12 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.values)
 
-    def names(self, column: str) -> list[str]:
-        """Name the feature of each value: `column=value`."""
-        # A value that reads like one of our own buckets is quoted, to keep names apart.
-        shown = (f'"{v}"' if v in _RESERVED else v for v in self.values.to_pylist())
-        return [f"{column}={value}" for value in shown]
+    def __contains__(self, value: object) -> bool:
+        return value in self.values.to_pylist()
+
+    def names(self) -> list[str]:
+        """Write out each value; one that reads like a name of our own is quoted."""
+        return [f'"{v}"' if v in _RESERVED else str(v) for v in self.values.to_pylist()]
 
     def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
         """Find the place of each value, int32; -1 for those that are not in it and for null."""
@@ -77,7 +89,7 @@ class Vocabulary:
         return np.append(words, np.int32(-1))[places]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the values, ready for JSON."""
+        """Return the values, ready for JSON."""
         holds = next(name for name, type_ in _TYPES.items() if type_ == self.values.type)
         return {"holds": holds, "values": self.values.to_pylist()}
 
@@ -85,6 +97,53 @@ class Vocabulary:
     def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
         """Restore from `to_dict`."""
         return cls(_restored(data["values"], _TYPES[data["holds"]]))
+
+    def lookup(self, tf: Any, family: str, label: str) -> Lookup:
+        """Build the lookup in TensorFlow.
+
+        Parameters
+        ----------
+        tf : module
+            TensorFlow.
+        family : str
+            What the column held when fitting.
+        label : str
+            The column, for error messages.
+        """
+        data = self.to_dict()
+        holds, values = data["holds"], data["values"]
+        if family == "time" and holds != "string":
+            raise InputError(
+                f"{label} holds durations as categories, which the graph has no type for: encode "
+                "it as 'number', or ignore it."
+            )
+        if family == "boolean":
+            # The encoder spells booleans out; the graph takes them as 0 and 1.
+            values, holds = [["false", "true"].index(value) for value in values], "integer"
+        if holds == "string":
+            keys = tf.constant(values, tf.string, [len(values)])
+            places = tf.range(len(values), dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(keys, places)
+            table = tf.lookup.StaticHashTable(pairs, -1)
+            return Lookup(tf.string, table.lookup, lambda x: x == "", (table,))
+        known = np.array(values, np.float64)
+        if holds == "integer" and (np.abs(known) > _EXACT).any():
+            raise InputError(
+                f"{label} has integers beyond 2**53 as categories, which the graph's numbers "
+                "cannot tell apart: make them strings, and train again."
+            )
+
+        def codes(x: Any) -> Any:
+            if not len(known):
+                return tf.fill(tf.shape(x), tf.constant(-1, tf.int64))
+            flat = tf.reshape(x, [-1])
+            places = tf.searchsorted(known, flat, "left", tf.int64)
+            places = tf.minimum(places, len(known) - 1)
+            found = tf.gather(known, places) == flat
+            codes = tf.where(found, places, tf.constant(-1, tf.int64))
+            return tf.reshape(codes, tf.shape(x))
+
+        return Lookup(tf.float64, codes, tf.math.is_nan, ())
 
 
 def _restored(values: list[Any], type_: pa.DataType) -> pa.Array:
