@@ -90,10 +90,13 @@ def _decode(chunk: Any, target: pa.DataType) -> pa.Array:
         chunk = pc.run_end_decode(chunk)
     if chunk.type == target:
         return chunk
-    try:
-        return chunk.cast(target)
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return pa.array(chunk.to_pylist(), target)
+    views = (pa.types.is_list_view, pa.types.is_large_list_view)
+    if not any(is_view(chunk.type) for is_view in views):  # cast to wrong offsets where null
+        try:
+            return chunk.cast(target)
+        except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            pass
+    return pa.array(chunk.to_pylist(), target)
 
 
 def is_list(type_: pa.DataType) -> bool:

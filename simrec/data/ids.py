@@ -451,7 +451,10 @@ def as_chunked(values: Any, name: str) -> pa.ChunkedArray:
         if isinstance(values, Iterable) and not hasattr(values, "__array__"):
             values = list(values)
         try:
-            values = pa.array(values, from_pandas=True)
+            try:
+                values = pa.array(values, from_pandas=True)
+            except OverflowError:  # integers beyond int64
+                values = pa.array(values, pa.uint64())
         except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
             raise InputError(
                 f"{name}: ids must all be integers or all be strings: {error}."

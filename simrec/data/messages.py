@@ -48,6 +48,6 @@ def show_row(table: pa.Table, row: int) -> str:
         try:
             text = repr(column[row].as_py())
         except (ValueError, OverflowError):  # a date that Python does not have
-            text = str(column[row])
+            text = f"a {column.type} that Python cannot show"
         shown.append(f"{name}={text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '...'}")
     return ", ".join(shown)

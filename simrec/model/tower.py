@@ -128,7 +128,7 @@ class Tower:
             fresh = (rows < 0) | (self.counts[rows] == 0)
             found = np.full(len(rows), -1, np.int64)
             found[fresh] = extra_ids.rows(_take(values, fresh), self.id_column)
-            rows = np.where(found >= 0, len(vectors) + place[found], rows)
+            rows[found >= 0] = len(vectors) + place[found[found >= 0]]
             vectors = np.concatenate([vectors, extra_vectors])
         missing = rows < 0
         if missing.any():

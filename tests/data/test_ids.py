@@ -199,6 +199,30 @@ def test_union_widens_types_and_keeps_order():
     assert signed.union(IdMap.from_values(pa.array([5], pa.uint64()))).ids.to_pylist() == [-1, 5]
 
 
+def test_integers_that_fit_no_common_type():
+    high = IdMap.from_values(pa.array([2**64 - 1], pa.uint64()))
+    low = IdMap.from_values(pa.array([-1], pa.int64()))
+    with pytest.raises(InputError, match="fit no common type.*strings"):
+        high.union(low)
+    assert high.rows(pa.array([-1])).tolist() == [-1]
+    assert high.rows([2**64 - 1, 3]).tolist() == [0, -1]
+    with pytest.raises(InputError, match="ids must all be"):
+        high.rows([2**64, 3])
+
+
+def test_run_ends_and_views_are_ids_too():
+    words = pa.array(["b", "b", "a"])
+    for values in (pa.compute.run_end_encode(words), words.cast(pa.string_view())):
+        ids, rows = encode_ids(values)
+        assert ids.ids.to_pylist() == ["a", "b"] and rows.tolist() == [1, 1, 0]
+        assert IdMap.from_values(["a", "b"]).rows(values).tolist() == [1, 1, 0]
+
+
+def test_text_that_is_no_unicode_is_refused():
+    with pytest.raises(InputError, match="ids must all be"):
+        IdMap.from_values(["a"]).rows(["\ud800"])
+
+
 def test_equality_and_pickling():
     ids = IdMap.from_values(["a", "b"])
     assert ids == IdMap.from_values(["b", "a"])

@@ -356,7 +356,7 @@ def _is_identifier(values: pa.ChunkedArray) -> bool:
     if len(known) < _ENOUGH or family(values.type) != "number":
         return False
     if pa.types.is_floating(values.type):
-        start = known.slice(0, 1000)
+        start = known.slice(0, 1000).cast(pa.float64())
         if not pc.all(pc.equal(start, pc.floor(start))).as_py():
             return False  # measurements differ from one another without naming anyone
     elif not pa.types.is_integer(values.type):

@@ -73,7 +73,7 @@ def _parts(
     unknown: Unknown,
 ) -> Parts:
     """Take the vector of one entity apart."""
-    vectors, rows, _ = tower.find(pa.array([value]), extra, unknown)
+    vectors, rows, _ = tower.find([value], extra, unknown)
     vector, row = np.asarray(vectors[rows[0]], np.float64), int(rows[0])
     known = row < len(tower.ids)
     count = int(tower.counts[row]) if known else 0
