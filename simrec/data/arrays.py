@@ -41,7 +41,7 @@ def as_arrow(array: np.ndarray) -> pa.Array:
 
 
 def null_mask(values: pa.ChunkedArray) -> np.ndarray:
-    """Tell for each row whether it is null."""
+    """Check for each row whether it is null."""
     return np.asarray(values.is_null().to_numpy(), dtype=bool)
 
 
@@ -100,6 +100,6 @@ def _decode(chunk: Any, target: pa.DataType) -> pa.Array:
 
 
 def is_list(type_: pa.DataType) -> bool:
-    """Tell list types, of fixed and of varying length."""
+    """Check for list types, of fixed and of varying length."""
     types = pa.types
     return types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)

@@ -18,9 +18,9 @@ _SILVER = np.uint32(0x85EBCA6B)
 def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
     """Find the ratings whose (user, item) pair occurs more than once.
 
-    Pairs in ascending order, as many files have them, are told apart in one pass. Otherwise sorts
-    32-bit hashes of the pairs, a third of the cost of sorting the pairs themselves, and looks
-    exactly only at the few pairs whose hashes meet.
+    Pairs in ascending order, as in many files, need one pass. Other pairs are sorted by 32-bit
+    hashes, at a third of the cost of sorting the pairs themselves, and only those with equal
+    hashes are compared.
 
     Parameters
     ----------

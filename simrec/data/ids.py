@@ -134,7 +134,7 @@ class IdMap:
         return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
 
     def contains(self, values: Any, name: str = "ids") -> np.ndarray:
-        """Tell for each id whether it is in the map."""
+        """Check for each id whether it is in the map."""
         return self.rows(values, name) >= 0
 
     def take(self, rows: Any) -> pa.Array:
@@ -255,7 +255,7 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 
 
 def id_kind(type_: pa.DataType) -> str | None:
-    """Say what sort of ids an Arrow type holds: "integer", "string", or None for neither."""
+    """Return what ids an Arrow type holds: "integer", "string", or None for neither."""
     if pa.types.is_dictionary(type_):
         type_ = type_.value_type
     if pa.types.is_integer(type_):

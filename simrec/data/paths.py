@@ -38,13 +38,13 @@ class Found(NamedTuple):
 
 
 def is_glob(path: str | os.PathLike[str]) -> bool:
-    """Tell a pattern such as `day/*.parquet` from a path; a file `x[1].parquet` is no pattern."""
+    """Check whether a path is a pattern; a file named `x[1].parquet` is not."""
     text = os.fspath(path)
     return bool(_GLOB.search(text)) and (bool(_URI.match(text)) or not os.path.exists(text))
 
 
 def is_uri(path: str | os.PathLike[str]) -> bool:
-    """Tell a URI such as `s3://bucket/day` from a local path."""
+    """Check whether a path is a URI such as `s3://bucket/day`."""
     return bool(_URI.match(os.fspath(path)))
 
 
@@ -143,7 +143,7 @@ def _nearest_path(path: str) -> str:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Tell whether a path, or a directory it lies in, matches a glob; `**` is any depth."""
+    """Check whether a path, or a directory it lies in, matches a glob; `**` is any depth."""
     while pattern.startswith("./") and not path.startswith("./"):
         pattern = pattern[2:]
     if "**" in pattern:

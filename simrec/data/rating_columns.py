@@ -1,4 +1,4 @@
-"""From the columns of a ratings table to checked NumPy arrays."""
+"""Columns of a ratings table as checked NumPy arrays: ratings, weights, times."""
 
 import numpy as np
 import pyarrow as pa
@@ -69,7 +69,7 @@ def _not_finite(values: np.ndarray, table: pa.Table, column: str, label: str) ->
 
 
 def outside(values: np.ndarray, low: float, high: float) -> np.ndarray | None:
-    """Tell which ratings lie outside of the bounds; None if none does.
+    """Find the ratings outside of the bounds; None if there are none.
 
     The bounds are rounded as the ratings were: 0.7 is within (0.7, 1) though its float32 is less.
     """

@@ -346,7 +346,7 @@ def _unreadable(
 
 
 def is_frame(source: object) -> bool:
-    """Tell a pandas DataFrame, without importing pandas, which takes long."""
+    """Check for a pandas DataFrame without importing pandas, which takes long."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(source, pandas.DataFrame)
 
@@ -377,7 +377,7 @@ def _open_frame(frame: Any, label: str) -> _Opened:
 
 
 def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
-    """Say which types an object column mixes, and show a row of the rarer one."""
+    """Make the error for an object column of mixed types, with a row of the rarer one."""
     types = np.array([type(value).__name__ for value in series], dtype=object)
     kinds, counts = np.unique(types.astype(str), return_counts=True)
     if len(kinds) < 2:

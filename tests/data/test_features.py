@@ -563,7 +563,7 @@ def test_an_empty_table():
         FeatureEncoder().fit(FILMS.slice(0, 0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -28,7 +28,7 @@ def as_list(values):
     return values.to_pylist() if isinstance(values, pa.Array) else values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(any_ids)
 def test_rows_and_ids_are_inverse(values):
     ids, rows = encode_ids(values)
@@ -39,7 +39,7 @@ def test_rows_and_ids_are_inverse(values):
     assert IdMap.from_values(values) == ids
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(-(2**63), 2**63 - 1)), st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_unknown_integers_have_row_minus_one(known, asked):
     ids = IdMap.from_values(sorted(known))

@@ -354,7 +354,7 @@ def test_repeated_interactions_count_once():
     assert ratings.n_duplicates == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5)), min_size=1))
 def test_the_mean_of_each_pair_as_pandas_has_it(rows):
     frame = pd.DataFrame(rows, columns=["user_id", "item_id", "rating"])

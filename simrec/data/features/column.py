@@ -87,7 +87,7 @@ class Column(ABC):
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Say whether to encode a column this way by default.
+        """Check whether to encode a column this way by default.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class Column(ABC):
         """Restore from `to_dict` and the family."""
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Say what a row holds, for explanations.
+        """Return in words what a row holds, for explanations.
 
         Parameters
         ----------
@@ -156,7 +156,7 @@ class Column(ABC):
 
 
 def family(type_: pa.DataType) -> str:
-    """Say what a column of this Arrow type holds.
+    """Return what a column of this Arrow type holds, as one of few families.
 
     Two types of one family can stand in for one another: a column may be int32 in one table and
     int64 (or, from pandas, float with gaps) in the next.

@@ -30,7 +30,7 @@ _COLUMNS: tuple[type[Column], ...] = (
     TextColumn,
 )
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
-"""The ways to encode a column, by name; beside them, "ignore" is not to."""
+"""The kinds of columns by name. A column of kind "ignore" is not encoded."""
 
 _NAMES = (*KINDS, "ignore")
 _FORMAT = 1
@@ -212,7 +212,7 @@ class FeatureEncoder:
         return encoder
 
     def words(self, row: sparse.csr_matrix) -> dict[str, str]:
-        """Say what each column of an encoded row holds, for explanations.
+        """Return in words what each column of an encoded row holds, for explanations.
 
         Parameters
         ----------
@@ -351,7 +351,7 @@ def _default_kind(values: pa.ChunkedArray) -> tuple[str, str]:
 
 
 def _is_identifier(values: pa.ChunkedArray) -> bool:
-    """Tell whole numbers that differ in nearly every row; pandas may have made floats of them."""
+    """Check for whole numbers, also as floats of pandas, that differ in nearly every row."""
     known = values.drop_null()
     if len(known) < _ENOUGH or family(values.type) != "number":
         return False

@@ -113,7 +113,7 @@ class TextColumn(Column):
 
 
 def is_free_text(values: pa.ChunkedArray) -> bool:
-    """Tell text in words from names and codes that are categories."""
+    """Check whether strings are text in words rather than names and codes, which are categories."""
     if pa.types.is_dictionary(values.type):
         return False  # whoever made a dictionary meant categories
     known = len(values) - values.null_count
@@ -177,13 +177,13 @@ def _terms(texts: pa.Array, n_hash: int) -> _Terms:
         count=len(words.dictionary),
     )
     single = hashes[codes]
-    beside = rows[1:] == rows[:-1]
-    pairs = (single[:-1] * _GOLDEN + single[1:] * _SILVER)[beside]
+    follows = rows[1:] == rows[:-1]
+    pairs = (single[:-1] * _GOLDEN + single[1:] * _SILVER)[follows]
     features = ((np.concatenate([single, pairs]) * _GOLDEN) >> np.uint64(32)) % np.uint64(n_hash)
     return _Terms(
-        rows=np.concatenate([rows, rows[1:][beside]]),
+        rows=np.concatenate([rows, rows[1:][follows]]),
         features=features.astype(np.int64),
-        first=np.concatenate([codes, codes[:-1][beside]]),
-        second=np.concatenate([np.full(len(codes), -1), codes[1:][beside]]),
+        first=np.concatenate([codes, codes[:-1][follows]]),
+        second=np.concatenate([np.full(len(codes), -1), codes[1:][follows]]),
         vocabulary=words.dictionary,
     )

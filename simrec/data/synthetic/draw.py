@@ -1,11 +1,11 @@
-"""Drawing synthetic truth, who meets what, and what they say of it."""
+"""Draw the true parameters, the pairs that are observed, and their ratings."""
 
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
-from simrec.data.synthetic.truth import INTERACTION, ITEM_BIAS, USER_BIAS, Side, Truth
+from simrec.data.synthetic.truth import INTERACTION, ITEM_BIAS, USER_BIAS, Parameters, Truth
 
 _CHUNK = 1 << 17
 
@@ -28,8 +28,8 @@ def draw_truth(
     popularity[np.argsort(-popular)] = (np.arange(n_items) + 0.02 * n_items + 1) ** -skew
     activity = 0.2 + rng.lognormal(0.0, 0.9, len(user_features))
     factor_sd = (INTERACTION**2 / rank) ** 0.25
-    users = _side(user_features, rank, factor_sd, USER_BIAS, share, activity, rng)
-    items = _side(item_features, rank, factor_sd, ITEM_BIAS, share, popularity, rng)
+    users = _parameters(user_features, rank, factor_sd, USER_BIAS, share, activity, rng)
+    items = _parameters(item_features, rank, factor_sd, ITEM_BIAS, share, popularity, rng)
     return Truth(users, items, noise, selectivity)
 
 
@@ -79,7 +79,7 @@ def draw_ratings(
     return user, item, value
 
 
-def _side(
+def _parameters(
     features: np.ndarray,
     rank: int,
     factor_sd: float,
@@ -87,11 +87,11 @@ def _side(
     share: float,
     exposure: np.ndarray,
     rng: np.random.Generator,
-) -> Side:
+) -> Parameters:
     scale = np.append(np.full(rank, factor_sd), bias_sd)
     prior, offset = _mix(features, rank + 1, share, rng) * scale
     own = np.sqrt(1 - share)
-    return Side(
+    return Parameters(
         prior.astype(np.float32),
         offset.astype(np.float32),
         exposure / exposure.sum(),

@@ -1,4 +1,4 @@
-"""Feature tables of synthetic users and items, and the numbers their preferences depend on."""
+"""Feature tables of synthetic users and items, also as the numbers that determine preferences."""
 
 import numpy as np
 import pyarrow as pa
