@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import is_list, null_mask
+from simrec.data.features.category import Vocabulary
 from simrec.data.features.column import Column, Context, Graph, Settings, elements_of, family
 from simrec.data.features.matrix import Block
-from simrec.data.features.vocabulary import Vocabulary
 from simrec.errors import InputError
 
 

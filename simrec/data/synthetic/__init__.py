@@ -13,8 +13,13 @@ import pyarrow.parquet as pq
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.synthetic.draw import draw_pairs, draw_ratings, draw_truth
-from simrec.data.synthetic.features import make_items, make_users
+from simrec.data.synthetic.generate import (
+    draw_pairs,
+    draw_ratings,
+    draw_truth,
+    make_items,
+    make_users,
+)
 from simrec.data.synthetic.truth import BOUNDS, Parameters, Truth
 from simrec.errors import InputError
 

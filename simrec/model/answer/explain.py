@@ -117,7 +117,7 @@ def _features(
         return tower.features[row]
     if extra is None or tower.encoder is None:
         return None
-    table = read_table(extra, name=f"{tower.name}s")
+    table = read_table(extra, name=f"{tower.name}s", allow_empty=True)
     place = table[tower.id_column].to_pylist()
     return tower.encoder.transform(table.slice(place.index(value), 1)) if value in place else None
 
