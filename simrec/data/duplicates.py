@@ -1,10 +1,10 @@
-"""Finding and settling (user, item) pairs that were rated more than once."""
+"""(user, item) pairs that were rated more than once: finding them, keeping one rating each."""
 
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from simrec.data.memory import empty
+from simrec.data.arrays import empty
 
 _BLOCK = 1 << 17
 _TABLE_BITS = 20
@@ -18,9 +18,9 @@ _SILVER = np.uint32(0x85EBCA6B)
 def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
     """Find the ratings whose (user, item) pair occurs more than once.
 
-    Pairs in ascending order, as many files have them, are told apart in one pass. Otherwise sorts
-    32-bit hashes of the pairs, a third of the cost of sorting the pairs themselves, and looks
-    exactly only at the few pairs whose hashes meet.
+    Pairs in ascending order, as in many files, need one pass. Other pairs are sorted by 32-bit
+    hashes, at a third of the cost of sorting the pairs themselves, and only those with equal
+    hashes are compared.
 
     Parameters
     ----------
@@ -126,6 +126,14 @@ def settle(
     return rows[order[starts]], means.astype(np.float32), latest
 
 
+def total_weights(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Add up the weights of each pair, float32, in the order of `settle`."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
+    totals = np.add.reduceat(weights[order].astype(np.float64), starts)
+    return np.minimum(totals, np.finfo(np.float32).max).astype(np.float32)
+
+
 def drop(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Copy an array without some of its rows."""
     keep = np.ones(len(array), dtype=bool)
@@ -140,7 +148,7 @@ def drop(array: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def pair_keys(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
-    """Give each (user, item) pair a number, int64."""
+    """Make one number of each (user, item) pair, int64."""
     keys = np.multiply(user_rows, n_items, dtype=np.int64)
     keys += item_rows
     return keys

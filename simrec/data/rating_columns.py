@@ -1,11 +1,11 @@
-"""From the columns of a ratings table to checked NumPy arrays."""
+"""Columns of a ratings table as checked NumPy arrays: ratings, weights, times."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.memory import empty
-from simrec.data.problems import bad_rows, null_mask
+from simrec.data.arrays import empty, null_mask
+from simrec.data.messages import bad_rows
 from simrec.errors import InputError
 
 
@@ -21,22 +21,40 @@ def rating_values(table: pa.Table, column: str, label: str) -> np.ndarray:
     label : str
         The table's name, for error messages.
     """
-    ratings = table.column(column)
-    kind = ratings.type
+    return _finite_numbers(table, column, label, "rating")
+
+
+def weight_values(table: pa.Table, column: str, label: str) -> np.ndarray:
+    """Take the weights as float32, refusing what is not a finite number of at least 0.
+
+    Parameters
+    ----------
+    table, column, label
+        As of `rating_values`.
+    """
+    weights = _finite_numbers(table, column, label, "weight")
+    if len(weights) and weights.min() < 0:
+        remedy = "Weights say how much an interaction counts: drop or correct these rows."
+        raise bad_rows(label, column, weights < 0, "are below 0", remedy, table)
+    return weights
+
+
+def _finite_numbers(table: pa.Table, column: str, label: str, what: str) -> np.ndarray:
+    numbers = table.column(column)
+    kind = numbers.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        example = ratings[0].as_py() if len(ratings) else None
+        example = numbers[0].as_py() if len(numbers) else None
         raise InputError(
-            f"{label}: column {column!r} holds {kind} values, such as {example!r}; ratings must "
+            f"{label}: column {column!r} holds {kind} values, such as {example!r}; {what}s must "
             f"be numbers. Convert the column, for example with .astype('float32') in pandas."
         )
-    if ratings.null_count:
-        raise bad_rows(
-            label, column, null_mask(ratings), "have no rating (null)", "Drop these rows.", table
-        )
+    if numbers.null_count:
+        problem = f"have no {what} (null)"
+        raise bad_rows(label, column, null_mask(numbers), problem, "Drop these rows.", table)
     if pa.types.is_decimal(kind):
-        ratings = ratings.cast(pa.float64())
+        numbers = numbers.cast(pa.float64())
     with np.errstate(over="ignore"):  # reported below
-        values = _joined(ratings, np.float32)
+        values = _joined(numbers, np.float32)
     if len(values) and not (np.isfinite(values.min()) and np.isfinite(values.max())):
         raise _not_finite(values, table, column, label)
     return values
@@ -51,7 +69,7 @@ def _not_finite(values: np.ndarray, table: pa.Table, column: str, label: str) ->
 
 
 def outside(values: np.ndarray, low: float, high: float) -> np.ndarray | None:
-    """Tell which ratings lie outside of the bounds; None if none does.
+    """Find the ratings outside of the bounds; None if there are none.
 
     The bounds are rounded as the ratings were: 0.7 is within (0.7, 1) though its float32 is less.
     """
@@ -112,6 +130,13 @@ def timestamp_values(table: pa.Table, column: str, label: str) -> np.ndarray:
         "must be numbers, dates or timestamps. Convert the column, or pass timestamp=None to "
         "leave times aside."
     )
+
+
+def as_seconds(times: np.ndarray) -> np.ndarray:
+    """Take times as float64: seconds since 1970 of datetime64, numbers as they are."""
+    if times.dtype.kind == "M":
+        return (times - np.datetime64(0, "s")) / np.timedelta64(1, "s")
+    return times.astype(np.float64)
 
 
 def _joined(values: pa.ChunkedArray, dtype: type) -> np.ndarray:

@@ -1,20 +1,29 @@
-"""Ratings: who rated what, how high and when."""
+"""Ratings: who rated what, how high, when, and how much that counts."""
 
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import wraps
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.duplicates import drop, pair_keys, repeated_pairs, settle
+from simrec.data.duplicates import drop, pair_keys, repeated_pairs, settle, total_weights
 from simrec.data.ids import IdMap, check_ids, encode_ids
-from simrec.data.problems import show_row
-from simrec.data.rating_columns import check_bounds, outside, rating_values, timestamp_values
-from simrec.data.tables import TableLike, describe, read_table
+from simrec.data.messages import show_row
+from simrec.data.rating_columns import (
+    as_seconds,
+    check_bounds,
+    outside,
+    rating_values,
+    timestamp_values,
+    weight_values,
+)
+from simrec.data.tables import TableLike, describe, is_frame, read_table
 from simrec.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -22,12 +31,35 @@ logger = logging.getLogger(__name__)
 _PIECE = 1 << 22
 
 
+def _only(from_table: Any, takes: Callable[[object], bool], what: str) -> Any:
+    """Make a constructor like `from_table` that takes one form of table."""
+
+    @wraps(from_table.__func__)
+    def make(cls: "type[Ratings]", source: Any, **options: Any) -> "Ratings":
+        if not takes(source):
+            raise InputError(
+                f"expected {what}, got {type(source).__name__}. Ratings.from_table takes any table."
+            )
+        return cls.from_table(source, **options)
+
+    make.__doc__ = f"Take ratings from {what}; see `from_table`."
+    return classmethod(make)
+
+
+def _is_path(source: object) -> bool:
+    return isinstance(source, str | os.PathLike)
+
+
+def _is_arrow(source: object) -> bool:
+    return isinstance(source, pa.Table | pa.RecordBatch)
+
+
 @dataclass(frozen=True, eq=False, repr=False, slots=True)
 class Ratings:
     """Ratings of items by users, one for each pair that was observed. Immutable.
 
-    Made by `from_parquet`, `from_arrow`, `from_pandas` or `from_table`, which are the same. The
-    constructor trusts its arguments and takes over the arrays.
+    Made by `from_table`, which takes every form of table, or by `from_parquet`, `from_arrow` and
+    `from_pandas`, which take one. The constructor trusts its arguments and takes over the arrays.
 
     Attributes
     ----------
@@ -36,11 +68,16 @@ class Ratings:
     user_rows, item_rows : numpy.ndarray
         Row in `users` and in `items` of each rating, in the order of the input's rows.
     values : numpy.ndarray
-        The ratings, float32. All 1 for plain interactions.
+        The ratings, float32. All 1 for interactions without ratings.
     timestamps : numpy.ndarray or None
         Time of each rating, int64, float64 or datetime64, if there was such a column.
     n_duplicates : int
         How many rows were merged away because their pair occurred before.
+    weights : numpy.ndarray or None
+        How much each interaction counts, float32, if there was such a column: play counts, dwell
+        time. At least 0.
+    has_ratings : bool
+        Whether `values` are ratings; False for interactions without.
     """
 
     users: IdMap
@@ -50,9 +87,17 @@ class Ratings:
     values: np.ndarray
     timestamps: np.ndarray | None = None
     n_duplicates: int = 0
+    weights: np.ndarray | None = None
+    has_ratings: bool = True
 
     def __post_init__(self) -> None:
-        for array in (self.user_rows, self.item_rows, self.values, self.timestamps):
+        for array in (
+            self.user_rows,
+            self.item_rows,
+            self.values,
+            self.timestamps,
+            self.weights,
+        ):
             if array is not None:
                 if array.shape != (len(self.values),):
                     raise ValueError("Ratings: the arrays must have one entry for each rating")
@@ -67,6 +112,7 @@ class Ratings:
         item_id: str = "item_id",
         rating: str | None = "rating",
         timestamp: str | None = "timestamp",
+        weight: str | None = "weight",
         duplicates: Literal["resolve", "error"] = "resolve",
         bounds: tuple[float, float] | None = None,
         name: str | None = None,
@@ -80,15 +126,18 @@ class Ratings:
         user_id, item_id : str
             Columns of the ids, integers or strings.
         rating : str or None
-            Column of the ratings, numbers. None for plain interactions: every rating is then 1.
+            Column of the ratings, numbers. None for interactions without ratings: `has_ratings` is
+            then False and every value 1.
         timestamp : str or None
             Column of the times: numbers, dates or timestamps. The default is used if it is there;
             another name has to be there. None leaves times aside.
+        weight : str or None
+            Column of the weights, numbers of at least 0; found like `timestamp`.
         duplicates : {"resolve", "error"}
             What to do where a (user, item) pair occurs in several rows. "resolve" keeps the rating
             with the latest time, or the mean of all (of the latest, if several are) where there
-            are no times to decide; it stands where the pair came first. They are counted in
-            `n_duplicates` and logged. "error" refuses them.
+            are no times to decide; it stands where the pair came first. Weights add up.
+            Duplicates are counted in `n_duplicates` and logged. "error" refuses them.
         bounds : (float, float), optional
             Lowest and highest possible rating; ratings outside of them are refused.
         name : str, optional
@@ -102,7 +151,8 @@ class Ratings:
         ------
         InputError
             If a column is missing or of the wrong type, ids or ratings are null or NaN, ratings
-            are infinite or outside of the bounds, there is no row, or a file cannot be read.
+            are infinite or outside of the bounds, weights are negative, there is no row, or a
+            file cannot be read.
         """
         if duplicates not in ("resolve", "error"):
             raise InputError(f"duplicates must be 'resolve' or 'error', got {duplicates!r}.")
@@ -113,31 +163,38 @@ class Ratings:
                 source.check_bounds(*bounds, name=name)
             return source
         label = describe(source, name)
-        table = _read(source, user_id, item_id, rating, timestamp, name)
-        check_ids(table.column(user_id), user_id, label, table=table)
-        check_ids(table.column(item_id), item_id, label, table=table)
-        if rating is None:
-            values = np.ones(table.num_rows, dtype=np.float32)
-        else:
-            values = rating_values(table, rating, label)
-        has_times = timestamp is not None and timestamp in table.column_names
-        times = timestamp_values(table, timestamp, label) if has_times and timestamp else None
+        table = _read(source, user_id, item_id, rating, timestamp, weight, name)
+        for column in (user_id, item_id):
+            check_ids(table.column(column), column, label, table=table)
+        present = table.column_names
+        values = (
+            np.ones(table.num_rows, dtype=np.float32)
+            if rating is None
+            else rating_values(table, rating, label)
+        )
+        times = weights = None
+        if timestamp is not None and timestamp in present:
+            times = timestamp_values(table, timestamp, label)
+        if weight is not None and weight in present:
+            weights = weight_values(table, weight, label)
         if not isinstance(source, str | os.PathLike):  # memory of the caller's, who may change it
             values = values.copy()
             times = None if times is None else times.copy()
+            weights = None if weights is None else weights.copy()
         with ThreadPoolExecutor(2) as pool:
             both = pool.map(encode_ids, [table.column(user_id), table.column(item_id)])
             (users, user_rows), (items, item_rows) = both
         del table  # most of the memory in use here
-        ratings = cls(users, items, user_rows, item_rows, values, times)
+        ratings = cls(
+            users, items, user_rows, item_rows, values, times, 0, weights, rating is not None
+        )
         if bounds is not None:
             ratings.check_bounds(*bounds, name=label)
         return ratings._settled(duplicates, label)
 
-    # The same under the name of what is given, which reads better in a script.
-    from_parquet = from_table
-    from_arrow = from_table
-    from_pandas = from_table
+    from_parquet = _only(from_table, _is_path, "the path of a Parquet file or directory")
+    from_arrow = _only(from_table, _is_arrow, "an Arrow table")
+    from_pandas = _only(from_table, is_frame, "a pandas DataFrame")
 
     def __len__(self) -> int:
         return len(self.values)
@@ -156,6 +213,11 @@ class Ratings:
         return len(self.items)
 
     @property
+    def seconds(self) -> np.ndarray | None:
+        """The times as float64: seconds since 1970 of dates and timestamps, numbers as given."""
+        return None if self.timestamps is None else as_seconds(self.timestamps)
+
+    @property
     def density(self) -> float:
         """Share of all pairs of users and items that was observed."""
         cells = self.n_users * self.n_items
@@ -167,13 +229,13 @@ class Ratings:
         return float(self.values.mean(dtype=np.float64)) if len(self) else float("nan")
 
     def to_csr(self) -> sparse.csr_matrix:
-        """Give the users x items matrix. What is stored was observed, ratings of 0 included."""
+        """Return the users x items matrix. What is stored was observed, ratings of 0 included."""
         coordinates = (self.user_rows, self.item_rows)
         shape = (self.n_users, self.n_items)
         return sparse.csr_matrix(sparse.coo_matrix((self.values, coordinates), shape=shape))
 
     def to_arrow(self) -> pa.Table:
-        """Give a table with columns user_id, item_id, rating and, if known, timestamp."""
+        """Return a table of user_id, item_id, rating and, if known, timestamp and weight."""
         columns = {
             "user_id": _ids_of(self.users, self.user_rows),
             "item_id": _ids_of(self.items, self.item_rows),
@@ -181,6 +243,8 @@ class Ratings:
         }
         if self.timestamps is not None:
             columns["timestamp"] = pa.array(self.timestamps)
+        if self.weights is not None:
+            columns["weight"] = pa.array(self.weights)
         return pa.table(columns)
 
     def select(self, which: Any) -> "Ratings":
@@ -198,8 +262,20 @@ class Ratings:
         which = _positions(which, len(self))
         users, user_rows = _shrink(self.users, self.user_rows[which])
         items, item_rows = _shrink(self.items, self.item_rows[which])
-        times = None if self.timestamps is None else self.timestamps[which]
-        return Ratings(users, items, user_rows, item_rows, self.values[which], times)
+        times, weights = (
+            None if array is None else array[which] for array in (self.timestamps, self.weights)
+        )
+        return replace(
+            self,
+            users=users,
+            items=items,
+            user_rows=user_rows,
+            item_rows=item_rows,
+            values=self.values[which],
+            timestamps=times,
+            weights=weights,
+            n_duplicates=0,
+        )
 
     def check_bounds(self, low: float, high: float, name: str | None = None) -> None:
         """Refuse ratings outside of the bounds.
@@ -254,13 +330,23 @@ class Ratings:
             rule,
         )
         dropped = np.setdiff1d(rows, first, assume_unique=True)
-        kept = [drop(a, dropped) for a in (self.user_rows, self.item_rows, self.values)]
-        times = None if self.timestamps is None else drop(self.timestamps, dropped)
         places = first - np.searchsorted(dropped, first)  # now that others are gone
-        kept[2][places] = values
-        if times is not None:
-            times[places] = latest
-        return Ratings(self.users, self.items, kept[0], kept[1], kept[2], times, n_extra)
+
+        def kept(array: np.ndarray, settled: np.ndarray | None) -> np.ndarray:
+            array = drop(array, dropped)
+            array[places] = settled
+            return array
+
+        times, weights = self.timestamps, self.weights
+        return replace(
+            self,
+            user_rows=drop(self.user_rows, dropped),
+            item_rows=drop(self.item_rows, dropped),
+            values=kept(self.values, values),
+            timestamps=None if times is None else kept(times, latest),
+            weights=None if weights is None else kept(weights, total_weights(keys, weights[rows])),
+            n_duplicates=n_extra,
+        )
 
 
 def _read(
@@ -269,20 +355,24 @@ def _read(
     item_id: str,
     rating: str | None,
     timestamp: str | None,
+    weight: str | None,
     name: str | None,
 ) -> pa.Table:
-    if len({user_id, item_id, rating, timestamp} - {None}) < 2 + (rating is not None) + (
-        timestamp is not None
-    ):
-        raise InputError("user_id, item_id, rating and timestamp must be different columns.")
-    columns = [user_id, item_id] + ([rating] if rating is not None else [])
-    optional = []
-    if timestamp == "timestamp":
-        optional = [timestamp]
-    elif timestamp is not None:
-        columns.append(timestamp)
+    named = [c for c in (user_id, item_id, rating, timestamp, weight) if c is not None]
+    if len(set(named)) < len(named):
+        raise InputError(
+            "user_id, item_id, rating, timestamp and weight must be different columns."
+        )
+    usual = ("timestamp", "weight")  # read if they are there
+    extra = [c for c in (timestamp, weight) if c is not None]
     try:
-        return read_table(source, columns, optional=optional, name=name)
+        return read_table(
+            source,
+            [c for c in named if c not in extra or c not in usual],
+            optional=[c for c in extra if c in usual],
+            dictionaries=(user_id, item_id),
+            name=name,
+        )
     except InputError as error:
         if rating is None or f"no column {rating!r}" not in str(error):
             raise

@@ -1,26 +1,42 @@
-"""Reading a table from whatever holds it: pandas, Arrow, a Parquet file or a directory of them."""
+"""Reading a table from whatever holds it: pandas, Arrow, Parquet and CSV files, directories."""
 
+import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
-from simrec.data.problems import listing, nearest, show_row
-from simrec.errors import InputError
+from simrec.data.arrays import plain
+from simrec.data.messages import show_row
+from simrec.data.paths import (
+    CSV_ENDINGS,
+    NULL_PARTITION,
+    find_files,
+    partition_of,
+    partition_type,
+)
+from simrec.data.sides import ID_COLUMNS
+from simrec.errors import InputError, listing, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow.dataset as ds
 
 TableLike: TypeAlias = "pd.DataFrame | pa.Table | str | os.PathLike[str]"
-"""Wherever SimRec takes a table it takes any of these; a path is a Parquet file or directory."""
+"""Wherever SimRec takes a table it takes any of these; a path is what `find_files` takes."""
 
-_PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
+# Names that pandas gives to an index without a name, in Parquet, in frames read from CSV, in CSV.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0|")
+_NOT_A_TABLE = (
+    "not a table. Give a pandas DataFrame, an Arrow table, or the path of a Parquet or CSV file "
+    "or directory."
+)
 
 
 def describe(source: object, name: str | None = None) -> str:
@@ -52,24 +68,37 @@ def read_table(
     columns: Sequence[str] | None = None,
     *,
     optional: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    dictionaries: Sequence[str] = (),
     name: str | None = None,
     allow_empty: bool = False,
 ) -> pa.Table:
     """Read a table, or only some of its columns.
 
     Missing values of a pandas frame (NaN, None, NaT) become Arrow nulls; in an Arrow table or a
-    Parquet file a NaN stays a NaN, which is not the same as a null.
+    Parquet file a NaN stays a NaN, which is not the same as a null. In a CSV file a field that is
+    empty or reads NA, NaN or null, without quotes, is null.
+
+    The index of a pandas frame, also as it was saved to a file, is left out unless it is a column
+    of ids (`item_id`, `user_id`) or in `columns`.
 
     Parameters
     ----------
     source : pandas.DataFrame, pyarrow.Table, str or path
-        The table, or a Parquet file, or a directory of Parquet files (Hive partitions, such as
-        `year=2024/part-0.parquet`, become columns). Files of a directory are read in the order of
-        their paths; names that start with `_` or `.` are skipped.
+        The table, or a Parquet or CSV file (`.csv`, `.csv.gz`), a directory of them, a glob or a
+        URI; see `find_files`. Hive partitions, such as `year=2024/part-0.parquet`, become
+        columns. Integer widths that differ between files are widened, and a column that some file
+        lacks is null there.
     columns : sequence of str, optional
         The columns to read, in this order. All of them by default.
     optional : sequence of str
         Columns to read as well where the table has them. Used together with `columns`.
+    rename : mapping of str to str, optional
+        New names for columns, such as `{"asin": "item_id"}`; `columns` and `optional` are new
+        names. A column that the table has under its new name already needs no renaming.
+    dictionaries : sequence of str
+        Columns that are read as dictionaries where a Parquet file holds strings in them: quicker
+        if values occur often.
     name : str, optional
         The table's part in the call (`"items"`), for error messages.
     allow_empty : bool
@@ -82,153 +111,80 @@ def read_table(
     Raises
     ------
     InputError
-        If the path does not exist, a file cannot be read as Parquet (the message names the file),
-        a column is missing, or there are no rows.
+        If the path does not exist, a file cannot be read (the message names it), a column is
+        missing or occurs twice, or there are no rows.
     """
     label = describe(source, name)
-    if isinstance(source, str | os.PathLike):
-        dataset = open_dataset(source, name)
-        wanted = _choose(dataset.schema.names, columns, optional, label)
-        try:
-            table = _load(dataset, wanted)
-        except (pa.ArrowException, OSError) as error:
-            raise _blame(dataset, wanted, error, label) from error
-    elif isinstance(source, pa.Table | pa.RecordBatch):
-        table = source if isinstance(source, pa.Table) else pa.Table.from_batches([source])
-        table = table.select(_choose(table.column_names, columns, optional, label))
-    elif _is_frame(source):
-        table = _from_pandas(source, columns, optional, label)
-    else:
-        raise InputError(
-            f"{label}: not a table. Give a pandas DataFrame, an Arrow table, or the path of a "
-            "Parquet file or directory."
-        )
+    opened = _open(source, label)
+    own = _rename(opened.names, rename or {}, label)
+    index = {new for new, old in zip(own, opened.names, strict=True) if old in opened.index_columns}
+    usual = [n for n in own if n not in index or n in ID_COLUMNS.values()]
+    wanted = _choose(own, usual if columns is None else columns, optional, label)
+    stored = [opened.names[own.index(n)] for n in wanted]
+    table = opened.read(stored, {opened.names[own.index(n)] for n in dictionaries if n in own})
+    arrays = [plain(column) for column in table.columns]
     if not table.num_rows and not allow_empty:
         raise InputError(f"{label}: the table is empty (no rows). Give one with at least one row.")
-    return table
+    return pa.table(arrays, names=wanted) if wanted else table
 
 
-def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> "ds.Dataset":
-    """Open a Parquet file or directory for scanning in batches, without reading its rows.
+class _Opened(NamedTuple):
+    """A table that was not read yet: columns, those of pandas' index, and how to read some.
 
-    Parameters
-    ----------
-    path : str or path
-        See `read_table`.
-    name : str, optional
-        The table's part in the call, for error messages.
-
-    Returns
-    -------
-    pyarrow.dataset.Dataset
-        With the files in the order of their paths and the schema they share: integer widths that
-        differ between files are widened, columns that some file lacks are null there.
+    Read by `read(columns, dictionaries)`, in the order of the columns.
     """
-    # Imports pandas, which takes long and which reading known files does without.
-    import pyarrow.dataset as ds
 
-    label = describe(path, name)
-    root = Path(path)
-    if not root.exists():
-        where = root.parent if str(root.parent) else Path(".")
-        close = nearest(root.name, os.listdir(where)) if where.is_dir() else ""
-        raise InputError(f"{label}: no such file or directory.{close}")
-    files = [str(root)] if not root.is_dir() else _parquet_files(root, label)
-    shared = _unify(files, label)
-    partitioned = root.is_dir()
-    options: dict[str, Any] = {
-        "format": ds.ParquetFileFormat(
-            default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
-        ),
-        "partitioning": "hive" if partitioned else None,
-        "partition_base_dir": str(root) if partitioned else None,
-    }
+    names: list[str]
+    index_columns: set[str]
+    read: Callable[[list[str], set[str]], pa.Table]
+
+
+def _open(source: TableLike, label: str) -> _Opened:
+    if isinstance(source, str | os.PathLike):
+        return _open_files(source, label)
+    if isinstance(source, pa.RecordBatch):
+        source = pa.Table.from_batches([source])
+    if isinstance(source, pa.Table):
+        names = source.column_names
+        return _Opened(names, _index_columns(source.schema), lambda own, _: source.select(own))
+    if is_frame(source):
+        return _open_frame(source, label)
+    raise InputError(f"{label}: {_NOT_A_TABLE}")
+
+
+def _index_columns(schema: pa.Schema) -> set[str]:
+    """Return the columns that hold pandas' index, by their names and by what pandas noted."""
+    found = {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
     try:
-        if partitioned:
-            # Opened by itself it has the partition columns, and else those of the first file.
-            for field in ds.dataset(files, **options).schema:
-                if field.name not in shared.names:
-                    shared = shared.append(field)
-        return ds.dataset(files, schema=shared, **options)
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{label}: cannot be opened: {error}") from error
+        noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        found |= {name for name in noted if isinstance(name, str)}
+    except (ValueError, KeyError, TypeError):
+        pass  # another program's note
+    return found
 
 
-def _parquet_files(root: Path, label: str) -> list[str]:
-    files = []
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = [f for f in folders if not f.startswith(("_", "."))]
-        files += [os.path.join(folder, n) for n in names if not n.startswith(("_", "."))]
-    # Notes beside the data (a README, a checksum list) are no reason to fail, but part files
-    # without an ending, as Hive writes them, are data.
-    parquet = [file for file in files if file.lower().endswith(_PARQUET_ENDINGS)] or files
-    if not parquet:
-        raise InputError(f"{label}: the directory holds no Parquet file. Check the path.")
-    return sorted(parquet)
-
-
-def _schema_of(file: str) -> pa.Schema:
-    try:
-        return pq.read_schema(file).remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(file, error) from error
-
-
-def _unreadable(file: str, error: Exception) -> InputError:
-    size = os.path.getsize(file) if os.path.exists(file) else 0
-    return InputError(
-        f"{file}: cannot be read as Parquet ({size:,} bytes; {str(error).rstrip('. ')}). "
-        "The file is cut short, damaged or of another format: write it again as Parquet."
-    )
-
-
-def _unify(files: list[str], label: str) -> pa.Schema:
-    shared = _schema_of(files[0])
-    for file in files[1:]:
-        schema = _schema_of(file)
-        try:
-            shared = pa.unify_schemas([shared, schema], promote_options="permissive")
-        except pa.ArrowException as error:
+def _rename(names: list[str], rename: Mapping[str, str], label: str) -> list[str]:
+    for old, new in rename.items():
+        if old == new or (new in names and old not in names):
+            continue
+        if old not in names:
+            raise _no_column([old], names, label)
+        if new in names:
             raise InputError(
-                f"{label}: {file} does not fit the files before it: {error}. "
-                "Write all parts with the same column types."
-            ) from error
-    return shared
-
-
-def _load(dataset: "ds.Dataset", columns: list[str]) -> pa.Table:
-    if len(dataset.files) == 1:
-        # A file comes in one piece this way, which spares NumPy a copy of every column.
-        with pq.ParquetFile(dataset.files[0], pre_buffer=True) as file:
-            if set(columns) <= set(file.schema_arrow.names):  # no partition column among them
-                return file.read(columns=columns).select(columns)
-    return dataset.to_table(columns=columns)
-
-
-def _blame(
-    dataset: "ds.Dataset", columns: Sequence[str], error: Exception, label: str
-) -> InputError:
-    """Find the file that cannot be read: Arrow's own message often does not name it."""
-    for file in getattr(dataset, "files", []):
-        try:
-            present = set(pq.read_schema(file).names)
-            pq.ParquetFile(file).read(columns=[c for c in columns if c in present])
-        except (pa.ArrowException, OSError) as cause:
-            return _unreadable(file, cause)
-    return InputError(f"{label}: cannot be read: {error}")
+                f"{label}: column {old!r} is to be used as {new!r}, but there is a column of that "
+                "name, too. Drop one of them."
+            )
+        names = [new if name == old else name for name in names]
+    return names
 
 
 def _choose(
-    present: Sequence[str], columns: Iterable[str] | None, optional: Sequence[str], label: str
+    present: Sequence[str], columns: Sequence[str], optional: Sequence[str], label: str
 ) -> list[str]:
-    wanted = list(dict.fromkeys(present if columns is None else columns))
+    wanted = list(dict.fromkeys(columns))
     missing = [column for column in wanted if column not in present]
     if missing:
-        hints = "".join(dict.fromkeys(nearest(column, present) for column in missing))
-        raise InputError(
-            f"{label}: no column {' and no column '.join(map(repr, missing))}.{hints} "
-            f"The columns are: {listing(present)}."
-        )
+        raise _no_column(missing, present, label)
     wanted += [column for column in optional if column in present and column not in wanted]
     twice = [column for column in wanted if list(present).count(column) > 1]
     if twice:
@@ -238,35 +194,190 @@ def _choose(
     return wanted
 
 
-def _is_frame(source: object) -> bool:
-    # Looked up, not imported: reading Parquet needs no pandas, and importing it takes long.
+def _no_column(missing: Sequence[str], present: Sequence[str], label: str) -> InputError:
+    hints = "".join(dict.fromkeys(nearest(column, present) for column in missing))
+    return InputError(
+        f"{label}: no column {' and no column '.join(map(repr, missing))}.{hints} "
+        f"The columns are: {listing(present)}."
+    )
+
+
+# --- files ---
+
+
+class _File(NamedTuple):
+    path: str
+    filesystem: fs.FileSystem
+    schema: pa.Schema
+    partition: dict[str, str]
+    rows: pa.Table | None  # of a CSV file, whose schema is known only once it is read
+
+
+def _open_files(path: str | os.PathLike[str], label: str) -> _Opened:
+    where = find_files(path, label)
+    one_file = len(where.files) == 1 and where.files[0].path == os.fspath(path)
+    with ThreadPoolExecutor(8) as pool:
+        files = list(
+            pool.map(
+                lambda info: _open_file(
+                    info.path,
+                    where.filesystem,
+                    {} if one_file else partition_of(where.base, info.path),
+                ),
+                where.files,
+            )
+        )
+    shared, partitions = _unify(files, label), _partition_fields(files)
+    # A column stored in the files wins over a directory of the same name, as in Spark.
+    schema = pa.schema(
+        [*shared, *(field for field in partitions if field.name not in shared.names)]
+    )
+    index: set[str] = set().union(*(_index_columns(file.schema) for file in files))
+
+    def read(own: list[str], dictionaries: set[str]) -> pa.Table:
+        target = pa.schema([_read_as(schema.field(n), n in dictionaries) for n in own])
+        with ThreadPoolExecutor(8 if len(files) > 1 else 1) as pool:
+            tables = list(pool.map(lambda file: _read_file(file, target), files))
+        return tables[0] if len(tables) == 1 else pa.concat_tables(tables)
+
+    return _Opened(schema.names, index, read)
+
+
+def _open_file(path: str, filesystem: fs.FileSystem, partition: dict[str, str]) -> _File:
+    if path.lower().endswith(CSV_ENDINGS):
+        rows = _read_csv(path, filesystem)
+        return _File(path, filesystem, rows.schema, partition, rows)
+    try:
+        schema = pq.read_schema(path, filesystem=filesystem)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, filesystem, error) from error
+    return _File(path, filesystem, schema, partition, None)
+
+
+def _read_csv(path: str, filesystem: fs.FileSystem) -> pa.Table:
+    from pyarrow import csv
+
+    convert = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
+    # Types are inferred from the first block. If they do not fit the rows that follow (numbers
+    # that turn into text), the whole file is one block.
+    for block in (1 << 22, (1 << 31) - 1):
+        try:
+            with filesystem.open_input_stream(path) as stream:
+                options = csv.ReadOptions(block_size=block)
+                return csv.read_csv(stream, read_options=options, convert_options=convert)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            problem = error
+            if "conversion error" not in str(error):
+                break
+    raise _unreadable(path, filesystem, problem, "CSV") from problem
+
+
+def _unify(files: list[_File], label: str) -> pa.Schema:
+    shared = files[0].schema.remove_metadata()
+    for file in files[1:]:
+        try:
+            schemas = [shared, file.schema.remove_metadata()]
+            shared = pa.unify_schemas(schemas, promote_options="permissive")
+        except pa.ArrowException as error:
+            raise InputError(
+                f"{label}: {file.path} does not fit the files before it: {error}. "
+                "Write all parts with the same column types."
+            ) from error
+    return shared
+
+
+def _partition_fields(files: list[_File]) -> list[pa.Field]:
+    names = dict.fromkeys(name for file in files for name in file.partition)
+    return [
+        pa.field(n, partition_type([f.partition[n] for f in files if n in f.partition]))
+        for n in names
+    ]
+
+
+def _read_as(field: pa.Field, dictionary: bool) -> pa.Field:
+    if dictionary and pa.types.is_string(field.type):
+        return field.with_type(pa.dictionary(pa.int32(), pa.string()))
+    return field
+
+
+def _read_file(file: _File, target: pa.Schema) -> pa.Table:
+    """Read the columns of a schema from a file: widened, from the partition, or null."""
+    stored = [name for name in target.names if name in file.schema.names]
+    try:
+        if file.rows is not None:
+            table = file.rows.select(stored)
+        else:
+            # In one piece per column, which spares NumPy a copy of every column.
+            with pq.ParquetFile(
+                file.path,
+                filesystem=file.filesystem,
+                pre_buffer=True,
+                read_dictionary=[n for n in stored if pa.types.is_dictionary(target.field(n).type)],
+            ) as parquet:
+                table = parquet.read(columns=stored)
+        arrays = [
+            table.column(field.name).cast(field.type)
+            if field.name in stored
+            else _repeat(file.partition.get(field.name), field.type, table.num_rows)
+            for field in target
+        ]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(file.path, file.filesystem, error) from error
+    return pa.table(arrays, schema=target) if arrays else table
+
+
+def _repeat(value: str | None, type_: pa.DataType, n: int) -> pa.Array:
+    if value is None or value == NULL_PARTITION:
+        return pa.nulls(n, type_)
+    return pa.repeat(pa.scalar(value, pa.string()).cast(type_), n)
+
+
+def _unreadable(
+    file: str, filesystem: fs.FileSystem, error: Exception, form: str = "Parquet"
+) -> InputError:
+    size = filesystem.get_file_info(file).size or 0
+    return InputError(
+        f"{file}: cannot be read as {form} ({size:,} bytes; {str(error).rstrip('. ')}). "
+        f"The file is cut short, damaged or of another format: write it again as {form}."
+    )
+
+
+# --- pandas ---
+
+
+def is_frame(source: object) -> bool:
+    """Check for a pandas DataFrame without importing pandas, which takes long."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(source, pandas.DataFrame)
 
 
-def _from_pandas(
-    frame: Any, columns: Sequence[str] | None, optional: Sequence[str], label: str
-) -> pa.Table:
-    names = [str(name) for name in frame.columns]
-    in_index = [n for n in frame.index.names if n in (columns or ()) and n not in names]
-    if in_index:
-        raise InputError(
-            f"{label}: {in_index[0]!r} is the frame's index, not a column. "
-            "Make it a column with frame.reset_index()."
-        )
-    wanted = _choose(names, columns, optional, label)
-    arrays = []
-    for name in wanted:
-        series = frame.iloc[:, names.index(name)]
+def _open_frame(frame: Any, label: str) -> _Opened:
+    columns = [str(name) for name in frame.columns]
+    levels = [str(n) for n in frame.index.names if n is not None and str(n) not in columns]
+    index = {*levels, *(name for name in columns if _UNNAMED_INDEX.fullmatch(name))}
+
+    def read(own: list[str], _: set[str]) -> pa.Table:
+        arrays = []
+        for name in own:
+            if name in columns:
+                series = frame.iloc[:, columns.index(name)]
+            else:
+                place = [str(n) for n in frame.index.names].index(name)
+                series = frame.index.get_level_values(place).to_series()
+            try:
+                arrays.append(pa.Array.from_pandas(series))
+            except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+                raise _mixed(name, series, error, label) from error
         try:
-            arrays.append(pa.Array.from_pandas(series))
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise _mixed(name, series, error, label) from error
-    return pa.table(arrays, names=wanted) if wanted else pa.table({})
+            return pa.table(arrays, names=own) if own else pa.table({})
+        except ValueError as error:
+            raise InputError(f"{label}: the columns cannot be named in Arrow: {error}.") from error
+
+    return _Opened(levels + columns, index, read)
 
 
 def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
-    """Say which types an object column mixes, and show a row of the rarer one."""
+    """Make the error for an object column of mixed types, with a row of the rarer one."""
     types = np.array([type(value).__name__ for value in series], dtype=object)
     kinds, counts = np.unique(types.astype(str), return_counts=True)
     if len(kinds) < 2:

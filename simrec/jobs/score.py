@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from simrec.data.memory import as_arrow
+from simrec.data.arrays import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.entities import Entities, Unknown, collect

@@ -44,24 +44,3 @@ def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     weights[x.indices[there]] = (share[:, x.indices[there]] / x.data[there]).T
     weights[-1] = base
     return weights @ network.place
-
-
-def readable(encoder: FeatureEncoder | None, x: sparse.csr_matrix) -> dict[str, str]:
-    """Return the value of each column, read back from its features."""
-    if encoder is None:
-        return {}
-    shown: dict[str, list[str]] = {column: [] for column in encoder.columns_}
-    fitted = {column["name"]: column for column in encoder.to_dict()["columns"]}
-    names = list(encoder.columns_)
-    for feature, value in zip(x.indices.tolist(), x.data.tolist(), strict=True):
-        column = names[int(encoder.groups_[feature])]
-        kind, name = encoder.columns_[column], encoder.feature_names_[feature]
-        if kind == "number" and name == column:
-            learned = fitted[column]
-            shown[column].append(f"{learned['mean'] + value * learned['scale']:.6g}")
-        elif kind in ("category", "list") or name == f"{column}=missing":
-            shown[column].append(name.removeprefix(f"{column}="))
-    for column, kind in encoder.columns_.items():
-        if not shown[column]:
-            shown[column] = [f"{fitted[column]['mean']:.6g}"] if kind == "number" else [kind]
-    return {column: ", ".join(parts) for column, parts in shown.items()}

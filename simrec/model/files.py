@@ -12,9 +12,9 @@ import pyarrow as pa
 from scipy import sparse
 
 from simrec import artifacts
+from simrec.data.arrays import as_numpy
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
-from simrec.data.memory import as_numpy
 from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE

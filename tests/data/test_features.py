@@ -563,7 +563,7 @@ def test_an_empty_table():
         FeatureEncoder().fit(FILMS.slice(0, 0))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -604,6 +604,65 @@ def test_against_a_plain_loop(rows):
         np.testing.assert_allclose(
             features[row], [expected[name] for name in names], rtol=1e-4, atol=1e-6
         )
+
+
+# --- words for explanations, suspicious columns ---
+
+
+def test_words_say_what_a_row_holds():
+    table = pa.table(
+        {
+            "year": [1990, 2000, None],
+            "kind": ["a", "a", "rare"],
+            "genres": [["x", "y"], ["x", "y"], []],
+            "poster": pa.array([[1.0, 0.0], None, [0.0, 0.0]], pa.list_(pa.float64(), 2)),
+            "plot": ["one two", "two three", "three"],
+        }
+    )
+    for knots in (0, 3):
+        encoder = FeatureEncoder({"plot": "text"}, n_hash=16, knots=knots).fit(table)
+        X = encoder.transform(table)
+        said = [list(encoder.words(X[row]).values()) for row in range(3)]
+        assert said == [
+            ["1990", "a", "x, y", "vector", "text"],
+            ["2000", "a", "x, y", "missing", "text"],
+            ["missing", "<unknown>", "list", "vector", "text"],
+        ]
+        assert list(encoder.words(X[0])) == table.column_names
+
+
+def test_a_number_of_its_own_in_every_row_is_flagged(caplog):
+    n = 40
+    table = pa.table(
+        {
+            "row": np.arange(n),
+            "row_as_float": pd.Series([*range(n - 1), None], dtype=float),
+            "price": np.random.default_rng(0).normal(size=n),
+            "year": np.arange(n) % 20,
+        }
+    )
+    encoder = FeatureEncoder().fit(table, name="items")
+    assert [warning.split("'")[1] for warning in encoder.warnings_] == ["row", "row_as_float"]
+    assert "items (Arrow table): column 'row' has another whole number" in caplog.text
+    assert FeatureEncoder({"row": "category"}).fit(table.select(["row"])).warnings_ == []
+    assert FeatureEncoder.from_dict(encoder.to_dict()).warnings_ == []
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    frame = pd.DataFrame({"item_id": [7, 8, 9, 10], "year": [1, 2, 3, 4]}).iloc[[2, 0, 3]]
+    frame.to_parquet(tmp_path / "items.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "items.parquet").names
+    for source in (frame, tmp_path / "items.parquet", pa.Table.from_pandas(frame)):
+        assert FeatureEncoder(id_column="item_id").fit(source).columns_ == {"year": "number"}
+
+
+@pytest.mark.parametrize("size", [1e16, 1e19, 1e37, 3e38])
+def test_vectors_too_large_to_learn_from_are_refused(size):
+    good = pa.table({"v": pa.array([[1.0, 2.0]], pa.list_(pa.float64(), 2))})
+    table = pa.table({"v": pa.array([[1.0, 2.0], [0.0, -size]], pa.list_(pa.float64(), 2))})
+    for attempt in (FeatureEncoder().fit, FeatureEncoder().fit(good).transform):
+        with pytest.raises(InputError, match="'v': 1 of 2 rows have a coordinate beyond.*Rescale"):
+            attempt(table)
 
 
 def test_movielens(movielens_1m):

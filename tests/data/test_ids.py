@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.id_arrays import check_ids
-from simrec.data.ids import IdMap, encode_ids
+from simrec.data.ids import IdMap, check_ids, encode_ids
 from simrec.errors import InputError
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
@@ -29,7 +28,7 @@ def as_list(values):
     return values.to_pylist() if isinstance(values, pa.Array) else values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(any_ids)
 def test_rows_and_ids_are_inverse(values):
     ids, rows = encode_ids(values)
@@ -40,7 +39,7 @@ def test_rows_and_ids_are_inverse(values):
     assert IdMap.from_values(values) == ids
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(-(2**63), 2**63 - 1)), st.lists(st.integers(-(2**63), 2**63 - 1)))
 def test_unknown_integers_have_row_minus_one(known, asked):
     ids = IdMap.from_values(sorted(known))
@@ -198,6 +197,30 @@ def test_union_widens_types_and_keeps_order():
     assert small.union(IdMap.from_values([])) == small
     signed = IdMap.from_values(pa.array([-1], pa.int64()))
     assert signed.union(IdMap.from_values(pa.array([5], pa.uint64()))).ids.to_pylist() == [-1, 5]
+
+
+def test_integers_that_fit_no_common_type():
+    high = IdMap.from_values(pa.array([2**64 - 1], pa.uint64()))
+    low = IdMap.from_values(pa.array([-1], pa.int64()))
+    with pytest.raises(InputError, match="fit no common type.*strings"):
+        high.union(low)
+    assert high.rows(pa.array([-1])).tolist() == [-1]
+    assert high.rows([2**64 - 1, 3]).tolist() == [0, -1]
+    with pytest.raises(InputError, match="ids must all be"):
+        high.rows([2**64, 3])
+
+
+def test_run_ends_and_views_are_ids_too():
+    words = pa.array(["b", "b", "a"])
+    for values in (pa.compute.run_end_encode(words), words.cast(pa.string_view())):
+        ids, rows = encode_ids(values)
+        assert ids.ids.to_pylist() == ["a", "b"] and rows.tolist() == [1, 1, 0]
+        assert IdMap.from_values(["a", "b"]).rows(values).tolist() == [1, 1, 0]
+
+
+def test_text_that_is_no_unicode_is_refused():
+    with pytest.raises(InputError, match="ids must all be"):
+        IdMap.from_values(["a"]).rows(["\ud800"])
 
 
 def test_equality_and_pickling():

@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from simrec.data.duplicates import repeated_pairs
 from simrec.data.ratings import Ratings
+from simrec.data.split import cold_start_split
 from simrec.errors import InputError
+
+NAN = float("nan")
 
 TABLE = pa.table(
     {
@@ -97,6 +100,100 @@ def test_interactions_without_ratings():
         Ratings.from_table(table)
     ratings = Ratings.from_table(table, rating=None)
     assert ratings.values.tolist() == [1, 1, 1, 1]
+    assert not ratings.has_ratings and not ratings.select([0, 2]).has_ratings
+    assert Ratings.from_table(TABLE).has_ratings
+    assert not any(r.has_ratings for r in cold_start_split(ratings).tasks().values())
+
+
+def test_each_constructor_takes_one_form(tmp_path):
+    pq.write_table(TABLE, tmp_path / "r.parquet")
+    forms = {
+        "from_parquet": tmp_path / "r.parquet",
+        "from_arrow": TABLE,
+        "from_pandas": TABLE.to_pandas(),
+    }
+    for name in forms:
+        for form, source in forms.items():
+            if form == name:
+                assert len(getattr(Ratings, name)(source, timestamp=None)) == 4
+                continue
+            with pytest.raises(InputError, match=r"expected .*, got .*Ratings\.from_table takes"):
+                getattr(Ratings, name)(source)
+
+
+# --- weights ---
+
+PLAYS = TABLE.append_column("weight", pa.array([3, 0, 5, 1]))
+
+
+def test_weights_are_optional_and_kept():
+    assert Ratings.from_table(TABLE).weights is None
+    assert Ratings.from_table(PLAYS, weight=None).weights is None
+    ratings = Ratings.from_table(PLAYS)
+    assert ratings.weights.dtype == np.float32
+    assert ratings.weights.tolist() == [3, 0, 5, 1]
+    assert ratings.select([2, 0]).weights.tolist() == [5, 3]
+    assert Ratings.from_table(ratings.to_arrow()).weights.tolist() == [3, 0, 5, 1]
+    renamed = PLAYS.rename_columns([*TABLE.column_names, "plays"])
+    assert Ratings.from_table(renamed).weights is None
+    assert Ratings.from_table(renamed, rating=None, weight="plays").weights.tolist() == [3, 0, 5, 1]
+    with pytest.raises(InputError, match="no column 'plays'"):
+        Ratings.from_table(TABLE, weight="plays")
+    with pytest.raises(ValueError):
+        ratings.weights[0] = 1
+
+
+def test_a_split_keeps_weights():
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 30, (400, 2)), axis=0)
+    table = {"user_id": pairs[:, 0], "item_id": pairs[:, 1], "weight": np.arange(len(pairs))}
+    split = cold_start_split(Ratings.from_table(pa.table(table), rating=None))
+    parts = [split.train, *split.tasks().values()]
+    found = np.sort(np.concatenate([part.weights for part in parts]))
+    np.testing.assert_array_equal(found, np.arange(len(pairs)))
+
+
+def test_weights_of_a_repeated_pair_add_up():
+    table = pa.concat_tables([PLAYS, PLAYS, PLAYS.slice(0, 1)])
+    ratings = Ratings.from_table(table)
+    assert ratings.weights.tolist() == [9, 0, 10, 2]
+    assert ratings.values.tolist() == TABLE["rating"].to_pylist()
+    huge = PLAYS.set_column(4, "weight", pa.array([3e38] * 4))
+    assert np.isfinite(Ratings.from_table(pa.concat_tables([huge, huge])).weights).all()
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (-1.0, "1 of 4 rows are below 0.*row 1: user_id=10"),
+        (NAN, "1 of 4 rows are NaN"),
+        (float("inf"), "1 of 4 rows are infinite"),
+        (None, r"1 of 4 rows have no weight \(null\)"),
+    ],
+)
+def test_bad_weights_are_named(bad, words):
+    table = PLAYS.set_column(4, "weight", pa.array([1.0, bad, 2.0, 0.0]))
+    with pytest.raises(InputError, match=f"column 'weight': {words}"):
+        Ratings.from_table(table)
+    with pytest.raises(InputError, match="'weight' holds string values.*weights must be numbers"):
+        Ratings.from_table(PLAYS.set_column(4, "weight", pa.array(["1"] * 4)))
+
+
+@pytest.mark.parametrize(
+    ("times", "first"),
+    [
+        (pa.array([4, 3, 2, 1], pa.uint32()), 4),
+        (pa.array([4.5, 3.0, 2.0, 1.0]), 4.5),
+        (pa.array([datetime(1970, 1, 2, 0, 0, 1)] * 4, pa.timestamp("ms")), 86401),
+        (pa.array([datetime(1970, 1, 2)] * 4, pa.timestamp("ns")), 86400),
+        (pa.array([date(1970, 1, 2)] * 4), 86400),
+    ],
+)
+def test_times_in_seconds(times, first):
+    ratings = Ratings.from_table(replaced(timestamp=times))
+    assert ratings.seconds.dtype == np.float64
+    assert ratings.seconds[0] == first
+    assert Ratings.from_table(TABLE, timestamp=None).seconds is None
 
 
 def test_timestamps_are_optional_by_default_only():
@@ -257,7 +354,7 @@ def test_repeated_interactions_count_once():
     assert ratings.n_duplicates == 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5)), min_size=1))
 def test_the_mean_of_each_pair_as_pandas_has_it(rows):
     frame = pd.DataFrame(rows, columns=["user_id", "item_id", "rating"])

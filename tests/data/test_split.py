@@ -48,7 +48,7 @@ def by_the_recipe(frame, cold_items, cold_users, warm, seed):
 shares = st.sampled_from([0.0, 0.1, 0.2, 0.35, 0.5])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**31), shares, shares, shares, st.booleans())
 def test_it_is_the_recipe(seed, cold_items, cold_users, warm, as_text):
     frame = make_frame(seed, as_text=as_text)

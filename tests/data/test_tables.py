@@ -1,12 +1,15 @@
 """Reading tables: every form they come in, and what is said when they cannot be read."""
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from simrec.data.tables import describe, open_dataset, read_table
+from simrec.data.tables import describe, read_table
 from simrec.errors import InputError
 
 TABLE = pa.table({"item_id": [3, 1, 2], "title": ["c", "a", "b"], "year": [1990, None, 2001]})
@@ -136,10 +139,40 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path):
         assert "The columns are: user_id, itemId, Rating" in message
 
 
-def test_an_index_is_no_column():
-    frame = TABLE.to_pandas().set_index("item_id")
-    with pytest.raises(InputError, match=r"'item_id' is the frame's index.*reset_index"):
-        read_table(frame, ["item_id"])
+def test_an_index_of_ids_is_taken_and_any_other_left_out(tmp_path):
+    """As a frame, saved by pandas, and as an Arrow table."""
+    by_id = TABLE.to_pandas().set_index("item_id")
+    sampled = TABLE.to_pandas().iloc[[1, 2, 0]]  # pandas saves the index of a sample
+    named = TABLE.to_pandas().set_axis([5, 3, 9]).rename_axis("row")
+    for number, frame in enumerate([by_id, sampled, named]):
+        path = tmp_path / f"{number}.parquet"
+        frame.to_parquet(path)
+        frame.to_csv(tmp_path / f"{number}.csv")
+        for source in (frame, path, pa.Table.from_pandas(frame)):
+            assert set(read_table(source).column_names) == set(TABLE.column_names)
+            assert read_table(source, ["item_id"]).column_names == ["item_id"]
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "1.parquet").names
+    assert read_table(tmp_path / "1.csv").column_names == TABLE.column_names
+    assert read_table(pd.read_csv(tmp_path / "1.csv")).column_names == TABLE.column_names
+    # Asked for by name, any index is a column.
+    assert read_table(tmp_path / "2.parquet", ["row"]).column("row").to_pylist() == [5, 3, 9]
+    assert read_table(named, ["row"]).column("row").to_pylist() == [5, 3, 9]
+
+
+def test_columns_are_renamed(tmp_path):
+    table = TABLE.rename_columns(["asin", "title", "year"])
+    pq.write_table(table, tmp_path / "items.parquet")
+    rename = {"asin": "item_id"}
+    for source in (table, table.to_pandas(), tmp_path, table.to_pandas().set_index("asin")):
+        assert read_table(source, rename=rename).column("item_id").to_pylist() == [3, 1, 2]
+        read = read_table(source, ["year", "item_id"], rename=rename)
+        assert read.column_names == ["year", "item_id"]
+    # Under its new name already: nothing to do.
+    assert read_table(TABLE, rename=rename).column_names == TABLE.column_names
+    with pytest.raises(InputError, match="no column 'asin'"):
+        read_table(TABLE.drop_columns(["item_id"]), rename=rename)
+    with pytest.raises(InputError, match="'asin' is to be used as 'item_id', but there is"):
+        read_table(table.append_column("item_id", [[1, 2, 3]]), rename=rename)
 
 
 def test_columns_of_one_name():
@@ -176,7 +209,105 @@ def test_describe():
     assert describe(TABLE.to_pandas(), "users") == "users (DataFrame)"
 
 
-def test_open_dataset_scans_in_batches(tmp_path):
-    pq.write_table(pa.table({"a": np.arange(1000)}), tmp_path / "a.parquet")
-    batches = list(open_dataset(tmp_path / "a.parquet").to_batches(batch_size=100))
-    assert len(batches) == 10
+CSV = 'item_id,title,year,score\n1,a,1990,0.5\n2,,NA,1\n3,"NA",2001,\n'
+
+
+def test_csv_is_read_wherever_parquet_is(tmp_path):
+    (tmp_path / "plain.csv").write_text(CSV)
+    with gzip.open(tmp_path / "packed.csv.gz", "wt") as file:
+        file.write(CSV)
+    folder = tmp_path / "folder" / "day=1"
+    folder.mkdir(parents=True)
+    (folder / "part.csv").write_text(CSV)
+    expected = pa.table(
+        {
+            "item_id": [1, 2, 3],
+            "title": ["a", None, "NA"],
+            "year": [1990, None, 2001],
+            "score": [0.5, 1.0, None],
+        }
+    )
+    assert read_table(tmp_path / "plain.csv").equals(expected)
+    assert read_table(tmp_path / "packed.csv.gz").equals(expected)
+    assert read_table(tmp_path / "folder").column_names == [*expected.column_names, "day"]
+    assert read_table(tmp_path / "plain.csv", ["year", "item_id"]).column_names == [
+        "year",
+        "item_id",
+    ]
+
+
+def test_csv_that_changes_its_mind_about_a_type(tmp_path):
+    rows = [f"{i},{i}" for i in range(350_000)] + ["350000,many"]
+    (tmp_path / "r.csv").write_text("a,b\n" + "\n".join(rows) + "\n")
+    read = read_table(tmp_path / "r.csv")
+    assert read.column("b")[0].as_py() == "0" and read.column("b")[-1].as_py() == "many"
+
+
+@pytest.mark.parametrize("content", [b"", b"a,b\n1\n", b"a,b\n1,2,3\n"])
+def test_broken_csv_is_named(tmp_path, content):
+    (tmp_path / "r.csv").write_bytes(content)
+    with pytest.raises(InputError, match=r"r\.csv: cannot be read as CSV"):
+        read_table(tmp_path / "r.csv")
+
+
+def test_a_glob_and_its_directory_are_the_same_table(tmp_path):
+    for year in (2023, 2024):
+        folder = tmp_path / f"year={year}"
+        folder.mkdir()
+        values = pa.array([year], pa.int32() if year == 2023 else pa.int64())
+        columns = {"a": values} | ({"b": ["x"]} if year == 2024 else {})
+        pq.write_table(pa.table(columns), folder / "part.parquet")
+    whole = read_table(tmp_path)
+    assert whole.to_pylist()[0] == {"a": 2023, "b": None, "year": 2023}
+    for pattern in ("*", "*/*.parquet", "**/*.parquet"):
+        assert read_table(f"{tmp_path}/{pattern}").equals(whole)
+    assert read_table(f"file://{tmp_path}").equals(whole)
+    assert read_table(f"{tmp_path}/*2024/*").column("a").to_pylist() == [2024]
+    with pytest.raises(InputError, match="nothing matches"):
+        read_table(f"{tmp_path}/*.csv")
+
+
+def test_a_file_whose_name_looks_like_a_glob(tmp_path):
+    pq.write_table(TABLE, tmp_path / "x[1].parquet")
+    assert read_table(tmp_path / "x[1].parquet").equals(TABLE)
+
+
+def test_types_that_few_functions_take_are_decoded(tmp_path):
+    words = pa.array(["a", "a", None])
+    table = pa.table(
+        {
+            "runs": pc.run_end_encode(words),
+            "view": words.cast(pa.string_view()),
+            "views": pa.array([["a"], [], None], pa.list_(pa.string_view())),
+            "list_view": pa.array([[1], [], None], pa.list_view(pa.int64())),
+            "uuid": pa.array([b"0" * 16] * 3, pa.uuid()),
+        }
+    )
+    read = read_table(table)
+    assert [str(column.type) for column in read.columns] == [
+        "string",
+        "large_string",
+        "large_list<item: large_string>",
+        "large_list<item: int64>",
+        "fixed_size_binary[16]",
+    ]
+    for name in ("runs", "view"):
+        assert read.column(name).to_pylist() == words.to_pylist()
+    assert read.column("views").to_pylist() == [["a"], [], None]
+
+
+def test_strings_as_dictionaries(tmp_path):
+    pq.write_table(TABLE, tmp_path / "0.parquet")
+    pq.write_table(TABLE, tmp_path / "1.parquet")
+    read = read_table(tmp_path, dictionaries=["title", "year"])
+    assert pa.types.is_dictionary(read.column("title").type)
+    assert read.column("year").type == pa.int64()
+    assert read.to_pylist() == TABLE.to_pylist() * 2
+
+
+def test_names_that_are_no_unicode():
+    frame = pd.DataFrame([[1]], columns=pd.Index(["\ud800"], dtype=object))
+    with pytest.raises(InputError, match="cannot be named in Arrow"):
+        read_table(frame)
+    with pytest.raises(InputError, match="cannot be converted to Arrow"):
+        read_table(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))

@@ -294,6 +294,28 @@ def test_columns_that_no_graph_can_take_are_refused_by_name():
     refused("durations", "category", [1, 2], pa.duration("s"))
 
 
+def test_columns_of_any_name_are_exported(data, tmp_path):
+    """Python's keywords, names that differ in case only, names of our own inputs."""
+    from simrec.simec.keras import tf
+
+    names = ["class", "from", "A", "a", "self", "name", "k", "user_id_", "1st", "x y", "x_y"]
+    rng = np.random.default_rng(0)
+    users = {name: rng.normal(size=len(data["users"])) for name in names}
+    users = pa.table({"user_id": data["users"]["user_id"], **users})
+    model = TwoTower(embedding_dim=2, epochs=2, folds=2).fit(data["ratings"], users=users)
+    model.export(tmp_path / "user", "tower", side="user")
+    model.export(tmp_path / "all", "savedmodel")
+    loaded = tf.saved_model.load(str(tmp_path / "user")).signatures["serving_default"]
+    specs = loaded.structured_input_signature[1]
+    assert len({name.lower() for name in specs}) == len(names)
+    inputs = ["class_", "from_", "A", "a_", "self_", "name", "k", "user_id_", "c1st", "x_y", "x_y_"]
+    assert set(specs) == set(inputs)
+    given = {name: users[column].to_numpy() for name, column in zip(inputs, names, strict=True)}
+    found = loaded(**{name: tf.constant(values) for name, values in given.items()})["vector"]
+    expected = model.user_tower_.encode(users)
+    np.testing.assert_allclose(found[:, : expected.shape[1]], expected, atol=1e-5)
+
+
 def test_hidden_layers_are_exported(data, model, tmp_path):
     from simrec import SimEc
     from simrec.model.export.savedmodel import FoldedTower, save

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.stats import chi2, rankdata
 
+from simrec.data.features import family
 from simrec.data.ids import IdMap
-from simrec.data.kinds import family
 from simrec.evaluation.report.cold import ALL
 from simrec.evaluation.report.levels import as_numbers, as_words, levels
 from simrec.evaluation.report.subject import Subject

@@ -4,7 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.kinds import family, is_list
+from simrec.data.arrays import is_list
+from simrec.data.features import family
 
 MISSING = "(missing)"
 OTHER = "(other)"

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.kinds import family
+from simrec.data.features import family
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table

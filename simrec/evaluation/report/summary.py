@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.kinds import family
+from simrec.data.features import family
 from simrec.evaluation.report.subject import Subject
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def explain(
     """
 
     def find(side: Side) -> Any:
-        return towers[side].find(pa.array([ids[side]]), tables[side], unknown)
+        return towers[side].find([ids[side]], tables[side], unknown)
 
     found = Sides.of(find)
     rows: list[tuple[str, str, str, float, float]] = []

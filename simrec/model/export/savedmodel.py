@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.id_arrays import id_kind
+from simrec.data.ids import id_kind
 from simrec.errors import InputError
 from simrec.model.export.features import EncoderGraph
 from simrec.model.export.vectors import last_coordinate

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__
-from simrec.data.id_arrays import check_ids
+from simrec.data.ids import check_ids
 from simrec.data.sides import Side
 from simrec.data.tables import TableLike, describe
 from simrec.model.head import Head

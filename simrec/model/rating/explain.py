@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simrec.data.sides import SINGULAR
-from simrec.model.contributions import by_column, encoded_by_column, readable
+from simrec.model.contributions import by_column, encoded_by_column
 from simrec.model.head import StoredHead
 from simrec.model.part import Entity
 from simrec.model.rating.evidence import SideEvidence
@@ -36,7 +36,7 @@ def explained(
         pieces = (np.array(head.prior, np.float64) if count else vector.copy())[None]
     else:
         pieces = encoded_by_column(entity.encoder, x, head.encoder)
-        columns = readable(entity.encoder, x)
+        columns = {} if entity.encoder is None else entity.encoder.words(x)
         names, values = [*names, *columns], [*values, *columns.values()]
     if warmth == 1:
         own = to_new = by_column(entity.encoder, x, kept.weights)[: len(pieces)]

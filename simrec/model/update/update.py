@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.id_arrays import as_chunked
-from simrec.data.ids import IdMap
+from simrec.data.ids import IdMap, as_chunked
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
@@ -83,7 +82,7 @@ def learn(
             towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
             towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
         )
-        later = LaterRatings(rows, ratings.values, getattr(ratings, "weights", None))
+        later = LaterRatings(rows, ratings.values, ratings.weights)
         counts = towers.map(lambda tower: tower.counts)
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, only_new)

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import sparse
-
-from simrec.data.sides import Side
-from simrec.model.uptake.least_squares import ridges, solve_rows
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
-from simrec.model.contributions import encoded_by_column, readable
+from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.model.uptake.add_pairs import Solver
-from simrec.model.uptake.fit import UptakeFit, fit_uptake
+from simrec.model.uptake.fit import UptakeFit
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
@@ -108,7 +108,7 @@ class UptakePart(Part):
             pieces = vector[None]
         elif entity.encoder is None or x.nnz:
             pieces = encoded_by_column(entity.encoder, x, self.heads[side].encoder)
-            columns = readable(entity.encoder, x)
+            columns = {} if entity.encoder is None else entity.encoder.words(x)
             names, values = [*names, *columns], [*values, *columns.values()]
         if entity.count:
             names, values = [*names, _OFFSET[side]], [*values, f"{entity.count:,} pairs"]
@@ -136,5 +136,3 @@ class UptakePart(Part):
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, arrays, documents, networks)
         return cls(heads, output, Solver(**documents[cls.name]))
-
-

@@ -1,7 +1,4 @@
-"""The wording of complaints about bad rows: table, column, count, an example row, the remedy."""
-
-import difflib
-from collections.abc import Iterable, Sequence
+"""Error messages about bad rows: table, column, count, an example row and the remedy."""
 
 import numpy as np
 import pyarrow as pa
@@ -48,24 +45,9 @@ def show_row(table: pa.Table, row: int) -> str:
     """Show one row as `column=value` pairs, long values cut short."""
     shown = []
     for name, column in zip(table.column_names, table.columns, strict=True):
-        text = repr(column[row].as_py())
+        try:
+            text = repr(column[row].as_py())
+        except (ValueError, OverflowError):  # a date that Python does not have
+            text = f"a {column.type} that Python cannot show"
         shown.append(f"{name}={text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '...'}")
     return ", ".join(shown)
-
-
-def nearest(word: str, words: Iterable[str]) -> str:
-    """Suggest the names closest to a misspelt one: " Did you mean 'rating'?", or nothing."""
-    by_lower = {known.lower(): known for known in words}
-    close = difflib.get_close_matches(word.lower(), by_lower, n=2, cutoff=0.6)
-    return f" Did you mean {' or '.join(repr(by_lower[c]) for c in close)}?" if close else ""
-
-
-def listing(names: Sequence[str], most: int = 20) -> str:
-    """List names for a message, a long list cut short."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(str, names[:most])) + more
-
-
-def null_mask(values: pa.ChunkedArray) -> np.ndarray:
-    """Tell for each row whether it is null."""
-    return np.asarray(values.is_null().to_numpy(), dtype=bool)

@@ -1,4 +1,4 @@
-"""Synthetic ratings whose truth is known, and with it the best error any model could reach."""
+"""Synthetic ratings of known true parameters, and the lowest error that a model can reach."""
 
 import json
 import logging
@@ -13,9 +13,14 @@ import pyarrow.parquet as pq
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.synthetic_draw import draw_pairs, draw_ratings, draw_truth
-from simrec.data.synthetic_tables import make_items, make_users
-from simrec.data.synthetic_truth import BOUNDS, Side, Truth
+from simrec.data.synthetic.generate import (
+    draw_pairs,
+    draw_ratings,
+    draw_truth,
+    make_items,
+    make_users,
+)
+from simrec.data.synthetic.truth import BOUNDS, Parameters, Truth
 from simrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_SAMPLE = Path(__file__).resolve().parents[2] / "data" / "sample"
+_SAMPLE = Path(__file__).resolve().parents[3] / "data" / "sample"
 _TABLES = ("ratings", "items", "users")
 # What is known of a pair in each task: the user's own offset, the item's own offset.
 _KNOWN = {
@@ -123,7 +128,7 @@ class Synthetic:
             "numpy": np.__version__,
         }
         for name in ("users", "items"):
-            side: Side = getattr(self.truth, name)
+            side: Parameters = getattr(self.truth, name)
             facts[name] = {"factor_sd": side.factor_sd, "bias_sd": side.bias_sd}
             columns = {"prior": _vectors(side.prior), "offset": _vectors(side.offset)}
             table = pa.table({**columns, "exposure": side.exposure})
@@ -155,7 +160,7 @@ def make_synthetic(
         Sizes. A user or an item may end up without ratings. At most a quarter of all pairs can be
         rated.
     rank : int
-        Number of factors of the preferences, beside the biases.
+        Number of factors of the preferences, without the biases.
     feature_share : float
         Share of the variance of users' and items' parameters that their features explain, 0 to 1.
     selectivity : float
@@ -227,7 +232,7 @@ def read_synthetic(directory: str | os.PathLike[str]) -> Synthetic:
             np.stack(table.column(c).to_numpy()).astype(np.float32) for c in ("prior", "offset")
         )
         exposure = table.column("exposure").to_numpy()
-        sides.append(Side(prior, offset, exposure, **facts[name]))
+        sides.append(Parameters(prior, offset, exposure, **facts[name]))
     truth = Truth(sides[0], sides[1], facts["noise"], facts["selectivity"])
     ratings, items, users = (pq.read_table(path / f"{name}.parquet") for name in _TABLES)
     return Synthetic(ratings, items, users, truth)

@@ -1,37 +1,45 @@
-"""Tables of features to sparse matrices."""
+"""The encoder of a table: chooses a kind for each column, fits it and joins the features."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.blocks import assemble
-from simrec.data.columns import CategoryColumn, Column, ListColumn, VectorColumn
-from simrec.data.curves import CurveColumn, number_from_dict
-from simrec.data.kinds import KINDS, allowed, default_kind, family
-from simrec.data.numbers import Context
-from simrec.data.problems import listing, nearest
+from simrec.data.features.category import CategoryColumn
+from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.lists import ListColumn
+from simrec.data.features.matrix import assemble
+from simrec.data.features.number import NumberColumn
+from simrec.data.features.text import TextColumn
+from simrec.data.features.vector import VectorColumn
 from simrec.data.tables import TableLike, describe, read_table
-from simrec.data.text import TextColumn
-from simrec.errors import InputError
+from simrec.errors import InputError, listing, nearest
 
 logger = logging.getLogger(__name__)
 
+# In the order in which they are asked whether they take a column by default.
+_COLUMNS: tuple[type[Column], ...] = (
+    NumberColumn,
+    CategoryColumn,
+    VectorColumn,
+    ListColumn,
+    TextColumn,
+)
+KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
+"""The kinds of columns by name. A column of kind "ignore" is not encoded."""
+
+_NAMES = (*KINDS, "ignore")
 _FORMAT = 1
-_RESTORE: dict[str, Callable[[dict[str, Any]], Column]] = {
-    "number": number_from_dict,
-    "category": CategoryColumn.from_dict,
-    "list": ListColumn.from_dict,
-    "vector": VectorColumn.from_dict,
-    "text": TextColumn.from_dict,
-}
+# A column of whole numbers is taken for an id if this share of enough rows has a value of its own.
+_OWN_VALUE, _ENOUGH = 0.95, 20
 
 
 class FeatureEncoder:
-    """Encodes the columns of a table as sparse float32 features with readable names.
+    """Encode the columns of a table as sparse float32 features with readable names.
 
     The Arrow type of a column decides how, unless `columns` says otherwise:
 
@@ -80,6 +88,10 @@ class FeatureEncoder:
         For each feature the place of its column in `columns_`.
     n_features_ : int
         Number of features.
+    encoders_ : dict of str to Column
+        The fitted encoder of each column.
+    warnings_ : list of str
+        What was suspicious when fitting, one sentence for each column. Not saved.
 
     Examples
     --------
@@ -161,7 +173,7 @@ class FeatureEncoder:
         return self._fit(data, label)._transform(data, label)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give all that the encoder is and has learned, ready for JSON."""
+        """Return the settings and all that was learned, ready for JSON."""
         if not hasattr(self, "columns_"):
             raise InputError("FeatureEncoder: to_dict was called before fit.")
         return {
@@ -177,11 +189,11 @@ class FeatureEncoder:
             "columns": [
                 {
                     "name": column,
-                    "kind": kind,
-                    "family": self._families[column],
-                    **self._fitted[column].to_dict(),
+                    "kind": encoder.kind,
+                    "family": encoder.family,
+                    **encoder.to_dict(),
                 }
-                for column, kind in self.columns_.items()
+                for column, encoder in self.encoders_.items()
             ],
             "ignored": dict(self.ignored_),
         }
@@ -195,45 +207,72 @@ class FeatureEncoder:
                 "It was saved by another version of SimRec."
             )
         encoder = cls(**data["parameters"])
-        columns = data["columns"]
-        encoder._learn(
-            {c["name"]: c["kind"] for c in columns},
-            {c["name"]: c["family"] for c in columns},
-            {c["name"]: _RESTORE[c["kind"]](c) for c in columns},
-            dict(data["ignored"]),
-        )
+        columns = {c["name"]: KINDS[c["kind"]].from_dict(c) for c in data["columns"]}
+        encoder._learn(columns, dict(data["ignored"]), [])
         return encoder
+
+    def words(self, row: sparse.csr_matrix) -> dict[str, str]:
+        """Return in words what each column of an encoded row holds, for explanations.
+
+        Parameters
+        ----------
+        row : csr_matrix
+            One row of the result of `transform`.
+
+        Examples
+        --------
+        >>> import pyarrow as pa
+        >>> films = pa.table({"year": [1990, None], "genres": [["War"], ["War"]]})
+        >>> encoder = FeatureEncoder().fit(films)
+        >>> encoder.words(encoder.transform(films)[1])
+        {'year': 'missing', 'genres': 'War'}
+        """
+        groups, start, said = self.groups_[row.indices], 0, {}
+        for place, (name, column) in enumerate(self.encoders_.items()):
+            own = groups == place
+            features = (row.indices[own] - start).tolist()
+            said[name] = column.words(features, row.data[own].tolist())
+            start += column.width
+        return said
 
     def _fit(self, data: pa.Table, label: str) -> "FeatureEncoder":
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
-        fitted = {}
+        settings = Settings(self.min_count, self.n_hash, self.knots)
+        encoders, warnings = {}, []
         for column, kind in chosen.items():
-            context = Context(label, column, data)
-            fitted[column] = self._fit_column(kind, data.column(column), context)
-        families = {column: family(data.column(column).type) for column in chosen}
-        self._learn(chosen, families, fitted, ignored)
+            values = data.column(column)
+            encoders[column] = KINDS[kind].fit(values, Context(label, column, data), settings)
+            if kind == "number" and _is_identifier(values):
+                warnings.append(
+                    f"{label}: column {column!r} has another whole number in nearly every row. "
+                    "If it is an id or a row number, it can leak what it was sorted by: "
+                    f"ignore it ({column}=ignore)."
+                )
+        self._learn(encoders, ignored, warnings)
         for column, reason in ignored.items():
             if column != self.id_column and column not in self.ignore:
                 logger.info("%s: column %r is ignored: %s", label, column, reason)
+        for warning in warnings:
+            logger.warning("%s", warning)
         if not chosen:
             logger.warning("%s: no column is left to encode", label)
         return self
 
     def _transform(self, data: pa.Table, label: str) -> sparse.csr_matrix:
         blocks = []
-        for column, encoder in self._fitted.items():
+        for column, encoder in self.encoders_.items():
             values = data.column(column)
             held = family(values.type)
-            if held not in (self._families[column], "nothing"):
+            if held not in (encoder.family, "nothing"):
                 raise InputError(
                     f"{label}: column {column!r} holds {values.type} values ({held}), but was "
-                    f"{self._families[column]} when the encoder was fitted. Convert the column."
+                    f"{encoder.family} when the encoder was fitted. Convert the column."
                 )
             if held == "nothing" and not pa.types.is_null(values.type):
                 values = pa.chunked_array([pa.nulls(len(values))])
             blocks.append(encoder.encode(values, Context(label, column, data)))
-        widths = [encoder.width for encoder in self._fitted.values()]
+        widths = [encoder.width for encoder in self.encoders_.values()]
         return assemble(blocks, widths, data.num_rows)
 
     def _check_parameters(self) -> None:
@@ -242,10 +281,10 @@ class FeatureEncoder:
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} must be a positive integer, got {value!r}.")
         for column, kind in (self.columns or {}).items():
-            if kind not in KINDS:
+            if kind not in _NAMES:
                 raise InputError(
                     f"columns: {kind!r} (for {column!r}) is not a way to encode a column."
-                    f"{nearest(str(kind), KINDS)} Choose from {', '.join(KINDS)}."
+                    f"{nearest(str(kind), _NAMES)} Choose from {', '.join(_NAMES)}."
                 )
         if isinstance(self.ignore, str):
             raise InputError(f"ignore must be a list of columns, got {self.ignore!r}.")
@@ -266,9 +305,9 @@ class FeatureEncoder:
             elif column in self.ignore or kind == "ignore":
                 kind, reason = "ignore", "as asked"
             elif kind is None:
-                kind, reason = default_kind(data.column(column))
-            elif kind not in allowed(data.column(column).type):
-                possible = allowed(data.column(column).type) or ("ignore",)
+                kind, reason = _default_kind(data.column(column))
+            elif kind not in _possible(data.column(column).type):
+                possible = _possible(data.column(column).type) or ["ignore"]
                 raise InputError(
                     f"{label}: column {column!r} holds {data.column(column).type} values and "
                     f"cannot be encoded as {kind!r}. Possible: {', '.join(possible)}."
@@ -279,29 +318,47 @@ class FeatureEncoder:
                 chosen[column] = kind
         return chosen, ignored
 
-    def _fit_column(self, kind: str, values: pa.ChunkedArray, context: Context) -> Column:
-        if kind == "number":
-            return CurveColumn.fit(values, context, self.knots)
-        if kind == "category":
-            return CategoryColumn.fit(values, context, self.min_count)
-        if kind == "list":
-            return ListColumn.fit(values, context, self.min_count)
-        if kind == "vector":
-            return VectorColumn.fit(values, context)
-        return TextColumn.fit(values, context, self.n_hash)
-
     def _learn(
-        self,
-        columns: dict[str, str],
-        families: dict[str, str],
-        fitted: dict[str, Column],
-        ignored: dict[str, str],
+        self, encoders: dict[str, Column], ignored: dict[str, str], warnings: list[str]
     ) -> None:
-        self.columns_ = columns
+        self.encoders_ = encoders
+        self.columns_ = {name: column.kind for name, column in encoders.items()}
         self.ignored_ = ignored
-        self._families = families
-        self._fitted = fitted
-        self.feature_names_ = [n for c, encoder in fitted.items() for n in encoder.names(c)]
-        widths = [encoder.width for encoder in fitted.values()]
-        self.groups_ = np.repeat(np.arange(len(fitted)), widths)
+        self.warnings_ = warnings
+        self.feature_names_ = [n for c, encoder in encoders.items() for n in encoder.names(c)]
+        widths = [encoder.width for encoder in encoders.values()]
+        self.groups_ = np.repeat(np.arange(len(encoders)), widths)
         self.n_features_ = len(self.feature_names_)
+
+
+def _possible(type_: pa.DataType) -> list[str]:
+    """List the kinds that a column of this type can be encoded as."""
+    held = family(type_)
+    return [name for name, kind in KINDS.items() if held in kind.families]
+
+
+def _default_kind(values: pa.ChunkedArray) -> tuple[str, str]:
+    """Choose the kind of a column about which nothing was said, or "ignore" and the reason."""
+    if values.null_count == len(values) or family(values.type) == "nothing":
+        return "ignore", "no row has a value"
+    for name, kind in KINDS.items():
+        claim = kind.claim(values)
+        if claim is True:
+            return name, ""
+        if claim:
+            return "ignore", str(claim)
+    return "ignore", f"columns of type {values.type} are not supported"
+
+
+def _is_identifier(values: pa.ChunkedArray) -> bool:
+    """Check for whole numbers, also as floats of pandas, that differ in nearly every row."""
+    known = values.drop_null()
+    if len(known) < _ENOUGH or family(values.type) != "number":
+        return False
+    if pa.types.is_floating(values.type):
+        start = known.slice(0, 1000).cast(pa.float64())
+        if not pc.all(pc.equal(start, pc.floor(start))).as_py():
+            return False  # measurements differ from one another without naming anyone
+    elif not pa.types.is_integer(values.type):
+        return False
+    return len(pc.unique(known)) > _OWN_VALUE * len(known)

@@ -1,4 +1,4 @@
-"""The entries that columns contribute to a sparse matrix, and putting them together."""
+"""The entries that columns contribute to a sparse matrix, and the matrix of all columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -117,7 +117,7 @@ def _fill(
 
 
 def _first_entries(counts: int | np.ndarray, n_rows: int) -> np.ndarray:
-    """Give the place of each row's first entry within its block, and the end of the last."""
+    """Return the place of each row's first entry within its block, and the end of the last."""
     if isinstance(counts, int):
         return np.empty(0, dtype=np.int64)
     first = np.zeros(n_rows + 1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The truth behind synthetic ratings, and the best prediction possible for a pair.
+"""The true parameters of synthetic ratings, and the best possible prediction for a pair.
 
 A user's preference for an item is
 
@@ -31,7 +31,7 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class Parameters:
     """True parameters of the users, or of the items.
 
     Attributes
@@ -50,7 +50,7 @@ class Side:
     factor_sd: float
     bias_sd: float
 
-    def parameters(self, rows: np.ndarray, known: bool) -> tuple[np.ndarray, np.ndarray]:
+    def of(self, rows: np.ndarray, known: bool) -> tuple[np.ndarray, np.ndarray]:
         """Return factors and biases of some rows: the true ones, or what features say."""
         values = self.prior[rows].astype(np.float64)
         if known:
@@ -62,8 +62,8 @@ class Side:
 class Truth:
     """All that is needed to know the best prediction for a pair."""
 
-    users: Side
-    items: Side
+    users: Parameters
+    items: Parameters
     noise: float
     selectivity: float
 
@@ -71,14 +71,14 @@ class Truth:
         self, user: np.ndarray, item: np.ndarray, *, know_user: bool = True, know_item: bool = True
     ) -> np.ndarray:
         """Return z of each pair, or what it would be without the offsets not known."""
-        p, user_bias = self.users.parameters(user, know_user)
-        q, item_bias = self.items.parameters(item, know_item)
+        p, user_bias = self.users.of(user, know_user)
+        q, item_bias = self.items.of(item, know_item)
         return MEAN + user_bias + item_bias + np.einsum("nd,nd->n", p, q)
 
     def scorer(self) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
         """Return `preference` for many calls: parameters are joined once, biases as coordinates."""
-        p, user_bias = self.users.parameters(np.arange(len(self.users.prior)), True)
-        q, item_bias = self.items.parameters(np.arange(len(self.items.prior)), True)
+        p, user_bias = self.users.of(np.arange(len(self.users.prior)), True)
+        q, item_bias = self.items.of(np.arange(len(self.items.prior)), True)
         users = np.column_stack([p, user_bias + MEAN, np.ones(len(p))])
         items = np.column_stack([q, np.ones(len(q)), item_bias])
         return lambda user, item: np.einsum(
@@ -117,8 +117,8 @@ class Truth:
         expected = self._expected_rating()
         if know_user and know_item:
             return expected(z)
-        p, _ = self.users.parameters(user, know_user)
-        q, _ = self.items.parameters(item, know_item)
+        p, _ = self.users.of(user, know_user)
+        q, _ = self.items.of(item, know_item)
         # Given one side's factors, z is normal in the other side's offset and both biases'. Where
         # both sides are unknown, the user's offset goes over a set of points (pairs x points).
         points = self._points(know_user, know_item)

@@ -3,23 +3,25 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.blocks import Block
-from simrec.data.numbers import Context
+from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.matrix import Block
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
 _ROWS_AT_ONCE = 1 << 15
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _SILVER = np.uint64(0xC2B2AE3D27D4EB4F)
+# Free text: most rows have a value of their own, and most values are several words.
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
-class TextColumn:
+class TextColumn(Column):
     """Words and pairs of neighbouring words, hashed to a fixed number of features.
 
     A feature's value grows with the logarithm of how often its words occur in the text, times how
@@ -31,17 +33,31 @@ class TextColumn:
     ----------
     weights : tuple of float
         The idf weight of each feature, 0 for those that no text had.
-    words : tuple of str
+    terms : tuple of str
         The most frequent word or pair of each feature, which names it.
     """
 
+    kind: ClassVar[str] = "text"
+    families: ClassVar[tuple[str, ...]] = ("string",)
+
     weights: tuple[float, ...]
-    words: tuple[str, ...]
+    terms: tuple[str, ...]
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, n_hash: int) -> "TextColumn":
+    def claim(cls, values: pa.ChunkedArray) -> bool | str:
+        """Leave free text aside unless it is asked for: its words are many features."""
+        if family(values.type) != "string" or not is_free_text(values):
+            return False
+        known = len(values) - values.null_count
+        return (
+            f"free text ({len(pc.unique(values.drop_null())):,} different values in {known:,} "
+            "rows); ask for it as 'text' to use its words"
+        )
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "TextColumn":
         """Learn how rare the words are."""
-        n_texts = 0
+        n_texts, n_hash = 0, settings.n_hash
         frequency = np.zeros(n_hash, dtype=np.int64)
         best = np.zeros(n_hash, dtype=np.int64)
         words = [""] * n_hash
@@ -56,7 +72,7 @@ class TextColumn:
                 if counts[word] > best[feature]:
                     best[feature], words[feature] = counts[word], word
         weights = np.where(frequency > 0, np.log((1 + n_texts) / (1 + frequency)) + 1, 0.0)
-        return cls(tuple(weights.tolist()), tuple(words))
+        return cls(family(values.type), tuple(weights.tolist()), tuple(words))
 
     @property
     def width(self) -> int:
@@ -65,7 +81,7 @@ class TextColumn:
 
     def names(self, column: str) -> list[str]:
         """Name the features: `plot~space ship`, or `plot~#17` where no text had any."""
-        return [f"{column}~{word or f'#{place}'}" for place, word in enumerate(self.words)]
+        return [f"{column}~{word or f'#{place}'}" for place, word in enumerate(self.terms)]
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
         """Give each row the features of its words; a null or empty text has none."""
@@ -87,13 +103,25 @@ class TextColumn:
         return Block(np.concatenate(indices), np.concatenate(data), np.concatenate(counts))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give weights and names."""
-        return {"weights": list(self.weights), "words": list(self.words)}
+        """Return weights and names."""
+        return {"weights": list(self.weights), "words": list(self.terms)}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TextColumn":
         """Restore from `to_dict`."""
-        return cls(tuple(map(float, data["weights"])), tuple(data["words"]))
+        return cls(data["family"], tuple(map(float, data["weights"])), tuple(data["words"]))
+
+
+def is_free_text(values: pa.ChunkedArray) -> bool:
+    """Check whether strings are text in words rather than names and codes, which are categories."""
+    if pa.types.is_dictionary(values.type):
+        return False  # whoever made a dictionary meant categories
+    known = len(values) - values.null_count
+    distinct = pc.unique(values.drop_null())
+    if len(distinct) < _MOSTLY * known:
+        return False
+    in_words = pc.sum(pc.match_substring(pc.utf8_trim_whitespace(distinct), " ")).as_py() or 0
+    return in_words >= _MOSTLY * len(distinct)
 
 
 @dataclass(frozen=True)
@@ -107,7 +135,7 @@ class _Terms:
     vocabulary: pa.Array
 
     def common(self) -> Iterator[tuple[str, int, int]]:
-        """Give for each feature the most frequent of its words and pairs, and how often."""
+        """Yield for each feature the most frequent of its words and pairs, and how often."""
         n_words = len(self.vocabulary) + 1
         pairs, places, times = np.unique(
             self.first * n_words + self.second + 1, return_index=True, return_counts=True
@@ -149,13 +177,13 @@ def _terms(texts: pa.Array, n_hash: int) -> _Terms:
         count=len(words.dictionary),
     )
     single = hashes[codes]
-    beside = rows[1:] == rows[:-1]
-    pairs = (single[:-1] * _GOLDEN + single[1:] * _SILVER)[beside]
+    follows = rows[1:] == rows[:-1]
+    pairs = (single[:-1] * _GOLDEN + single[1:] * _SILVER)[follows]
     features = ((np.concatenate([single, pairs]) * _GOLDEN) >> np.uint64(32)) % np.uint64(n_hash)
     return _Terms(
-        rows=np.concatenate([rows, rows[1:][beside]]),
+        rows=np.concatenate([rows, rows[1:][follows]]),
         features=features.astype(np.int64),
-        first=np.concatenate([codes, codes[:-1][beside]]),
-        second=np.concatenate([np.full(len(codes), -1), codes[1:][beside]]),
+        first=np.concatenate([codes, codes[:-1][follows]]),
+        second=np.concatenate([np.full(len(codes), -1), codes[1:][follows]]),
         vocabulary=words.dictionary,
     )

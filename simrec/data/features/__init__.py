@@ -1,0 +1,9 @@
+"""Feature tables to sparse matrices: one class per kind of column, and the encoder of a table.
+
+To add a kind, write a subclass of `Column` (see `column`) and list it in `KINDS` of `encoder`.
+"""
+
+from simrec.data.features.column import family
+from simrec.data.features.encoder import FeatureEncoder
+
+__all__ = ["FeatureEncoder", "family"]

@@ -1,0 +1,271 @@
+"""Categories: one feature per frequent value; and the vocabulary that lists share with them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.arrays import null_mask
+from simrec.data.features.column import Column, Context, Graph, Settings, family
+from simrec.data.features.matrix import Block
+from simrec.data.features.number import numbers
+from simrec.data.features.text import is_free_text
+from simrec.errors import InputError
+
+_TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
+_RESERVED = ("<missing>", "<unknown>")
+_EXACT = 2.0**53  # up to here a float64 says which integer it is
+
+
+@dataclass(frozen=True)
+class CategoryColumn(Column):
+    """One feature per frequent value, and one for all others.
+
+    Attributes
+    ----------
+    vocabulary : Vocabulary
+        The frequent values.
+    missing : bool
+        Whether null was frequent too, and has a feature of its own; it is unknown otherwise.
+    """
+
+    kind: ClassVar[str] = "category"
+    families: ClassVar[tuple[str, ...]] = ("string", "boolean", "number", "time")
+
+    vocabulary: "Vocabulary"
+    missing: bool
+
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool:
+        """Take booleans, dictionaries and strings that are not free text."""
+        held = family(values.type)
+        return held == "boolean" or (held == "string" and not is_free_text(values))
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "CategoryColumn":
+        """Collect the values that occur at least `min_count` times."""
+        vocabulary = Vocabulary.fit(values, context, settings.min_count)
+        return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return len(self.vocabulary) + self.missing + 1
+
+    def names(self, column: str) -> list[str]:
+        """Name the features: `kind=drama`, `kind=<missing>`, `kind=<unknown>`."""
+        names = self.vocabulary.names()
+        names += ["<missing>"] * self.missing + ["<unknown>"]
+        return [f"{column}={name}" for name in names]
+
+    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
+        """Give each row the feature of its value."""
+        codes = self.vocabulary.codes(values, context)
+        codes[codes < 0] = self.width - 1
+        if self.missing and values.null_count:
+            codes[null_mask(values)] = len(self.vocabulary)
+        return Block(codes, None, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values."""
+        return {**self.vocabulary.to_dict(), "missing": self.missing}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "CategoryColumn":
+        """Restore from `to_dict`."""
+        return cls(data["family"], Vocabulary.from_dict(data), bool(data["missing"]))
+
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Return the value."""
+        names = self.names("")
+        return ", ".join(names[feature][1:] for feature in features) or self.kind
+
+    def graph(self, tf: Any, label: str) -> Graph:
+        """Build the lookup of the value."""
+        lookup = self.vocabulary.lookup(tf, self.family, label)
+        if self.missing and "" in self.vocabulary:
+            raise InputError(
+                f"{label} has the empty string as a value beside missing ones, which the graph "
+                "cannot tell apart: make one of them the other, and train again."
+            )
+        unknown, missing = self.width - 1, self.width - 2
+
+        def encode(x: Any) -> tuple[Any, Any]:
+            codes = lookup.codes(x)
+            codes = tf.where(codes < 0, tf.constant(unknown, tf.int64), codes)
+            if self.missing:
+                codes = tf.where(lookup.is_missing(x), tf.constant(missing, tf.int64), codes)
+            return codes[:, None], tf.ones_like(codes, tf.float32)[:, None]
+
+        return Graph(lookup.dtype, [None], encode, lookup.resources)
+
+
+class Lookup(NamedTuple):
+    """A vocabulary in TensorFlow: the type of values, the way to their places, what is missing."""
+
+    dtype: Any
+    codes: Callable[[Any], Any]
+    is_missing: Callable[[Any], Any]
+    resources: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Values in ascending order.
+
+    Attributes
+    ----------
+    values : pyarrow.Array
+        large_string, int64 or float64, without nulls.
+    """
+
+    values: pa.Array
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, min_count: int) -> "Vocabulary":
+        """Collect the values that occur at least `min_count` times; null is none.
+
+        Parameters
+        ----------
+        values : pyarrow.ChunkedArray
+            Strings, numbers, booleans, dates; or a dictionary of them.
+        context : Context
+            Where they come from.
+        min_count : int
+            How often a value has to occur.
+        """
+        plain = _plain(values, context)
+        counted = pc.value_counts(plain)
+        frequent = pc.greater_equal(counted.field("counts"), min_count)
+        found = counted.field("values").filter(frequent).drop_null()
+        found = found.take(pc.sort_indices(found))
+        if pa.types.is_string(found.type):
+            found = found.cast(pa.large_string())
+        return cls(found)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.values.to_pylist()
+
+    def names(self) -> list[str]:
+        """Write out each value; one that reads like a name of our own is quoted."""
+        return [f'"{v}"' if v in _RESERVED else str(v) for v in self.values.to_pylist()]
+
+    def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
+        """Find the place of each value, int32; -1 for those that are not in it and for null."""
+        if pa.types.is_null(values.type) or not len(values):
+            return np.full(len(values), -1, dtype=np.int32)
+        if pa.types.is_dictionary(values.type) and values.num_chunks:
+            return np.concatenate([self._dictionary_codes(c, context) for c in values.chunks])
+        plain = _plain(values, context)
+        if plain.type != self.values.type and not pa.types.is_string(plain.type):
+            plain = _like(plain, self.values.type)
+        known = self.values.cast(plain.type)
+        found = pc.fill_null(pc.index_in(plain, value_set=known, skip_nulls=True), -1)
+        return np.array(found.to_numpy(), dtype=np.int32)
+
+    def _dictionary_codes(self, chunk: pa.DictionaryArray, context: Context) -> np.ndarray:
+        words = self.codes(pa.chunked_array([chunk.dictionary]), context.of_elements())
+        places = pc.fill_null(chunk.indices.cast(pa.int64()), len(words)).to_numpy()
+        return np.append(words, np.int32(-1))[places]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values, ready for JSON."""
+        holds = next(name for name, type_ in _TYPES.items() if type_ == self.values.type)
+        return {"holds": holds, "values": self.values.to_pylist()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
+        """Restore from `to_dict`."""
+        return cls(_restored(data["values"], _TYPES[data["holds"]]))
+
+    def lookup(self, tf: Any, family: str, label: str) -> Lookup:
+        """Build the lookup in TensorFlow.
+
+        Parameters
+        ----------
+        tf : module
+            TensorFlow.
+        family : str
+            What the column held when fitting.
+        label : str
+            The column, for error messages.
+        """
+        data = self.to_dict()
+        holds, values = data["holds"], data["values"]
+        if family == "time" and holds != "string":
+            raise InputError(
+                f"{label} holds durations as categories, which the graph has no type for: encode "
+                "it as 'number', or ignore it."
+            )
+        if family == "boolean":
+            # The encoder spells booleans out; the graph takes them as 0 and 1.
+            values, holds = [["false", "true"].index(value) for value in values], "integer"
+        if holds == "string":
+            keys = tf.constant(values, tf.string, [len(values)])
+            places = tf.range(len(values), dtype=tf.int64)
+            pairs = tf.lookup.KeyValueTensorInitializer(keys, places)
+            table = tf.lookup.StaticHashTable(pairs, -1)
+            return Lookup(tf.string, table.lookup, lambda x: x == "", (table,))
+        known = np.array(values, np.float64)
+        if holds == "integer" and (np.abs(known) > _EXACT).any():
+            raise InputError(
+                f"{label} has integers beyond 2**53 as categories, which the graph's numbers "
+                "cannot tell apart: make them strings, and train again."
+            )
+
+        def codes(x: Any) -> Any:
+            if not len(known):
+                return tf.fill(tf.shape(x), tf.constant(-1, tf.int64))
+            flat = tf.reshape(x, [-1])
+            places = tf.searchsorted(known, flat, "left", tf.int64)
+            places = tf.minimum(places, len(known) - 1)
+            found = tf.gather(known, places) == flat
+            codes = tf.where(found, places, tf.constant(-1, tf.int64))
+            return tf.reshape(codes, tf.shape(x))
+
+        return Lookup(tf.float64, codes, tf.math.is_nan, ())
+
+
+def _restored(values: list[Any], type_: pa.DataType) -> pa.Array:
+    """Make an array of values that are all there; `pa.array` of a list would import pandas."""
+    if not pa.types.is_large_string(type_):
+        numbers = np.array(values, np.int64 if pa.types.is_integer(type_) else np.float64)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(numbers)])
+    words = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
+    return pa.Array.from_buffers(type_, len(values), buffers)
+
+
+def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
+    """Bring values to one of few types: strings, int64, or float64 if not all are integers."""
+    type_ = values.type
+    if pa.types.is_dictionary(type_):
+        return _plain(values.cast(type_.value_type), context)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return values
+    if pa.types.is_duration(type_):
+        return values.cast(pa.int64())
+    if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
+        return values.cast(pa.int64())
+    if family(type_) != "number" or pa.types.is_decimal(type_) or pa.types.is_uint64(type_):
+        return values.cast(pa.string()).cast(pa.large_string())
+    x, missing = numbers(values, context)
+    reals = pa.chunked_array([pa.array(x, mask=missing)])
+    whole = bool(np.all((x == np.floor(x)) & (np.abs(x) <= _EXACT)))
+    # pandas makes floats of integers with gaps: they are the same categories as without.
+    return reals.cast(pa.int64()) if whole else reals
+
+
+def _like(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
+    """Make numbers comparable with the vocabulary's; what cannot be in it becomes null."""
+    if type_ == pa.int64() and values.type == pa.float64():
+        whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less_equal(pc.abs(values), _EXACT))
+        values = pc.if_else(whole, values, pa.scalar(None, pa.float64()))
+    return values.cast(type_, safe=type_ != pa.float64())
