@@ -161,10 +161,7 @@ def own_directory(target: Path, suffix: str) -> Iterator[Path]:
 def remove_leftovers(target: str | os.PathLike) -> None:
     """Remove what killed processes left beside `target` when they were about to write it."""
     target = Path(target)
-    name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(\.[a-z]+)?")
-    for path in sorted(target.parent.iterdir()):
-        if not name.fullmatch(path.name) or path.is_symlink():
-            continue
+    for path in _asides(target):
         with contextlib.suppress(OSError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
@@ -179,6 +176,18 @@ def remove_leftovers(target: str | os.PathLike) -> None:
                     path.unlink()
             finally:
                 os.close(descriptor)
+
+
+def is_being_replaced(target: str | os.PathLike) -> bool:
+    """Tell whether a directory was moved aside and the one that takes its place is not there."""
+    return any(path.suffix == ".old" for path in _asides(Path(os.path.realpath(target))))
+
+
+def _asides(target: Path) -> list[Path]:
+    """Return what `make_aside` made beside `target`, now or before its process was killed."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}(\.[a-z]+)?")
+    found = target.parent.iterdir() if target.parent.is_dir() else ()
+    return [path for path in found if name.fullmatch(path.name) and not path.is_symlink()]
 
 
 def try_flock(descriptor: int) -> bool:

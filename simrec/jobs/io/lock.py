@@ -61,7 +61,7 @@ def _acquire(path: Path) -> int:
 
 
 def _lock_stale(path: Path) -> int | None:
-    """Lock the file of a dead process; None if there is no file, InputError if its process lives."""
+    """Lock the file of a dead process; None if there is none, InputError if its process lives."""
     while True:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
