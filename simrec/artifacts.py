@@ -12,58 +12,41 @@
 Checksums find damage, not malice: `simrec.untrusted` reads the files as if anybody had made them.
 """
 
-import hashlib
-import json
 import os
-import platform
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from simrec import __version__, files, untrusted
+from simrec import files, untrusted
+from simrec import manifest as manifests
 from simrec.errors import InputError
+from simrec.manifest import FORMAT_VERSION, MANIFEST
 
 if TYPE_CHECKING:
     from scipy import sparse
 
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "Artifact",
+    "check_replaceable",
+    "load",
+    "read_manifest",
+    "remove",
+    "save",
+]
+
 T = TypeVar("T")
 
-FORMAT = "simrec"
-FORMAT_VERSION = 3
-MANIFEST = "manifest.json"
-# What every manifest of ours has had, by type.
-_FIELDS = {
-    "kind": str,
-    "model_id": str,
-    "simrec": str,
-    "config": dict,
-    "facts": dict,
-    "files": dict,
-}
 # Seconds to wait for a directory that another process keeps replacing.
 _PATIENCE = 10.0
-_PACKAGES = (
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "scipy",
-    "tensorflow",
-    "tensorflow-recommenders",
-    "tf-keras",
-)
-_REMEDY = "Restore the file from a copy, or train the model again."
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-# A file of the directory is one of these, and nothing else is ever opened.
-_FILE = re.compile(rf"({_NAME.pattern})(\.npy|\.arrow|\.json|\.weights\.npz)")
 
 
 @dataclass(frozen=True)
@@ -120,7 +103,7 @@ class Artifact:
             If it is missing or is anything else.
         """
         if name not in self.arrays:
-            raise InputError(f"{self.path}: has no array {name!r}. {_REMEDY}")
+            raise InputError(f"{self.path}: has no array {name!r}. {manifests.REMEDY}")
         array = self.arrays[name]
         fits = array.ndim == len(shape) and all(
             n is None or n == m for n, m in zip(shape, array.shape, strict=True)
@@ -129,10 +112,12 @@ class Artifact:
             expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
             raise InputError(
                 f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
-                f"{kinds!r} of shape {expected}. {_REMEDY}"
+                f"{kinds!r} of shape {expected}. {manifests.REMEDY}"
             )
         if not untrusted.is_finite(array):
-            raise InputError(f"{self.path / name}.npy: holds NaN or infinite values. {_REMEDY}")
+            raise InputError(
+                f"{self.path / name}.npy: holds NaN or infinite values. {manifests.REMEDY}"
+            )
         return array
 
     def csr_matrix(self, name: str, shape: tuple[int, int]) -> "sparse.csr_matrix":
@@ -150,7 +135,7 @@ class Artifact:
         ):
             raise InputError(
                 f"{self.path}: {name!r} is no sparse matrix of shape {shape}: an index is out of "
-                f"range. {_REMEDY}"
+                f"range. {manifests.REMEDY}"
             )
         return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
 
@@ -166,7 +151,7 @@ class Artifact:
         except (*untrusted.ERRORS, AttributeError, ArithmeticError, AssertionError) as error:
             raise InputError(
                 f"{self.path}: its parts do not fit together ({type(error).__name__}: {error}). "
-                f"{_REMEDY}"
+                f"{manifests.REMEDY}"
             ) from error
 
 
@@ -224,33 +209,7 @@ def save(
             # Named by position: the order of get_weights() is what counts.
             named = {f"w{i:04d}": np.asarray(value) for i, value in enumerate(values)}
             files.save_npz(aside / f"{name}.weights.npz", named)
-        return write_manifest(aside, kind, config, facts or {})
-
-
-def write_manifest(
-    root: Path, kind: str, config: Mapping[str, Any], facts: Mapping[str, Any]
-) -> str:
-    """Write ``manifest.json`` for the files of a directory; return the model id."""
-    listing = {
-        file.name: {"sha256": files.sha256(file), "bytes": file.stat().st_size}
-        for file in sorted(root.iterdir())
-        if file.name != MANIFEST
-    }
-    plain = json.loads(files.plain_json("config", config))
-    manifest = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "kind": kind,
-        "model_id": _model_id(kind, plain, listing),
-        "simrec": __version__,
-        "packages": _package_versions(),
-        "config": plain,
-        "facts": json.loads(files.plain_json("facts", facts)),
-        "files": listing,
-    }
-    manifest["sha256"] = _digest(manifest)
-    (root / MANIFEST).write_text(files.to_json(manifest), encoding="utf-8")
-    return manifest["model_id"]
+        return manifests.write(aside, kind, config, facts or {})
 
 
 def load(
@@ -279,14 +238,14 @@ def load(
 
 
 def _load(root: Path, kind: str | None, mmap: bool, skip: str | None) -> Artifact:
-    manifest = _read_manifest(root)
+    manifest = manifests.read(root)
     if kind is not None and manifest["kind"] != kind:
         raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
     loaded = Artifact(root, manifest, {}, {}, {}, {})
     for file_name, expected in manifest["files"].items():
         if skip is not None and skip in file_name:
             continue
-        match = _FILE.fullmatch(file_name)
+        match = manifests.FILE.fullmatch(file_name)
         if match is None:
             raise InputError(f"{root / MANIFEST}: lists {file_name!r}, no file of a model")
         file = root / file_name
@@ -305,7 +264,7 @@ def _load(root: Path, kind: str | None, mmap: bool, skip: str | None) -> Artifac
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
     """Read and check ``manifest.json`` of a model directory."""
-    return _stable(Path(path), _read_manifest)
+    return _stable(Path(path), manifests.read)
 
 
 def _stable(root: Path, read: Callable[[Path], T]) -> T:
@@ -334,89 +293,16 @@ def _stamp(root: Path) -> tuple[int, ...] | None:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _read_manifest(root: Path) -> dict[str, Any]:
-    if not root.is_dir():
-        what = "is a file" if root.exists() else "does not exist"
-        raise InputError(
-            f"{root}: {what}; expected a model directory, as `simrec train` or "
-            "`model.save()` makes it"
-        )
-    file = root / MANIFEST
-    if not file.is_file():
-        raise InputError(f"{root}: no {MANIFEST} in it, so this is no model directory")
-    try:
-        text = untrusted.read_text(file)
-        manifest = untrusted.parse_json(text)
-        version = manifest["format_version"]
-    except (*untrusted.ERRORS, InputError) as error:
-        raise InputError(
-            f"{file}: not a readable manifest ({error}). Save the model again."
-        ) from None
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"{file}: format version {version!r}; SimRec {__version__} reads version "
-            f"{FORMAT_VERSION}. Use the SimRec that wrote the model "
-            f"({manifest.get('simrec', 'unknown')}), or train it again."
-        )
-    missing = {*_FIELDS, "format", "sha256"} - set(manifest)
-    if missing:
-        raise InputError(f"{file}: lacks {sorted(missing)}. Save the model again.")
-    # The text itself is compared too: then no byte is without meaning.
-    if manifest["sha256"] != _digest(manifest) or text != files.to_json(manifest):
-        raise InputError(
-            f"{file}: the manifest was changed: its content does not match its checksum. Restore "
-            "it or save the model again."
-        )
-    _check_manifest(file, manifest)
-    return manifest
-
-
-def _check_manifest(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Check types and the model id of a manifest whose checksum anybody may have made."""
-    wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest[name], kind)]
-    if manifest["format"] != FORMAT:
-        wrong.append("format")
-    for name, entry in manifest["files"].items() if "files" not in wrong else ():
-        if not (
-            isinstance(entry, dict)
-            and isinstance(entry.get("sha256"), str)
-            and type(entry.get("bytes")) is int
-        ):
-            wrong.append(f"files.{name}")
-    if wrong:
-        raise InputError(f"{file}: {', '.join(wrong)}: not as SimRec writes it. {_REMEDY}")
-    expected = _model_id(manifest["kind"], manifest["config"], manifest["files"])
-    if manifest["model_id"] != expected:
-        raise InputError(
-            f"{file}: the manifest was changed (model id {manifest['model_id']}, its content gives "
-            f"{expected}). Restore it or save the model again."
-        )
-
-
-def _model_id(kind: str, config: Any, listing: Mapping[str, Mapping[str, Any]]) -> str:
-    content = {
-        "kind": kind,
-        "config": config,
-        "files": {n: e["sha256"] for n, e in listing.items()},
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def _digest(manifest: Mapping[str, Any]) -> str:
-    content = {name: value for name, value in manifest.items() if name != "sha256"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
 def check_replaceable(path: str | os.PathLike) -> None:
     """Raise InputError if a model cannot be saved at `path` without destroying something else."""
-    files.check_replaceable(path, "a model", _listing)
+    files.check_replaceable(path, "a model", manifests.listing)
 
 
 def remove(path: str | os.PathLike, kind: str) -> None:
     """Delete a directory of a kind that `save` wrote, if it holds nothing else."""
     root = Path(path)
     try:
-        found = _listing(root) is not None and _read_manifest(root)["kind"] == kind
+        found = manifests.listing(root) is not None and manifests.read(root)["kind"] == kind
         check_replaceable(root)
     except InputError:
         return
@@ -424,26 +310,9 @@ def remove(path: str | os.PathLike, kind: str) -> None:
         shutil.rmtree(root)
 
 
-def _listing(root: Path) -> set[str] | None:
-    """Return the files of a directory that `save` wrote, even a damaged or older one."""
-    try:
-        text = untrusted.read_text(root / MANIFEST)
-    except (InputError, OSError, ValueError):
-        return None
-    try:
-        manifest = untrusted.parse_json(text)
-        if all(isinstance(manifest[name], kind) for name, kind in _FIELDS.items()):
-            return {MANIFEST, *manifest["files"]}
-        return None
-    except untrusted.ERRORS:
-        # Damaged: the names of the files tell.
-        ours = f'"format": "{FORMAT}"' in text
-        return {f.name for f in root.iterdir() if _FILE.fullmatch(f.name)} if ours else None
-
-
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not _NAME.fullmatch(name) or name == "manifest":
+        if not manifests.NAME.fullmatch(name) or name == "manifest":
             raise ValueError(
                 f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
             )
@@ -457,21 +326,13 @@ def _check_numeric(name: str, array: np.ndarray) -> None:
 
 def _check_file(file: Path, expected: Mapping[str, Any]) -> None:
     if not file.is_file():
-        raise InputError(f"{file}: listed in {MANIFEST} but missing. {_REMEDY}")
+        raise InputError(f"{file}: listed in {MANIFEST} but missing. {manifests.REMEDY}")
     size = file.stat().st_size
     if size != expected["bytes"]:
-        raise InputError(f"{file}: {size} bytes, {MANIFEST} says {expected['bytes']}. {_REMEDY}")
+        raise InputError(
+            f"{file}: {size} bytes, {MANIFEST} says {expected['bytes']}. {manifests.REMEDY}"
+        )
     if files.sha256(file) != expected["sha256"]:
         raise InputError(
-            f"{file}: its content does not match the checksum in {MANIFEST}. {_REMEDY}"
+            f"{file}: its content does not match the checksum in {MANIFEST}. {manifests.REMEDY}"
         )
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions

@@ -60,7 +60,7 @@ def read_npy(file: Path, mmap: bool = True) -> np.ndarray:
     """Read an array of numbers, or map it into memory."""
     with _reading(file), open(file, "rb") as stream:
         dtype, shape, order = _npy_header(stream, os.fstat(stream.fileno()).st_size)
-        if mmap and math.prod(shape):
+        if mmap and 0 not in shape:
             return np.memmap(file, dtype, "r", stream.tell(), shape, order)
         return _npy_data(stream, dtype, shape, order)
 

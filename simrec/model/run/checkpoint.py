@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,11 +120,6 @@ class Checkpoint:
         self._last = time.perf_counter()
         self._cost = self._last - started
 
-    def remove(self) -> None:
-        """Delete it: the fit is complete."""
-        if self.group.rank == 0:
-            shutil.rmtree(self.path, ignore_errors=True)
-
 
 @dataclass(frozen=True, eq=False)
 class Run:
@@ -181,9 +174,7 @@ def identity(model: TwoTower, data: Prepared) -> dict[str, Any]:
 
 def clear(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint, and nothing but a checkpoint."""
-    found = (Path(path) / artifacts.MANIFEST).is_file()
-    if found and artifacts.read_manifest(path)["kind"] == KIND:
-        shutil.rmtree(path)
+    artifacts.remove(path, KIND)
 
 
 def _digest(data: Prepared) -> str:
