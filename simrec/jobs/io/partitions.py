@@ -59,19 +59,17 @@ def value_type(values: Iterable[str | None]) -> pa.DataType:
 
 def divide(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
     """Divide rows by the values of some columns; yield directories and their rows in order."""
+    if not len(table):
+        return
     codes, paths = np.zeros(len(table), np.int64), [""]
     for key in keys:
         steps, places = _steps(table[key], key)
-        found, codes = np.unique(codes * max(len(steps), 1) + places, return_inverse=True)
-        paths = [
-            "/".join(filter(None, (paths[code // len(steps)], steps[code % len(steps)])))
-            for code in found
-        ]
+        found, codes = np.unique(codes * len(steps) + places, return_inverse=True)
+        paths = [f"{paths[code // len(steps)]}/{steps[code % len(steps)]}" for code in found]
     order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(paths)))
-    for path, end, start in zip(paths, ends, [0, *ends[:-1]], strict=True):
-        if end > start:
-            yield path, table.take(as_arrow(order[start:end]))
+    ends = np.cumsum(np.bincount(codes))
+    for path, rows in zip(paths, np.split(order, ends[:-1]), strict=True):
+        yield path.lstrip("/"), table.take(as_arrow(rows))
 
 
 def _steps(column: pa.ChunkedArray, key: str) -> tuple[list[str], np.ndarray]:
