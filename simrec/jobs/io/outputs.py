@@ -28,7 +28,8 @@ _RECORDS = "_parts"
 _JOB = "_job.json"
 _SCRATCH = "_scratch"
 _STAGED = re.compile(r"part-\d{6,}\.parquet$")
-_TIMES = ("seconds", "rows_per_second", "parts_from_earlier_run")
+# What differs between runs of one job.
+_OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
 
 
 def is_single(path: str | os.PathLike) -> bool:
@@ -82,7 +83,7 @@ class Output:
         if job == self.job and summary is not None and not damaged:
             # What a job killed while publishing may have left.
             self.discard()
-            return summary
+            return {**summary, "out": str(self.path)}
         if not self.overwrite and job == self.job:
             raise InputError(
                 f"{self.path}: the output of this job, but {(*damaged, SUMMARY)[0]} is missing or "
@@ -190,8 +191,7 @@ class Output:
 
     def _publish_single(self, names: list[str], summary: Mapping[str, Any]) -> None:
         aside = self.staging / f".{self.path.name}"
-        # How long it took is not part of the file: the same job writes the same bytes.
-        about = json.dumps({k: v for k, v in summary.items() if k not in _TIMES})
+        about = json.dumps({k: v for k, v in summary.items() if k not in _OF_A_RUN})
         first = pq.read_schema(self.staging / names[0])
         schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
         with files.naming_full_disk(self.path):
