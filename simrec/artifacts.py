@@ -3,44 +3,50 @@
 ::
 
     model/
-      manifest.json        format version, kind, model id, config, facts, checksum of every file
+      manifest.json        format, kind, model id, config, facts, checksums of files and itself
       <name>.npy           arrays, memory-mapped when loaded
       <name>.arrow         tables (Arrow IPC), memory-mapped when loaded
       <name>.json          documents, such as fitted encoders
       <name>.weights.npz   weights of a Keras model, in the order of ``get_weights()``
+
+Checksums find damage, not malice: `simrec.untrusted` reads the files as if anybody had made them.
 """
 
-import hashlib
-import json
 import os
-import platform
-import re
-from collections.abc import Mapping, Sequence
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from simrec import __version__, files
+from simrec import files, untrusted
+from simrec import manifest as manifests
 from simrec.errors import InputError
+from simrec.manifest import FORMAT_VERSION, MANIFEST
 
-FORMAT_VERSION = 2
-MANIFEST = "manifest.json"
-_PACKAGES = (
-    "numpy",
-    "pandas",
-    "pyarrow",
-    "scipy",
-    "tensorflow",
-    "tensorflow-recommenders",
-    "tf-keras",
-)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
-# A file of the directory is one of these, and nothing else is ever opened.
-_FILE = re.compile(rf"({_NAME.pattern})(\.npy|\.arrow|\.json|\.weights\.npz)")
+if TYPE_CHECKING:
+    from scipy import sparse
+
+__all__ = [
+    "FORMAT_VERSION",
+    "MANIFEST",
+    "Artifact",
+    "check_replaceable",
+    "load",
+    "read_manifest",
+    "remove",
+    "save",
+]
+
+T = TypeVar("T")
+
+# Seconds to wait for a directory that another process keeps replacing.
+_PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,75 @@ class Artifact:
     def facts(self) -> dict[str, Any]:
         """What was learned or counted while fitting."""
         return self.manifest["facts"]
+
+    def array(self, name: str, shape: tuple[int | None, ...], kinds: str = "f") -> np.ndarray:
+        """Return an array after checking it.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        shape : tuple
+            The shape it must have, None for any length.
+        kinds : str
+            Kinds of numbers it may hold: ``f``, ``i``, ``u``, ``b``. Floats must be finite.
+
+        Raises
+        ------
+        InputError
+            If it is missing or is anything else.
+        """
+        if name not in self.arrays:
+            raise InputError(f"{self.path}: has no array {name!r}. {manifests.REMEDY}")
+        array = self.arrays[name]
+        fits = array.ndim == len(shape) and all(
+            n is None or n == m for n, m in zip(shape, array.shape, strict=True)
+        )
+        if not fits or array.dtype.kind not in kinds:
+            expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
+            raise InputError(
+                f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
+                f"{kinds!r} of shape {expected}. {manifests.REMEDY}"
+            )
+        if not untrusted.is_finite(array):
+            raise InputError(
+                f"{self.path / name}.npy: holds NaN or infinite values. {manifests.REMEDY}"
+            )
+        return array
+
+    def csr_matrix(self, name: str, shape: tuple[int, int]) -> "sparse.csr_matrix":
+        """Return the sparse matrix of three arrays after checking every index in it."""
+        from scipy import sparse
+
+        data = self.array(f"{name}_data", (None,))
+        indices = self.array(f"{name}_indices", data.shape, "i")
+        starts = self.array(f"{name}_indptr", (shape[0] + 1,), "i")
+        if (
+            starts[0] != 0
+            or starts[-1] != len(data)
+            or (np.diff(starts) < 0).any()
+            or (len(data) and (indices.min() < 0 or indices.max() >= shape[1]))
+        ):
+            raise InputError(
+                f"{self.path}: {name!r} is no sparse matrix of shape {shape}: an index is out of "
+                f"range. {manifests.REMEDY}"
+            )
+        return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
+
+    @contextmanager
+    def fitting_together(self) -> Iterator[None]:
+        """Turn what goes wrong when a model is made of its parts into an InputError."""
+        try:
+            yield
+        except InputError as error:
+            if str(self.path) in str(error):
+                raise
+            raise InputError(f"{self.path}: {error}") from error
+        except (*untrusted.ERRORS, AttributeError, ArithmeticError, AssertionError) as error:
+            raise InputError(
+                f"{self.path}: its parts do not fit together ({type(error).__name__}: {error}). "
+                f"{manifests.REMEDY}"
+            ) from error
 
 
 def save(
@@ -117,14 +192,12 @@ def save(
     str
         The model id.
     """
-    target = Path(path)
-    check_replaceable(target)
     weights = keras_weights or {}
     _check_names([*arrays, *tables, *documents, *weights])
-    with files.directory_aside(target) as aside:
+    with files.directory_aside(path, check_replaceable) as aside:
         for name, array in arrays.items():
             _check_numeric(name, array)
-            np.save(aside / f"{name}.npy", np.asarray(array, order="C"), allow_pickle=False)
+            files.save_npy(aside / f"{name}.npy", array)
         for name, table in tables.items():
             with pa.ipc.new_file(str(aside / f"{name}.arrow"), table.schema) as writer:
                 writer.write_table(table)
@@ -136,34 +209,15 @@ def save(
             # Named by position: the order of get_weights() is what counts.
             named = {f"w{i:04d}": np.asarray(value) for i, value in enumerate(values)}
             files.save_npz(aside / f"{name}.weights.npz", named)
-        listing = {
-            file.name: {"sha256": files.sha256(file), "bytes": file.stat().st_size}
-            for file in sorted(aside.iterdir())
-        }
-        plain = json.loads(files.plain_json("config", config))
-        model_id = _model_id(kind, plain, listing)
-        manifest = {
-            "format_version": FORMAT_VERSION,
-            "kind": kind,
-            "model_id": model_id,
-            "simrec": __version__,
-            "packages": _package_versions(),
-            "config": plain,
-            "facts": json.loads(files.plain_json("facts", facts or {})),
-            "files": listing,
-        }
-        (aside / MANIFEST).write_text(files.to_json(manifest), encoding="utf-8")
-    return model_id
+        return manifests.write(aside, kind, config, facts or {})
 
 
 def load(
-    path: str | os.PathLike,
-    kind: str | None = None,
-    mmap: bool = True,
-    verify: bool = True,
-    skip: str | None = None,
+    path: str | os.PathLike, kind: str | None = None, mmap: bool = True, skip: str | None = None
 ) -> Artifact:
     """Load a model directory after checking it.
+
+    A directory that another process replaces meanwhile is loaded as it was before or after.
 
     Parameters
     ----------
@@ -173,9 +227,6 @@ def load(
         Refuse a model of another kind.
     mmap : bool
         Map arrays and tables into memory instead of reading them.
-    verify : bool
-        Check the checksum of every file. Only for directories that were checked a moment ago, such
-        as by the process that started this one, is there reason not to.
     skip : str, optional
         Leave files with this in their names alone: neither checked nor loaded.
 
@@ -183,124 +234,105 @@ def load(
     -------
     Artifact
     """
-    root = Path(path)
-    manifest = read_manifest(root)
+    return _stable(Path(path), lambda root: _load(root, kind, mmap, skip))
+
+
+def _load(root: Path, kind: str | None, mmap: bool, skip: str | None) -> Artifact:
+    manifest = manifests.read(root)
     if kind is not None and manifest["kind"] != kind:
         raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
-    arrays: dict[str, np.ndarray] = {}
-    tables: dict[str, pa.Table] = {}
-    documents: dict[str, Any] = {}
-    weights: dict[str, list[np.ndarray]] = {}
+    loaded = Artifact(root, manifest, {}, {}, {}, {})
     for file_name, expected in manifest["files"].items():
-        file = root / file_name
         if skip is not None and skip in file_name:
             continue
-        _check_file(file, expected, verify)
-        match = _FILE.fullmatch(file_name)
+        match = manifests.FILE.fullmatch(file_name)
         if match is None:
             raise InputError(f"{root / MANIFEST}: lists {file_name!r}, no file of a model")
+        file = root / file_name
+        _check_file(file, expected)
         name, suffix = match.groups()
         if suffix == ".npy":
-            arrays[name] = np.load(file, mmap_mode="r" if mmap else None, allow_pickle=False)
+            loaded.arrays[name] = untrusted.read_npy(file, mmap)
         elif suffix == ".arrow":
-            source = pa.memory_map(str(file)) if mmap else pa.BufferReader(file.read_bytes())
-            tables[name] = pa.ipc.open_file(source).read_all()
+            loaded.tables[name] = untrusted.read_arrow(file, mmap)
         elif suffix == ".json":
-            documents[name] = json.loads(file.read_text(encoding="utf-8"))
+            loaded.documents[name] = untrusted.read_json(file)
         else:
-            with np.load(file, allow_pickle=False) as npz:
-                weights[name] = [npz[key] for key in sorted(npz.files)]
-    return Artifact(root, manifest, arrays, tables, documents, weights)
+            loaded.keras_weights[name] = untrusted.read_npz(file)
+    return loaded
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
     """Read and check ``manifest.json`` of a model directory."""
-    root = Path(path)
-    if not root.is_dir():
-        what = "is a file" if root.exists() else "does not exist"
-        raise InputError(
-            f"{root}: {what}; expected a model directory, as `simrec train` or "
-            "`model.save()` makes it"
-        )
-    file = root / MANIFEST
-    if not file.is_file():
-        raise InputError(f"{root}: no {MANIFEST} in it, so this is no model directory")
+    return _stable(Path(path), manifests.read)
+
+
+def _stable(root: Path, read: Callable[[Path], T]) -> T:
+    """Read a directory that may be replaced meanwhile: again, until it stayed the same."""
+    started = time.monotonic()
+    while True:
+        before = _stamp(root)
+        try:
+            result, failure = read(root), None
+        except (InputError, OSError) as error:
+            result, failure = None, error
+        # Where directories cannot be exchanged there is none for an instant.
+        replaced = _stamp(root) != before or (before is None and files.is_being_replaced(root))
+        if failure is None and not replaced:
+            return result  # type: ignore[return-value]
+        if not replaced or time.monotonic() - started > _PATIENCE:
+            raise failure or InputError(f"{root}: is replaced all the time. Try again.")
+        time.sleep(0.001)
+
+
+def _stamp(root: Path) -> tuple[int, ...] | None:
     try:
-        manifest = json.loads(file.read_text(encoding="utf-8"))
-        version = manifest["format_version"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{file}: not a readable manifest ({error}). Save the model again."
-        ) from None
-    if version != FORMAT_VERSION:
-        raise InputError(
-            f"{file}: format version {version!r}; SimRec {__version__} reads version "
-            f"{FORMAT_VERSION}. Use the SimRec that wrote the model "
-            f"({manifest.get('simrec', 'unknown')}), or train it again."
-        )
-    missing = {"kind", "model_id", "config", "facts", "files"} - set(manifest)
-    if missing:
-        raise InputError(f"{file}: lacks {sorted(missing)}. Save the model again.")
-    expected = _model_id(manifest["kind"], manifest["config"], manifest["files"])
-    if manifest["model_id"] != expected:
-        raise InputError(
-            f"{file}: the manifest was changed (model id {manifest['model_id']}, its content gives "
-            f"{expected}). Restore it or save the model again."
-        )
-    return manifest
-
-
-def _model_id(kind: str, config: Any, listing: Mapping[str, Mapping[str, Any]]) -> str:
-    content = {
-        "kind": kind,
-        "config": config,
-        "files": {n: e["sha256"] for n, e in listing.items()},
-    }
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        stat = (root / MANIFEST).stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def check_replaceable(path: str | os.PathLike) -> None:
     """Raise InputError if a model cannot be saved at `path` without destroying something else."""
-    path = Path(path)
-    if path.is_file():
-        raise InputError(f"{path}: is a file; a model is saved as a directory. Give another path.")
-    if path.is_dir() and not (path / MANIFEST).is_file() and any(path.iterdir()):
-        raise InputError(
-            f"{path}: a directory that holds other files and no model. Give a new path."
-        )
+    files.check_replaceable(path, "a model", manifests.listing)
+
+
+def remove(path: str | os.PathLike, kind: str) -> None:
+    """Delete a directory of a kind that `save` wrote, if it holds nothing else."""
+    root = Path(path)
+    try:
+        found = manifests.listing(root) is not None and manifests.read(root)["kind"] == kind
+        check_replaceable(root)
+    except InputError:
+        return
+    if found:
+        shutil.rmtree(root)
 
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not _NAME.fullmatch(name) or name == "manifest":
+        if not manifests.NAME.fullmatch(name) or name == "manifest":
             raise ValueError(
                 f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
             )
 
 
 def _check_numeric(name: str, array: np.ndarray) -> None:
-    if np.asarray(array).dtype.kind not in "biufc":
-        raise TypeError(
-            f"array {name!r} has dtype {np.asarray(array).dtype}: only numbers are saved"
-        )
+    dtype = np.asarray(array).dtype
+    if dtype.str not in untrusted.DTYPES:
+        raise TypeError(f"array {name!r} has dtype {dtype}: only numbers are saved")
 
 
-def _check_file(file: Path, expected: Mapping[str, Any], verify: bool) -> None:
-    remedy = "Restore the file from a copy, or train the model again."
+def _check_file(file: Path, expected: Mapping[str, Any]) -> None:
     if not file.is_file():
-        raise InputError(f"{file}: listed in {MANIFEST} but missing. {remedy}")
+        raise InputError(f"{file}: listed in {MANIFEST} but missing. {manifests.REMEDY}")
     size = file.stat().st_size
     if size != expected["bytes"]:
-        raise InputError(f"{file}: {size} bytes, {MANIFEST} says {expected['bytes']}. {remedy}")
-    if verify and files.sha256(file) != expected["sha256"]:
-        raise InputError(f"{file}: its content does not match the checksum in {MANIFEST}. {remedy}")
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+        raise InputError(
+            f"{file}: {size} bytes, {MANIFEST} says {expected['bytes']}. {manifests.REMEDY}"
+        )
+    if files.sha256(file) != expected["sha256"]:
+        raise InputError(
+            f"{file}: its content does not match the checksum in {MANIFEST}. {manifests.REMEDY}"
+        )

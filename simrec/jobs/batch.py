@@ -154,7 +154,7 @@ def run_batch(
         except BaseException:
             output.abandon_if_empty()
             raise
-        if not any(part.files for part in parts.values()):
+        if parts and all(part.skipped for part in parts.values()):
             skipped = "\n  ".join(part.skipped for part in parts.values())
             output.discard()
             raise InputError(f"none of the input could be read:\n  {skipped}")

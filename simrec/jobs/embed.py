@@ -10,6 +10,7 @@ import pyarrow as pa
 from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.entities import Side, encode
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.models import ModelReference
@@ -70,6 +71,7 @@ def embed(
     side: Side = "item" if users is None else "user"
     table = items if users is None else users
     assert table is not None
+    check_apart(out, model=model, items=items, users=users)
     source = open_source(table, f"{side}s", skip_bad=batch.on_bad_fragment == "skip")
     column = f"{side}_id"
     source.require(column)

@@ -3,6 +3,7 @@
 import os
 from typing import TYPE_CHECKING, Any, Literal
 
+from simrec.jobs.io.claim import claim
 from simrec.jobs.io.discover import is_remote_or_glob, open_source
 from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
@@ -55,17 +56,18 @@ def export(
     # Found out now rather than after loading.
     check_replaceable(out)
     reference = ModelReference.of(model)
-    return export_model(
-        reference.load(),
-        out,
-        format,
-        side,
-        None if items is None else _table(items, "items"),
-        None if users is None else _table(users, "users"),
-        index,
-        unknown,
-        reference.model_id,
-    )
+    with claim(out, model=model, items=items, users=users):
+        return export_model(
+            reference.load(),
+            out,
+            format,
+            side,
+            None if items is None else _table(items, "items"),
+            None if users is None else _table(users, "users"),
+            index,
+            unknown,
+            reference.model_id,
+        )
 
 
 def _table(path: Path, name: str) -> "TableLike":

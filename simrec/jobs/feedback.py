@@ -1,13 +1,14 @@
 """A few ratings of new users or items, folded into a model for the length of a job."""
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from simrec import files
 from simrec.data.ids import IdMap
 from simrec.jobs.entities import read_blocks
 from simrec.jobs.io.discover import open_source
@@ -41,11 +42,12 @@ def with_feedback(
     }
     # Errors name a file that was given by its name.
     folded.fold_in(feedback if os.path.isfile(feedback) else ratings, **tables)
-    parent = os.path.dirname(os.path.abspath(out))
-    os.makedirs(parent, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".feedback-", dir=parent) as directory:
-        folded.save(os.path.join(directory, "model"))
-        yield ModelReference.of(os.path.join(directory, "model"))
+    target = FilePath(os.path.realpath(out))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(target)
+    with files.own_directory(target, ".feedback") as directory:
+        folded.save(directory / "model")
+        yield ModelReference.of(directory / "model")
 
 
 def _rows_of(path: Path | None, tower: "Tower", ratings: pa.Table) -> pa.Table | None:

@@ -65,4 +65,4 @@ def _stamp(file: Path) -> tuple[int, ...]:
         stat = file.stat()
     except OSError:
         return ()
-    return (stat.st_size, stat.st_mtime_ns)
+    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)

@@ -14,6 +14,7 @@ from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.candidates import KnownIds, candidate_items
 from simrec.jobs.entities import Unknown, encode
 from simrec.jobs.feedback import with_feedback
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
@@ -174,9 +175,10 @@ def recommend(
     check_explore(explore)
     if batch.partition_by:
         raise InputError("partition_by: recommend writes no column to partition by")
+    given = {"items": items, "exclude": exclude, "eligible": eligible}
+    check_apart(out, model=model, users=users, feedback=feedback, **given)
     tables = {
-        name: open_source(path, name) if path is not None else None
-        for name, path in {"items": items, "exclude": exclude, "eligible": eligible}.items()
+        name: open_source(path, name) if path is not None else None for name, path in given.items()
     }
     with with_feedback(model, feedback, users, items, out) as reference:
         loaded = reference.load()

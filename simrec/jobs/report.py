@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simrec.errors import InputError
 from simrec.jobs.evaluate import records
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.options import Path
 from simrec.jobs.train import DataOptions
 
@@ -63,6 +64,7 @@ def report(
     from simrec.artifacts import read_manifest
 
     _check_out(out)
+    check_apart(out, model=model, ratings=data.ratings, items=data.items, users=data.users)
     bounds = read_manifest(model)["config"].get("bounds")
     tables = (data.load_ratings(bounds), data.load_items(), data.load_users())
     split = {"cold_items": cold_items, "cold_users": cold_users, "warm": warm, "seed": seed}

@@ -11,6 +11,7 @@ from simrec.errors import InputError
 from simrec.jobs.batch import BatchOptions, run_batch
 from simrec.jobs.entities import Entities, Unknown, collect
 from simrec.jobs.feedback import with_feedback
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.outputs import is_single
 from simrec.jobs.io.scratch import Scratch
@@ -93,6 +94,7 @@ def score(
     dict
         The summary: rows in and out, unknown ids, parts, time.
     """
+    check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
     source = open_source(pairs, "pairs", skip_bad=batch.on_bad_fragment == "skip")
     source.require("user_id", "item_id")
     side_tables = {

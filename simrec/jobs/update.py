@@ -4,6 +4,7 @@ import logging
 import time
 from typing import Any
 
+from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
 from simrec.jobs.train import DataOptions
 
@@ -33,10 +34,11 @@ def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
 
     check_replaceable(out)
     started = time.perf_counter()
-    loaded = TwoTower.load(model)
-    ratings = data.load_ratings(rating_bounds(loaded))
-    loaded.update(ratings, items=data.load_items(), users=data.load_users())
-    loaded.save(out)
+    with claim(out, model=model, ratings=data.ratings, items=data.items, users=data.users):
+        loaded = TwoTower.load(model)
+        ratings = data.load_ratings(rating_bounds(loaded))
+        loaded.update(ratings, items=data.load_items(), users=data.load_users())
+        loaded.save(out)
     learned = loaded.updates_[-1]
     for name, columns in learned["unknown_values"].items():
         for column, count in columns.items():

@@ -4,14 +4,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
-from urllib.parse import quote
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter
-from simrec.jobs.io.sources import BadFragment, Unit
+from simrec.jobs.io.sources import BadFragment, ChangedFragment, Unit
 
 OnBad = Literal["stop", "skip"]
 
@@ -84,41 +82,26 @@ class Work:
         try:
             tables = self._process(unit, counts)
             if self.partition_by:
-                files = self._write_divided(name, tables)
+                files = self.writer.write_divided(name, tables, self.task.schema, self.partition_by)
             else:
                 directory = self.source.directory(unit) if self.keep_partitions else ""
                 name = f"{directory}/{name}" if directory else name
                 files = {name: self.writer.write(name, tables, self.task.schema)}
         except BadFragment as error:
-            if self.on_bad == "stop":
+            if self.on_bad == "stop" or isinstance(error, ChangedFragment):
                 raise
             return Part(unit.index, 0, skipped=str(error))
         return Part(unit.index, unit.rows, files, dict(counts))
 
     def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
+        rows = 0
         for table in self.source.batches(unit, self.task.columns, self.batch_rows):
+            rows += table.num_rows
             try:
                 result, counted = self.task.process(table)
             except InputError as error:
                 raise InputError(f"{self.source.label(unit)}: {error}") from error
             counts.update(counted)
             yield result
-
-    def _write_divided(self, name: str, tables: Iterator[pa.Table]) -> dict[str, dict[str, Any]]:
-        keys = list(self.partition_by or ())
-        kept = pa.schema([f for f in self.task.schema if f.name not in keys])
-        whole = pa.concat_tables(tables)
-        files = {}
-        for group in whole.select(keys).group_by(keys).aggregate([]).to_pylist():
-            mask = pa.scalar(True)
-            for key, value in group.items():
-                same = pc.is_null(whole[key]) if value is None else pc.equal(whole[key], value)
-                mask = pc.and_(mask, pc.fill_null(same, False))
-            path = "/".join(f"{key}={_quoted(value)}" for key, value in group.items())
-            rows = whole.filter(mask).select(kept.names)
-            files[f"{path}/{name}"] = self.writer.write(f"{path}/{name}", iter([rows]), kept)
-        return files
-
-
-def _quoted(value: Any) -> str:
-    return "__HIVE_DEFAULT_PARTITION__" if value is None else quote(str(value))
+        if rows != unit.rows:
+            raise BadFragment(f"{self.source.label(unit)}: {rows} rows, expected {unit.rows}")

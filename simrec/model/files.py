@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from simrec import artifacts
 from simrec.data.arrays import as_numpy
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.sides import ID_COLUMNS, Side, Sides
+from simrec.errors import InputError
 from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
@@ -52,7 +52,8 @@ def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
         arrays |= saved.arrays
         documents |= saved.documents
         networks |= saved.networks
-    arrays |= {"rated_indices": model.rated_.indices, "rated_indptr": model.rated_.indptr}
+    for piece in _SPARSE:
+        arrays[f"rated_{piece}"] = getattr(model.rated_, piece)
     counts = model.towers_.map(lambda tower: tower.counts)
     return artifacts.save(
         path,
@@ -93,41 +94,49 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
         Whether to read the posteriors, which are most of it and of no use to a job that scores.
     """
     artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE)
-    config: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in artifact.config.items()
-    }
-    model = cls(**config)
-    model.towers_ = Sides.of(
-        lambda side: _tower(side, artifact.arrays, artifact.tables[side], artifact.documents)
-    )
-    model.parts_ = {
-        name: PARTS[name].restored(
-            Output(**output), artifact.arrays, artifact.documents, artifact.keras_weights
-        )
-        for name, output in artifact.documents["parts"].items()
-    }
-    indices, indptr = artifact.arrays["rated_indices"], artifact.arrays["rated_indptr"]
-    shape = (len(model.users_), len(model.items_))
-    ones = np.ones(len(indices), np.int8)
-    model.rated_ = sparse.csr_matrix((ones, indices, indptr), shape=shape, copy=False)
-    model.uptake_weight_ = artifact.documents["lists"]["uptake_weight"]
-    for name in ("schema", "chosen", "history", "parent", "updates"):
-        setattr(model, f"{name}_", artifact.facts[name])
+    with artifact.fitting_together():
+        config: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in artifact.config.items()
+        }
+        model = cls(**config)
+        model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side))
+        model.parts_ = {
+            name: PARTS[name].restored(_output(output), artifact, towers)
+            for name, output in artifact.documents["parts"].items()
+        }
+        shape = (len(towers.users.ids), len(towers.items.ids))
+        model.rated_ = artifact.csr_matrix("rated", shape)
+        model.uptake_weight_ = float(artifact.documents["lists"]["uptake_weight"])
+        if not np.isfinite(model.uptake_weight_) or not model.parts_:
+            raise InputError("lists.json: the weight of uptake is no number")
+        for name in ("schema", "chosen", "history", "parent", "updates"):
+            setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model
 
 
-def _tower(
-    side: Side,
-    arrays: Mapping[str, np.ndarray],
-    table: pa.Table,
-    documents: Mapping[str, Any],
-) -> Tower:
-    encoder = documents.get(f"{side}_encoder")
-    fitted = None if encoder is None else FeatureEncoder.from_dict(encoder)
-    pieces = tuple(arrays[f"{side}_features_{piece}"] for piece in _SPARSE)
-    width = 0 if fitted is None else fitted.n_features_
-    features = sparse.csr_matrix(pieces, shape=(len(table), width), copy=False)
-    counts = as_numpy(table["n_ratings"].combine_chunks())
-    return Tower(side, IdMap(table[ID_COLUMNS[side]]), counts, fitted, features)
+def _output(document: Mapping[str, Any]) -> Output:
+    output = Output(**document)
+    bounds = [output.lower, output.upper]
+    numbers = [output.shift] if bounds == [None, None] else [output.shift, *bounds]
+    if (
+        not all(isinstance(n, int | float) and np.isfinite(n) for n in numbers)
+        or output.kind not in get_args(get_type_hints(Output)["kind"])
+        or (output.bounded and not output.lower <= output.upper)  # type: ignore[operator]
+    ):
+        raise InputError(f"output: {document} is no output function")
+    return output
+
+
+def _tower(artifact: artifacts.Artifact, side: Side) -> Tower:
+    """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
+    table = artifact.tables[side]
+    counts = table["n_ratings"].combine_chunks()
+    if not pa.types.is_integer(counts.type) or counts.null_count:
+        raise InputError(f"{side}.arrow: n_ratings are {counts.type}, expected whole numbers")
+    document = artifact.documents.get(f"{side}_encoder")
+    encoder = None if document is None else FeatureEncoder.from_dict(document)
+    width = 0 if encoder is None else encoder.n_features_
+    features = artifact.csr_matrix(f"{side}_features", (len(table), width))
+    return Tower(side, IdMap(table[ID_COLUMNS[side]]), as_numpy(counts), encoder, features)

@@ -14,6 +14,8 @@ from scipy import sparse
 from simrec.data.sides import Side, Sides
 
 if TYPE_CHECKING:
+    from simrec.artifacts import Artifact
+    from simrec.model.tower import Tower
     from simrec.simec.simec import SimEc
 
 
@@ -248,22 +250,25 @@ def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:
     return saved
 
 
-def restored_heads(
-    name: str,
-    arrays: Mapping[str, np.ndarray],
-    documents: Mapping[str, Any],
-    networks: Mapping[str, list[np.ndarray]],
-) -> Sides[StoredHead]:
-    """Rebuild the heads of a part from what `saved_heads` returned."""
+def restored_heads(name: str, artifact: Artifact, towers: Sides[Tower]) -> Sides[StoredHead]:
+    """Rebuild the heads of a part from what `saved_heads` returned; every shape is checked."""
 
-    def head(side: Side) -> StoredHead:
-        start = f"{name}_{side}_"
-        placed = [
-            Network.restored(documents[key], weights, arrays[f"{key}_place"])
-            for key, weights in sorted(networks.items())
-            if key.startswith(f"{start}network_")
-        ]
-        encoder = Encoder(arrays[f"{start}weights"], placed, arrays.get(f"{start}idf"))
-        return StoredHead(arrays[f"{start}vectors"], encoder, arrays[f"{start}prior"])
+    def head(side: Side, width: int | None = None) -> StoredHead:
+        start, tower = f"{name}_{side}", towers[side]
+        vectors = artifact.array(f"{start}_vectors", (len(tower.ids), width))
+        width, n_features = vectors.shape[1], tower.features.shape[1]
+        networks = []
+        for key, weights in sorted(artifact.keras_weights.items()):
+            if key.startswith(f"{start}_network_"):
+                place = artifact.array(f"{key}_place", (None, width))
+                networks.append(Network.restored(artifact.documents[key], weights, place))
+        idf = f"{start}_idf"
+        encoder = Encoder(
+            artifact.array(f"{start}_weights", (n_features + 1, width)),
+            networks,
+            artifact.array(idf, (n_features,)) if idf in artifact.arrays else None,
+        )
+        return StoredHead(vectors, encoder, artifact.array(f"{start}_prior", (width,)))
 
-    return Sides.of(head)
+    items = head("items")
+    return Sides(items, head("users", items.width))

@@ -7,9 +7,8 @@ another, write a folder with a `Part` in it, and name it in `TwoTower`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +18,10 @@ from simrec.data.sides import Side, Sides
 from simrec.model.head import Saved, StoredHead
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
+
+if TYPE_CHECKING:
+    from simrec.artifacts import Artifact
+    from simrec.model.tower import Tower
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +114,25 @@ class Part(ABC):
 
     @abstractmethod
     def with_ratings(
-        self, counts: Sides[np.ndarray], later: LaterRatings, only_new: bool
+        self,
+        counts: Sides[np.ndarray],
+        later: LaterRatings,
+        rated: sparse.csr_matrix,
+        only_new: bool,
     ) -> tuple[Part, Sides[np.ndarray]]:
-        """Learn from later ratings; return also the rows of the items and users that learned."""
+        """Learn from later ratings; return also the rows of the items and users that learned.
+
+        Parameters
+        ----------
+        counts : Sides of numpy.ndarray
+            Ratings of each item and user before.
+        later : LaterRatings
+            The ratings.
+        rated : csr_matrix
+            Users x items: confidence in every pair there is now, the later ones included.
+        only_new : bool
+            Whether only entities without ratings before learn from them.
+        """
 
     @abstractmethod
     def without(self, side: Side, keep: np.ndarray) -> Part:
@@ -133,11 +152,11 @@ class Part(ABC):
 
     @classmethod
     @abstractmethod
-    def restored(
-        cls,
-        output: Output,
-        arrays: Mapping[str, np.ndarray],
-        documents: Mapping[str, Any],
-        networks: Mapping[str, list[np.ndarray]],
-    ) -> Part:
-        """Rebuild the part from what `saved` returned."""
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Part:
+        """Rebuild the part from what `saved` returned. Nothing in the artifact is believed.
+
+        Raises
+        ------
+        InputError
+            If arrays are missing, or do not fit each other or the towers.
+        """

@@ -85,7 +85,7 @@ class TwoTower(Params):
     parts_ : dict of str to Part
         What was learned: "rating", "uptake".
     rated_ : csr_matrix
-        Users x items: what each user has rated.
+        Users x items: what each user has rated, with the confidence in it.
     uptake_weight_ : float
         Weight of uptake in lists, where the predicted rating has weight 1.
     history_ : list of dict
@@ -672,4 +672,4 @@ def _rated(ratings: Ratings, towers: Sides[Tower]) -> sparse.csr_matrix:
         towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
         towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
     )
-    return rated_matrix(rows, towers.map(lambda tower: len(tower.ids)))
+    return rated_matrix(rows, towers.map(lambda tower: len(tower.ids)), ratings.weights)

@@ -1,9 +1,8 @@
-"""Finding the files of a table: paths, directories, globs, URIs; their footers and partitions."""
+"""Find the files of a table: paths, directories, globs, URIs; their footers and partitions."""
 
 import fnmatch
+import os
 import re
-import urllib.parse
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -11,7 +10,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from simrec.errors import InputError
-from simrec.jobs.io.sources import NULL_PARTITION, File, Source, schema_difference, unreadable
+from simrec.jobs.io import partitions
+from simrec.jobs.io.sources import File, Source, inode, schema_difference, unreadable
 from simrec.jobs.options import Path
 
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
@@ -53,11 +53,11 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
         raise InputError(
             f"{name} {text}: no readable Parquet file" + "".join(f"\n  {b}" for b in bad)
         )
-    partitions = [_partition(base, info.path) for info, _ in opened]
-    columns = tuple(key for key, _ in partitions[0])
+    found = [partitions.of_path(base, info.path) for info, _ in opened]
+    columns = tuple(key for key, _ in found[0])
     first = opened[0][1].schema.to_arrow_schema()
     files = []
-    for (info, footer), partition in zip(opened, partitions, strict=True):
+    for (info, footer), partition in zip(opened, found, strict=True):
         if tuple(key for key, _ in partition) != columns:
             raise InputError(
                 f"{info.path}: not partitioned by {list(columns)} like the other files"
@@ -78,18 +78,42 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
                 tuple(group.num_rows for group in groups),
                 sum(group.total_byte_size for group in groups),
                 partition,
+                inode(filesystem, info.path),
             )
         )
     # A column stored in the files wins over a directory of the same name, as in Spark.
     columns = tuple(name for name in columns if name not in first.names)
-    kinds = [_partition_type([dict(p)[name] for p in partitions]) for name in columns]
+    kinds = [partitions.value_type(dict(p)[name] for p in found) for name in columns]
     schema = pa.schema([*first.remove_metadata(), *map(pa.field, columns, kinds)])
     return Source(text, filesystem, tuple(files), schema, columns, tuple(bad))
 
 
 def is_remote_or_glob(path: Path) -> bool:
-    """Whether a path is a URI or a pattern, which only `open_source` understands."""
-    return bool(_URI.match(str(path)) or _GLOB.search(str(path)))
+    """Tell whether a path is a URI or a pattern, which only `open_source` understands."""
+    return bool(_URI.match(str(path)) or _is_glob(str(path)))
+
+
+def local_path(path: Path) -> tuple[str, str | None] | None:
+    """Return the real path of a local table, and its pattern if it is a glob; None for a URI."""
+    text = str(path).removeprefix("file://")
+    if _URI.match(text):
+        return None
+    if not _is_glob(text):
+        return os.path.realpath(text), None
+    base = _before_glob(text)
+    real = os.path.realpath(base)
+    return real, f"{real.rstrip('/')}/{text[len(base) :].lstrip('/')}"
+
+
+def _is_glob(where: str) -> bool:
+    """Tell whether a path is a pattern; a file that has such a name is just a file."""
+    return bool(_GLOB.search(where)) and not os.path.exists(where)
+
+
+def _before_glob(where: str) -> str:
+    """Return the directory that a pattern starts from."""
+    stem = _GLOB.split(where, maxsplit=1)[0]
+    return stem.rpartition("/")[0] or ("/" if where[0] == "/" else ".")
 
 
 def _filesystem(text: str) -> tuple[fs.FileSystem, str]:
@@ -119,10 +143,8 @@ def _filesystem(text: str) -> tuple[fs.FileSystem, str]:
 
 def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[fs.FileInfo]]:
     """Return the base directory and the Parquet files under it, in the order of their paths."""
-    pattern = _GLOB.search(where)
-    base = where
-    if pattern:
-        base = where[: pattern.start()].rpartition("/")[0] or ("/" if where[0] == "/" else ".")
+    pattern = _is_glob(where)
+    base = _before_glob(where) if pattern else where
     info = filesystem.get_file_info(base)
     if info.type == fs.FileType.NotFound:
         raise InputError(f"{label}: no such file or directory")
@@ -136,15 +158,15 @@ def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[
         if f.type == fs.FileType.File and not re.search(r"(^|/)[_.]", f.path[start:])
     ]
     if pattern:
-        files = [f for f in files if _matches(f.path, where)]
+        files = [f for f in files if matches(f.path, where)]
     named = [f for f in files if re.search(r"\.(parquet|pq|parq)$", f.path)]
     if not (named or files):
         raise InputError(f"{label}: no Parquet files there")
     return base, sorted(named or files, key=lambda f: f.path)
 
 
-def _matches(path: str, pattern: str) -> bool:
-    """Whether a path, or a directory it lies in, matches a glob; ``**`` stands for any depth."""
+def matches(path: str, pattern: str) -> bool:
+    """Tell whether a path, or a directory it lies in, matches a glob; ``**`` is any depth."""
     while pattern.startswith("./") and not path.startswith("./"):
         pattern = pattern[2:]
     if "**" in pattern:
@@ -161,14 +183,3 @@ def _footer(filesystem: fs.FileSystem, info: fs.FileInfo) -> pq.FileMetaData | s
         return pq.read_metadata(info.path, filesystem=filesystem)
     except (pa.ArrowException, OSError) as error:
         return unreadable(info.path, error)
-
-
-def _partition(base: str, path: str) -> tuple[tuple[str, str], ...]:
-    steps = path[len(base) :].strip("/").split("/")[:-1]
-    pairs = [step.partition("=") for step in steps if "=" in step]
-    return tuple((key, urllib.parse.unquote(value)) for key, _, value in pairs)
-
-
-def _partition_type(values: Sequence[str]) -> pa.DataType:
-    numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,8})", v) for v in values if v != NULL_PARTITION)
-    return pa.int32() if numbers else pa.string()

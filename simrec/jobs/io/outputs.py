@@ -7,6 +7,7 @@ and the directory becomes ``OUT``. A job that was killed finds its records and d
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
@@ -26,10 +27,13 @@ SUCCESS = "_SUCCESS"
 _RECORDS = "_parts"
 _JOB = "_job.json"
 _SCRATCH = "_scratch"
+_STAGED = re.compile(r"part-\d{6,}\.parquet$")
+# What differs between runs of one job.
+_OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
 
 
 def is_single(path: str | os.PathLike) -> bool:
-    """Whether an output of this name is one file rather than a directory of parts."""
+    """Tell whether an output of this name is one file rather than a directory of parts."""
     return str(path).endswith(".parquet")
 
 
@@ -62,8 +66,10 @@ class Output:
 
     def finished(self) -> dict[str, Any] | None:
         """Return the summary if this very job is complete; raise if another's output is there."""
+        files.remove_leftovers(self.path)
         if not self.path.exists():
             return None
+        manifest: dict[str, Any] = {}
         if self.single and self.path.is_file():
             job, summary = _read_single(self.path)
         else:
@@ -73,10 +79,16 @@ class Output:
                 job = None
             if job is None and self.path.is_dir() and not any(self.path.iterdir()):
                 return None
-        if job == self.job and summary is not None:
+        damaged = [] if self.path.is_file() else _damaged(self.path, manifest.get("parts"), False)
+        if job == self.job and summary is not None and not damaged:
             # What a job killed while publishing may have left.
-            shutil.rmtree(self.staging, ignore_errors=True)
-            return summary
+            self.discard()
+            return {**summary, "out": str(self.path)}
+        if not self.overwrite and job == self.job:
+            raise InputError(
+                f"{self.path}: the output of this job, but {(*damaged, SUMMARY)[0]} is missing or "
+                "changed. Give --overwrite to write it again."
+            )
         if not self.overwrite:
             raise InputError(
                 f"{self.path}: there is output here already{_difference(job, self.job)}. Give "
@@ -91,6 +103,8 @@ class Output:
         manifest = _read_json(self.staging / MANIFEST) or {}
         if not (self.staging / SUCCESS).exists() or manifest.get("job") != self.job:
             return None
+        if summary is None or _damaged(self.staging, manifest.get("parts")):
+            return None
         self._swap_in()
         return summary
 
@@ -103,17 +117,17 @@ class Output:
                     f"{self.staging}: parts of another job{_difference(begun, self.job)}. Finish "
                     "that one, delete the directory, or give --overwrite to drop them."
                 )
-            shutil.rmtree(self.staging)
+            self.discard()
         elif begun is None and self.staging.exists():
             # Killed before the job's description was written: nothing in it can be relied on.
-            shutil.rmtree(self.staging)
+            self.discard()
         (self.staging / _RECORDS).mkdir(parents=True, exist_ok=True)
         if begun != self.job:
             files.write_text(self.staging / _JOB, files.to_json(self.job))
         done = {}
         for unit in range(n_units):
-            record = _read_json(self._record(unit))
-            if record is not None and self._intact(record):
+            record = _read_json(self._record(unit)) or {}
+            if not _damaged(self.staging, record.get("files")):
                 done[unit] = Part(**record)
         return done
 
@@ -141,7 +155,14 @@ class Output:
             self.discard()
 
     def discard(self) -> None:
-        """Remove the directory aside."""
+        """Remove the directory aside; InputError if anything in it is not from a job."""
+        for file in self.staging.rglob("*"):
+            name = file.relative_to(self.staging).parts[0]
+            if not (file.is_dir() or _STAGED.match(file.name) or name.startswith(("_", "."))):
+                raise InputError(
+                    f"{self.staging}: holds {file.name}, which no job wrote; not removed. Move it "
+                    "away, or give another output."
+                )
         shutil.rmtree(self.staging, ignore_errors=True)
 
     def publish(self, parts: Mapping[int, Part], summary: Mapping[str, Any]) -> None:
@@ -161,6 +182,8 @@ class Output:
         self._swap_in()
 
     def _swap_in(self) -> None:
+        if self.path.exists():
+            self._check_ours()
         shutil.rmtree(self.staging / _SCRATCH, ignore_errors=True)
         shutil.rmtree(self.staging / _RECORDS, ignore_errors=True)
         (self.staging / _JOB).unlink(missing_ok=True)
@@ -168,14 +191,16 @@ class Output:
 
     def _publish_single(self, names: list[str], summary: Mapping[str, Any]) -> None:
         aside = self.staging / f".{self.path.name}"
-        about = json.dumps(summary)
+        about = json.dumps({k: v for k, v in summary.items() if k not in _OF_A_RUN})
         first = pq.read_schema(self.staging / names[0])
         schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
-        with open_writer(aside, schema) as writer:
-            for table in _row_groups(self.staging / name for name in names):
-                writer.write_table(table, row_group_size=max(table.num_rows, 1))
-        files.flush(aside)
+        with files.naming_full_disk(self.path):
+            with open_writer(aside, schema) as writer:
+                for table in _row_groups(self.staging / name for name in names):
+                    writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            files.flush(aside)
         if self.path.is_dir():
+            self._check_ours()
             shutil.rmtree(self.path)
         os.replace(aside, self.path)
         files.flush(self.path.parent)
@@ -190,25 +215,52 @@ class Output:
                 file.unlink()
 
     def _check_ours(self) -> None:
-        """Refuse to replace a directory that holds anything but tables."""
+        """Refuse to replace anything but the output of a job."""
         if self.path.is_file():
-            if self.path.suffix != ".parquet":
-                raise InputError(f"{self.path}: a file that is no Parquet table: not replaced")
-            return
-        for file in self.path.rglob("*"):
-            hidden = file.name.startswith(("_", "."))
-            if file.is_file() and not hidden and file.suffix != ".parquet":
-                raise InputError(f"{self.path}: holds {file.name}, which is no table: not replaced")
+            if not (self.single and _is_ours(self.path)):
+                raise InputError(
+                    f"{self.path}: a file that no job of SimRec wrote: not replaced. Delete it, or "
+                    "give another --out."
+                )
+        else:
+            files.check_replaceable(self.path, "the output of a job", _listing)
 
     def _record(self, unit: int) -> Path:
         return self.staging / _RECORDS / f"{unit:06d}.json"
 
-    def _intact(self, record: Mapping[str, Any]) -> bool:
-        for name, expected in record["files"].items():
-            file = self.staging / name
-            if not file.is_file() or file.stat().st_size != expected["bytes"]:
-                return False
-        return True
+
+def _damaged(root: Path, records: Any, checksums: bool = True) -> list[str]:
+    """Return the files that are not what their records say: sizes, and checksums if asked."""
+    if not isinstance(records, Mapping):
+        return ["its record"]
+    return [name for name, record in records.items() if not _intact(root / name, record, checksums)]
+
+
+def _intact(file: Path, record: Mapping[str, Any], checksum: bool) -> bool:
+    try:
+        if file.stat().st_size != record["bytes"]:
+            return False
+        return not checksum or files.sha256(file) == record["sha256"]
+    except (OSError, KeyError, TypeError):
+        return False
+
+
+def _listing(root: Path) -> set[str] | None:
+    """Return the files that a job wrote to a directory; None if none did."""
+    manifest = _read_json(root / MANIFEST)
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("parts"), dict):
+        return None
+    job = manifest.get("job")
+    if not isinstance(job, dict) or not {"job", "model_id"} <= set(job):
+        return None
+    return {MANIFEST, SUMMARY, SUCCESS, *manifest["parts"]}
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return b"simrec.model_id" in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
 
 
 def _row_groups(paths: Iterable[Path]) -> Iterator[pa.Table]:

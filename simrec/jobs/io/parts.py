@@ -1,8 +1,7 @@
 """One part of an output: Parquet files written aside and renamed, and the record of them."""
 
-import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import files
+from simrec.jobs.io import partitions
 
 
 @dataclass(frozen=True)
@@ -48,35 +48,57 @@ class PartWriter:
 
     def write(self, name: str, tables: Iterable[pa.Table], schema: pa.Schema) -> dict[str, Any]:
         """Write tables as one Parquet file, aside, then rename it to `name`; return its record."""
-        target = Path(self.directory) / name
+        root = os.path.realpath(self.directory)
+        target = Path(root) / name
+        if os.path.commonpath([root, os.path.realpath(target)]) != root:
+            raise ValueError(f"{name!r} is not inside of {self.directory}")
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.{os.uname().nodename}-{os.getpid()}-{id(tables)}")
         schema = schema.with_metadata({**(schema.metadata or {}), **self.metadata})
-        rows = 0
+        given = written = 0
+
+        def counted() -> Iterator[pa.Table]:
+            nonlocal given
+            for table in tables:
+                given += table.num_rows
+                yield table
+
         try:
-            with open_writer(aside, schema) as writer:
-                # Row groups of one size, however many rows come at a time.
-                for table in _regroup(tables, self.row_group_rows):
-                    rows += table.num_rows
-                    writer.write_table(table, row_group_size=table.num_rows)
-            files.flush(aside)
-            record = {
-                "rows": rows,
-                "bytes": aside.stat().st_size,
-                "sha256": files.sha256(aside),
-            }
-            os.replace(aside, target)
-        except OSError as error:
-            if error.errno == errno.ENOSPC or "No space left" in str(error):
-                raise OSError(
-                    errno.ENOSPC,
-                    "the disk is full; parts already done stay valid: make room and start again",
-                    str(target),
-                ) from error
-            raise
+            with files.naming_full_disk(target):
+                with open_writer(aside, schema) as writer:
+                    # Row groups of one size, however many rows come at a time.
+                    for table in _regroup(counted(), self.row_group_rows):
+                        writer.write_table(table, row_group_size=table.num_rows)
+                files.flush(aside)
+                written = pq.read_metadata(aside).num_rows
+                if written != given:
+                    raise RuntimeError(f"{target}: {given} rows became {written}")
+                record = {
+                    "rows": written,
+                    "bytes": aside.stat().st_size,
+                    "sha256": files.sha256(aside),
+                }
+                os.replace(aside, target)
         finally:
             aside.unlink(missing_ok=True)
         return record
+
+    def write_divided(
+        self, name: str, tables: Iterable[pa.Table], schema: pa.Schema, keys: Sequence[str]
+    ) -> dict[str, dict[str, Any]]:
+        """Write tables as one file for each value of some columns; return the records by name."""
+        whole = pa.concat_tables([schema.empty_table(), *tables])
+        kept = pa.schema([field for field in schema if field.name not in keys])
+        records = {
+            f"{directory}/{name}": self.write(
+                f"{directory}/{name}", iter([rows.select(kept.names)]), kept
+            )
+            for directory, rows in partitions.divide(whole, keys)
+        }
+        written = sum(record["rows"] for record in records.values())
+        if written != len(whole):
+            raise RuntimeError(f"{name}: {len(whole)} rows became {written} in partitions")
+        return records
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

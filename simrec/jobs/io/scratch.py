@@ -1,9 +1,12 @@
 """Arrays of a running job: in memory while they are small, in files when they are not."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+from simrec import files
 
 _BLOCK = 1 << 16
 
@@ -28,7 +31,12 @@ class Scratch:
         if int(np.prod(shape)) * np.dtype(dtype).itemsize <= self.limit:
             return np.empty(shape, dtype)
         path = self.directory / f"{name}.npy"
-        return np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        with files.naming_full_disk(path):
+            array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+            # Room is taken now: a full disk would end the process where the array is written to.
+            with open(path, "rb+") as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        return array
 
     def stack(self, name: str, matrices: list[np.ndarray]) -> np.ndarray:
         """Return matrices below each other."""

@@ -1,7 +1,6 @@
 """Parquet input of any size, divided into units of work and read piece by piece."""
 
 import os
-import urllib.parse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,13 +10,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from simrec.errors import InputError
+from simrec.jobs.io import partitions
 from simrec.jobs.options import nearest
-
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 
 
 class BadFragment(InputError):
     """A piece of the input that cannot be read."""
+
+
+class ChangedFragment(BadFragment):
+    """A file of the input that is no longer what it was when the job was planned."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,8 @@ class File:
     changed: str
     rows: tuple[int, ...]
     uncompressed: int
-    partition: tuple[tuple[str, str], ...]
-
-    @property
-    def directory(self) -> str:
-        """The Hive partition as a directory, empty for none."""
-        return "/".join(f"{k}={urllib.parse.quote(v)}" for k, v in self.partition)
+    partition: partitions.Pairs
+    inode: int | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Source:
 
     def directory(self, unit: Unit) -> str:
         """Return the Hive partition of a unit as a directory, empty for none."""
-        return self.files[unit.file].directory
+        return partitions.to_directory(self.files[unit.file].partition)
 
     def label(self, unit: Unit) -> str:
         """Name a unit in messages."""
@@ -122,15 +120,18 @@ class Source:
 
         Raises
         ------
-        InputError
-            If the file cannot be read or changed since the job was planned.
+        BadFragment
+            If the file cannot be read.
+        ChangedFragment
+            If it is another one than when the job was planned, at the latest after the last batch:
+            whoever commits what was made of a unit reads it to its end first.
         """
         file = self.files[unit.file]
         wanted = list(columns) if columns is not None else self.schema.names
         stored = [name for name in wanted if name not in self.partition_columns]
         try:
             with pq.ParquetFile(file.path, filesystem=self.filesystem, memory_map=False) as parquet:
-                self._check_unchanged(parquet, file)
+                self._check_footer(parquet, file)
                 for batch in parquet.iter_batches(
                     batch_size=batch_rows,
                     row_groups=list(unit.row_groups),
@@ -138,6 +139,7 @@ class Source:
                     use_threads=False,
                 ):
                     yield self._complete(batch, file, wanted)
+            self._check_stamp(file)
         except (pa.ArrowException, OSError) as error:
             raise BadFragment(unreadable(file.path, error)) from error
 
@@ -160,14 +162,23 @@ class Source:
                     f"{self.name}: no column {column!r}; {nearest(column, self.schema.names)}"
                 )
 
-    def _check_unchanged(self, parquet: pq.ParquetFile, file: File) -> None:
+    def _check_stamp(self, file: File) -> None:
+        info = self.filesystem.get_file_info(file.path)
+        found = (info.size, str(info.mtime_ns or ""), inode(self.filesystem, file.path))
+        if found != (file.size, file.changed, file.inode):
+            raise ChangedFragment(
+                f"{file.path}: the file changed or was replaced while the job ran. Start the job "
+                "again with --overwrite."
+            )
+
+    def _check_footer(self, parquet: pq.ParquetFile, file: File) -> None:
         stored = pa.schema([f for f in self.schema if f.name not in self.partition_columns])
         message = schema_difference(stored, parquet.schema_arrow)
         groups = (parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups))
         if not message and tuple(group.num_rows for group in groups) != file.rows:
             message = "other rows than before"
         if message:
-            raise BadFragment(f"{file.path}: {message}: the file changed while the job ran")
+            raise ChangedFragment(f"{file.path}: {message}: the file changed while the job ran")
 
     def _complete(self, batch: pa.RecordBatch, file: File, wanted: Sequence[str]) -> pa.Table:
         table = pa.Table.from_batches([batch])
@@ -175,10 +186,18 @@ class Source:
         for name in wanted:
             if name in self.partition_columns:
                 kind = self.schema.field(name).type
-                text = None if values[name] == NULL_PARTITION else values[name]
-                column = pa.repeat(pa.scalar(text, pa.string()).cast(kind), batch.num_rows)
+                value = pa.scalar(values[name], pa.string()).cast(kind)
+                column = pa.repeat(value, batch.num_rows)
                 table = table.append_column(name, column)
         return table.select(wanted)
+
+
+def inode(filesystem: fs.FileSystem, path: str) -> int | None:
+    """Return the number of a local file, which one that takes its place does not have."""
+    try:
+        return os.stat(path).st_ino if isinstance(filesystem, fs.LocalFileSystem) else None
+    except OSError:
+        return None
 
 
 def unreadable(path: str, error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -37,13 +38,16 @@ _QUERIES = 2_000  # users on whom an index is tuned and measured
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
     """Raise InputError if an export to `path` would destroy anything but an earlier export."""
-    target = Path(path)
-    if target.is_file():
-        raise InputError(f"{target}: is a file; an export is a directory. Give another path.")
-    if target.is_dir() and not (target / MARK).is_file() and any(target.iterdir()):
-        raise InputError(
-            f"{target}: a directory that holds other files and no export. Give a new path."
-        )
+    files.check_replaceable(path, "an export", _listing)
+
+
+def _listing(root: Path) -> set[str] | None:
+    """Return the files of an earlier export; None if there is none."""
+    try:
+        facts = json.loads((root / MARK).read_text(encoding="utf-8"))
+        return {MARK, *facts["files"]} if facts["simrec"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def export(
@@ -87,14 +91,16 @@ def export(
     check_replaceable(path)
     started = time.perf_counter()
     job = _Export(towers, heads, shift, side, tables, index, unknown, model_id)
-    with files.directory_aside(path) as aside:
+    with files.directory_aside(path, check_replaceable) as aside:
         facts = {
             "format": format,
             "model_id": model_id or None,
             "simrec": __version__,
             **_WRITERS[format](job, aside),
         }
-        (aside / MARK).write_text(files.to_json(facts), encoding="utf-8")
+        written = [f.relative_to(aside).as_posix() for f in aside.rglob("*") if f.is_file()]
+        mark = files.to_json({**facts, "files": sorted(written)})
+        (aside / MARK).write_text(mark, encoding="utf-8")
     seconds = round(time.perf_counter() - started, 3)
     return {"job": "export", "out": os.fspath(path), **facts, "seconds": seconds}
 

@@ -7,17 +7,20 @@ enter as they did in `fit`; without ratings the posterior is the prior that feat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import Side, Sides
 from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import KnownEntities, Problem
 from simrec.model.rating.observed import RatingRows
 from simrec.model.rating.posterior import Posterior, Precisions
+
+if TYPE_CHECKING:
+    from simrec.artifacts import Artifact
+    from simrec.model.tower import Tower
 
 # In the names of all arrays of evidence in a model directory.
 EVIDENCE = "evidence"
@@ -176,17 +179,23 @@ class SideEvidence:
         return found
 
     @classmethod
-    def restored(cls, prefix: str, arrays: Mapping[str, np.ndarray]) -> SideEvidence:
-        """Read `arrays` back."""
-        start = f"{prefix}_"
-        got = {key.removeprefix(start): a for key, a in arrays.items() if key.startswith(start)}
-        values: dict[str, Any] = {"width": float(got["width"])}
+    def restored(cls, prefix: str, artifact: Artifact, tower: Tower) -> SideEvidence:
+        """Read `arrays` back; every shape is checked."""
+        n = len(tower.ids)
+        D = artifact.array(f"{prefix}_own_mean", (n, None)).shape[1]
+
+        def array(name: str, *shape: int) -> np.ndarray:
+            return artifact.array(f"{prefix}_{name}", shape)
+
+        values: dict[str, Any] = {"width": float(array("width"))}
         for name in ("own", "to_new"):
-            values[name] = PackedPosterior(got[f"{name}_mean"], got[f"{name}_packed"])
-            L, t = got[f"{name}_precisions_L"], got[f"{name}_precisions_t"]
-            values[f"{name}_precisions"] = Precisions(np.array(L), float(t))
-        for name in ("history", "pull", "cold", "warmth", "moments", "weights"):
-            values[name] = got[name]
+            packed = array(f"{name}_packed", n, D * (D + 1) // 2)
+            values[name] = PackedPosterior(array(f"{name}_mean", n, D), packed)
+            L, t = array(f"{name}_precisions_L", D, D), float(array(f"{name}_precisions_t"))
+            values[f"{name}_precisions"] = Precisions(np.array(L), t)
+        values |= {name: array(name, n, D) for name in ("history", "pull", "cold")}
+        values |= {"warmth": array("warmth", n), "moments": array("moments", D, D)}
+        values["weights"] = array("weights", tower.features.shape[1] + 1, D)
         return cls(**values)
 
 
@@ -203,24 +212,24 @@ class Evidence:
         """Variance of a rating when both its vectors are certain, in units of the ratings."""
         return self.scale**2 / self.sides.users.own_precisions.t
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def arrays(self, part: str) -> dict[str, np.ndarray]:
         """Return all of it as arrays for a model directory."""
-        units = {f"{EVIDENCE}_units": np.array([self.mean, self.scale])}
+        found = {f"{part}_{EVIDENCE}_units": np.array([self.mean, self.scale])}
         for side, one in self.sides.named():
-            units |= one.arrays(f"{SINGULAR[side]}_{EVIDENCE}")
-        return units
+            found |= one.arrays(f"{part}_{EVIDENCE}_{side}")
+        return found
 
     @classmethod
-    def restored(cls, arrays: Mapping[str, np.ndarray]) -> Evidence | None:
+    def restored(cls, part: str, artifact: Artifact, towers: Sides[Tower]) -> Evidence | None:
         """Read `arrays` back; None where there are none."""
-        if f"{EVIDENCE}_units" not in arrays:
+        start = f"{part}_{EVIDENCE}"
+        if f"{start}_units" not in artifact.arrays:
             return None
-        mean, scale = arrays[f"{EVIDENCE}_units"].tolist()
-
-        def side_evidence(side: Side) -> SideEvidence:
-            return SideEvidence.restored(f"{SINGULAR[side]}_{EVIDENCE}", arrays)
-
-        return cls(Sides.of(side_evidence), mean, scale)
+        mean, scale = artifact.array(f"{start}_units", (2,)).tolist()
+        sides = Sides.of(
+            lambda side: SideEvidence.restored(f"{start}_{side}", artifact, towers[side])
+        )
+        return cls(sides, mean, scale)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Side, Sides
@@ -33,6 +33,10 @@ from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.workers import Workers
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
+
+if TYPE_CHECKING:
+    from simrec.artifacts import Artifact
+    from simrec.model.tower import Tower
 
 
 @dataclass(eq=False)
@@ -128,7 +132,11 @@ class RatingPart(Part):
         )
 
     def with_ratings(
-        self, counts: Sides[np.ndarray], later: LaterRatings, only_new: bool
+        self,
+        counts: Sides[np.ndarray],
+        later: LaterRatings,
+        rated: sparse.csr_matrix,
+        only_new: bool,
     ) -> tuple[RatingPart, Sides[np.ndarray]]:
         """Add ratings to the posteriors; write the vectors of those who have learned."""
         evidence = self.kept("update")
@@ -195,24 +203,17 @@ class RatingPart(Part):
             "scale": self.layout.scale,
         }
         if self.evidence is not None:
-            arrays = {f"{self.name}_{k}": v for k, v in self.evidence.arrays().items()}
-            saved.arrays |= arrays
+            saved.arrays |= self.evidence.arrays(self.name)
         return saved
 
     @classmethod
-    def restored(
-        cls,
-        output: Output,
-        arrays: Mapping[str, np.ndarray],
-        documents: Mapping[str, Any],
-        networks: Mapping[str, list[np.ndarray]],
-    ) -> RatingPart:
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> RatingPart:
         """Rebuild the part from what `saved` returned."""
-        heads = restored_heads(cls.name, arrays, documents, networks)
-        layout = Layout(**documents[cls.name])
-        prefix = f"{cls.name}_"
-        mine = {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-        return cls(heads, output, layout, Evidence.restored(mine))
+        heads = restored_heads(cls.name, artifact, towers)
+        layout = Layout(**artifact.documents[cls.name])
+        if layout.width != heads.items.width:
+            raise InputError(f"{cls.name}: {layout} does not fit vectors of {heads.items.width}")
+        return cls(heads, output, layout, Evidence.restored(cls.name, artifact, towers))
 
 
 def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredHead:

@@ -9,11 +9,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -164,9 +162,7 @@ class Run:
 
 def clear(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint, and nothing but a checkpoint."""
-    found = (Path(path) / artifacts.MANIFEST).is_file()
-    if found and artifacts.read_manifest(path)["kind"] == KIND:
-        shutil.rmtree(path)
+    artifacts.remove(path, KIND)
 
 
 def _digest(data: Prepared) -> str:

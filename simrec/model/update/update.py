@@ -34,7 +34,7 @@ class State:
     parts : mapping of str to Part
         What was learned.
     rated : csr_matrix
-        Users x items: what each user has rated.
+        Users x items: confidence in each pair that was rated, stored where there is one.
     """
 
     towers: Sides[Tower]
@@ -42,13 +42,13 @@ class State:
     rated: sparse.csr_matrix
 
 
-def rated_matrix(rows: Sides[np.ndarray], sizes: Sides[int]) -> sparse.csr_matrix:
-    """Return users x items with a one for each pair of rows."""
-    ones = np.ones(len(rows.users), np.int8)
-    matrix = sparse.csr_matrix((ones, (rows.users, rows.items)), shape=(sizes.users, sizes.items))
-    matrix.sum_duplicates()
-    matrix.data[:] = 1
-    return matrix
+def rated_matrix(
+    rows: Sides[np.ndarray], sizes: Sides[int], weights: np.ndarray | None = None
+) -> sparse.csr_matrix:
+    """Return users x items with the confidence in each pair of rows, 1 without weights."""
+    values = np.ones(len(rows.users)) if weights is None else weights
+    entries = (values.astype(np.float32), (rows.users, rows.items))
+    return sparse.csr_matrix(entries, shape=(sizes.users, sizes.items))
 
 
 def learn(
@@ -84,11 +84,11 @@ def learn(
         )
         later = LaterRatings(rows, ratings.values, ratings.weights)
         counts = towers.map(lambda tower: tower.counts)
+        rated = sparse.csr_matrix(rated + rated_matrix(later.rows, sizes, later.weights))
         for name, part in parts.items():
-            parts[name], moved = part.with_ratings(counts, later, only_new)
+            parts[name], moved = part.with_ratings(counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
         towers, n_used = _counted(towers, later, learned)
-        rated = rated.maximum(rated_matrix(later.rows, sizes)).tocsr()
     report = {
         "ratings": n_used,
         "items": len(learned.items),
@@ -139,7 +139,8 @@ def _grown_rated(
         return rated
     pairs = rated.tocoo()
     place = new.map(lambda rows: np.argsort(rows.order))
-    return rated_matrix(Sides(place.items[pairs.col], place.users[pairs.row]), sizes)
+    rows = Sides(place.items[pairs.col], place.users[pairs.row])
+    return rated_matrix(rows, sizes, pairs.data)
 
 
 def _counted(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -18,6 +17,10 @@ from simrec.model.uptake.add_pairs import Solver
 from simrec.model.uptake.fit import UptakeFit
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
+
+if TYPE_CHECKING:
+    from simrec.artifacts import Artifact
+    from simrec.model.tower import Tower
 
 # What the pairs of an entity add to its vector.
 _OFFSET = {"items": "who took it up", "users": "what they took up"}
@@ -126,13 +129,7 @@ class UptakePart(Part):
         return saved
 
     @classmethod
-    def restored(
-        cls,
-        output: Output,
-        arrays: Mapping[str, np.ndarray],
-        documents: Mapping[str, Any],
-        networks: Mapping[str, list[np.ndarray]],
-    ) -> UptakePart:
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> UptakePart:
         """Rebuild the part from what `saved` returned."""
-        heads = restored_heads(cls.name, arrays, documents, networks)
-        return cls(heads, output, Solver(**documents[cls.name]))
+        heads = restored_heads(cls.name, artifact, towers)
+        return cls(heads, output, Solver.restored(artifact.documents[cls.name]))

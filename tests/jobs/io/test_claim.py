@@ -1,0 +1,139 @@
+import json
+import subprocess
+import sys
+import threading
+
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower
+from simrec.jobs.batch import BatchOptions
+from simrec.jobs.io.claim import check_apart
+from simrec.jobs.score import score
+from simrec.jobs.train import DataOptions, train
+from simrec.jobs.update import update
+
+OVER = BatchOptions(overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("out", "source", "what"),
+    [
+        ("in", "in", "is"),
+        ("in/../in/", "in", "is"),
+        ("link", "in", "is"),
+        (".", "in", "holds"),
+        ("in/out", "in", "lies in"),
+        ("in", "in/a.parquet", "holds"),
+        ("in/a.parquet", "in/a.parquet", "is"),
+        ("in", "in/*.parquet", "is"),
+        ("in/b.parquet", "in/*.parquet", "lies in"),
+        ("in/out", "in/**/*.parquet", "lies in"),
+        ("in", "file://{root}/in", "is"),
+    ],
+)
+def test_an_output_that_is_an_input_is_refused(tmp_path, monkeypatch, out, source, what):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "in")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f": {what} pairs .*Give another path"):
+        check_apart(out, pairs=source.format(root=tmp_path), items=None)
+
+
+@pytest.mark.parametrize(
+    ("out", "source"),
+    [
+        ("in2", "in"),
+        ("in/out", "in/a.parquet"),
+        ("in/out", "in/*.parquet"),
+        ("out", "s3://bucket/out"),
+        ("in/a.parquet.x", "in/a.parquet"),
+    ],
+)
+def test_an_output_beside_its_input_is_fine(tmp_path, monkeypatch, out, source):
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path)
+    check_apart(out, pairs=source)
+
+
+def test_score_does_not_delete_its_input(tables, model_directory, tmp_path):
+    (tmp_path / "in1").mkdir()
+    pq.write_table(pq.read_table(tables / "pairs.parquet"), tmp_path / "in1" / "a.parquet")
+    with pytest.raises(InputError, match="is pairs"):
+        score(model_directory, tmp_path / "in1", tmp_path / "in1", batch=OVER)
+    # Tables that no job wrote are not replaced either, whatever they are for.
+    with pytest.raises(InputError, match="other files and no job"):
+        score(model_directory, tables / "pairs.parquet", tmp_path / "in1", batch=OVER)
+    with pytest.raises(InputError, match="no job of SimRec wrote"):
+        score(model_directory, tables / "pairs.parquet", tmp_path / "in1" / "a.parquet", batch=OVER)
+    assert pq.read_table(tmp_path / "in1").num_rows == 4000
+
+
+def test_a_directory_aside_that_is_not_ours_is_kept(tables, model_directory, tmp_path):
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "thesis.doc").write_text("years of work")
+    with pytest.raises(InputError, match="holds thesis.doc, which no job wrote"):
+        score(model_directory, tables / "pairs.parquet", tmp_path / "out", batch=OVER)
+    assert (tmp_path / "out.partial" / "thesis.doc").exists()
+
+
+def test_train_and_its_checkpoint_replace_only_what_is_ours(tables, tmp_path):
+    foreign = tmp_path / "w"
+    foreign.mkdir()
+    (foreign / "manifest.json").write_text(json.dumps({"name": "somebody else's"}))
+    (foreign / "precious.bin").write_bytes(b"1")
+    data, model = DataOptions(tables / "ratings.parquet"), TwoTower(embedding_dim=2)
+    for paths in ({"out": foreign}, {"out": tmp_path / "m", "checkpoint": foreign}):
+        with pytest.raises(InputError, match="holds other files"):
+            train(data, model=model, **paths)
+    with pytest.raises(InputError, match="is out"):
+        train(data, tmp_path / "m", model, checkpoint=tmp_path / "m")
+    assert {p.name for p in foreign.iterdir()} == {"manifest.json", "precious.bin"}
+    assert [p.name for p in tmp_path.iterdir()] == ["w"]
+
+
+def test_update_leaves_its_model_as_it_is(tables, model_directory):
+    data = DataOptions(tables / "ratings.parquet")
+    with pytest.raises(InputError, match="is model"):
+        update(data, model_directory, model_directory)
+    TwoTower.load(model_directory)
+
+
+def test_of_two_trainings_into_one_output_one_is_refused(tables, tmp_path, monkeypatch):
+    data = DataOptions(tables / "ratings.parquet")
+    begun, go_on = threading.Event(), threading.Event()
+    load = DataOptions.load_ratings
+
+    def wait(self, bounds):
+        begun.set()
+        go_on.wait(60)
+        return load(self, bounds)
+
+    monkeypatch.setattr(DataOptions, "load_ratings", wait)
+    first = threading.Thread(target=train, args=(data, tmp_path / "m", TwoTower(embedding_dim=2)))
+    first.start()
+    begun.wait(60)
+    try:
+        with pytest.raises(InputError, match="writes to this output"):
+            train(data, tmp_path / "m", TwoTower(embedding_dim=3))
+    finally:
+        go_on.set()
+        first.join()
+    assert TwoTower.load(tmp_path / "m").embedding_dim == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
+
+
+def test_leftovers_of_killed_feedback_jobs_are_removed(tables, model_directory, tmp_path):
+    code = (
+        "import os, sys; from simrec.jobs import score as module\n"
+        "module.run_batch = lambda *_: os._exit(9)\n"
+        "module.score(*sys.argv[1:4], feedback=sys.argv[4])"
+    )
+    feedback = pq.read_table(tables / "ratings.parquet").slice(0, 5)
+    pq.write_table(feedback.set_column(0, "user_id", [[900] * 5]), tmp_path / "few.parquet")
+    words = [model_directory, tables / "pairs.parquet", tmp_path / "out", tmp_path / "few.parquet"]
+    outcome = subprocess.run([sys.executable, "-c", code, *map(str, words)])
+    assert outcome.returncode == 9
+    assert any(p.name.endswith(".feedback") for p in tmp_path.iterdir())
+    score(*words[:3])
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "few.parquet"}

@@ -1,0 +1,31 @@
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from simrec.jobs.io.scratch import Scratch
+
+
+def test_small_arrays_are_in_memory_and_large_ones_in_files(tmp_path):
+    scratch = Scratch(tmp_path, 100)
+    assert not isinstance(scratch.empty("small", (5,), np.float32), np.memmap)
+    large = scratch.empty("large", (1000, 3), np.float32)
+    assert isinstance(large, np.memmap) and large.shape == (1000, 3)
+    # All of its room is taken, so that writing to it cannot run out of it.
+    assert (tmp_path / "large.npy").stat().st_blocks * 512 >= large.nbytes
+
+
+def test_a_full_disk_is_an_error_not_a_signal(tmp_path):
+    (tmp_path / "small").mkdir()
+    code = (
+        "import numpy as np; from pathlib import Path; from simrec.jobs.io.scratch import Scratch\n"
+        "Scratch(Path('small'), 100).empty('a', (10**6,), np.float32)[:] = 1"
+    )
+    command = f'mount -t tmpfs -o size=1m tmpfs small && {sys.executable} -c "{code}"'
+    outcome = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], cwd=tmp_path, capture_output=True, text=True
+    )
+    if "unshare" in outcome.stderr or "mount" in outcome.stderr:
+        pytest.skip("no file system of its own can be made here")
+    assert outcome.returncode == 1 and "the disk is full" in outcome.stderr

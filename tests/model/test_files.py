@@ -1,0 +1,115 @@
+"""Model directories whose checksums are right and whose content is not."""
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from simrec import InputError, TwoTower, files, manifest
+
+
+@pytest.fixture
+def model(model_directory, tmp_path):
+    shutil.copytree(model_directory, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def sign(model, config=None, facts=None):
+    """Write the manifest anew, as anybody can."""
+    found = json.loads((model / "manifest.json").read_text())
+    given = {**found["config"], **(config or {})}, found["facts"] if facts is None else facts
+    manifest.write(model, found["kind"], *given)
+
+
+def put(model, name, array):
+    files.save_npy(model / f"{name}.npy", array)
+
+
+def cut(model, name, rows):
+    put(model, name, np.load(model / f"{name}.npy")[:rows])
+
+
+def table(model, name, content):
+    with pa.ipc.new_file(str(model / f"{name}.arrow"), content.schema) as writer:
+        writer.write_table(content)
+
+
+def document(model, name, content):
+    (model / f"{name}.json").write_text(json.dumps(content))
+
+
+def fill(model, name, value):
+    array = np.load(model / f"{name}.npy")
+    array[-1] = value
+    put(model, name, array)
+
+
+BAD = {
+    "fewer vectors": lambda m: cut(m, "item_vectors", 3),
+    "another width": lambda m: put(m, "user_vectors", np.zeros((60, 3), np.float32)),
+    "both of another width": lambda m: [
+        put(m, f"user_{name}", np.zeros(shape, np.float32))
+        for name, shape in [("vectors", (60, 3)), ("weights", (17, 3)), ("prior", (3,))]
+    ],
+    "vectors of integers": lambda m: put(m, "item_vectors", np.zeros((50, 18), np.int32)),
+    "infinite vectors": lambda m: fill(m, "item_vectors", np.inf),
+    "NaN weights": lambda m: fill(m, "item_weights", np.nan),
+    "fewer weights": lambda m: cut(m, "item_weights", 3),
+    "an index beyond the features": lambda m: fill(m, "item_features_indices", 10**6),
+    "a negative index": lambda m: fill(m, "item_features_indices", -1),
+    "a start beyond the data": lambda m: fill(m, "item_features_indptr", 10**8),
+    "fewer starts": lambda m: cut(m, "item_features_indptr", 3),
+    "no ids": lambda m: table(m, "items", pa.table({"n_ratings": [1] * 50})),
+    "null counts": lambda m: table(
+        m, "items", pa.table({"item_id": [f"{k:02d}" for k in range(50)], "n_ratings": [None] * 50})
+    ),
+    "ids twice": lambda m: table(
+        m, "items", pa.table({"item_id": ["a"] * 50, "n_ratings": range(50)})
+    ),
+    "fewer ids": lambda m: table(m, "items", pa.table({"item_id": ["a"], "n_ratings": [1]})),
+    "a missing array": lambda m: (m / "item_prior.npy").unlink(),
+    "a missing document": lambda m: (m / "output.json").unlink(),
+    "an output of another kind": lambda m: document(m, "output", {"kind": "exec"}),
+    "bounds the wrong way": lambda m: document(m, "output", {"lower": 5, "upper": 1}),
+    "half a bound": lambda m: document(m, "output", {"lower": 5}),
+    "bounds of text": lambda m: document(m, "output", {"lower": "1", "upper": "5"}),
+    "an infinite shift": lambda m: (m / "output.json").write_text('{"shift": 1e999}'),
+    "an output that is a list": lambda m: document(m, "output", [1]),
+    "an encoder of nothing": lambda m: document(m, "item_encoder", {}),
+    "fewer posteriors": lambda m: cut(m, "item_evidence_own_packed", 3),
+    "posteriors of another width": lambda m: put(
+        m, "user_evidence_own_mean", np.zeros((60, 2), np.float32)
+    ),
+    "no precision": lambda m: (m / "user_evidence_own_scales_L.npy").unlink(),
+}
+
+
+@pytest.mark.parametrize("damage", BAD.values(), ids=BAD)
+def test_parts_that_do_not_fit_together_are_refused(model, damage):
+    damage(model)
+    sign(model)
+    with pytest.raises(InputError, match=str(model)):
+        TwoTower.load(model)
+
+
+@pytest.mark.parametrize("config", [{"no_such_option": 1}, {"self": 3}])
+def test_other_options_are_refused(model, config):
+    sign(model, config=config)
+    with pytest.raises(InputError, match=str(model)):
+        TwoTower.load(model).predict(pa.table({"user_id": [100], "item_id": ["i00"]}))
+
+
+def test_missing_facts_are_refused(model):
+    sign(model, facts={})
+    with pytest.raises(InputError, match="do not fit together.*schema"):
+        TwoTower.load(model)
+
+
+def test_a_model_saved_twice_has_the_same_bytes(model, tmp_path):
+    loaded = TwoTower.load(model)
+    for name in ("a", "b"):
+        loaded.save(tmp_path / name)
+    for file in (tmp_path / "a").iterdir():
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
