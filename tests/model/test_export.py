@@ -300,12 +300,12 @@ def test_hidden_layers_are_exported(data, model, tmp_path):
     from simrec import SimEc
     from simrec.model.export.savedmodel import FoldedTower, save
     from simrec.model.fit.networks import Network
-    from simrec.simec.encoders import build_encoder
+    from simrec.simec.encoders import DenseStack
     from simrec.simec.keras import tf
 
     tower = model.item_tower_
     simec, n_features = SimEc(embedding_dim=2), tower.encoder.n_features_
-    simec.encoder_ = build_encoder("sparse", n_features, 2, (3,), rng=np.random.default_rng(0))
+    simec.encoder_ = DenseStack("sparse", n_features, (3, 2)).build(np.random.default_rng(0))
     simec.feature_kind_, simec.feature_shape_ = "sparse", (n_features,)
     place = np.ones((2, tower.vectors.shape[1]), np.float32)
     deep = dataclasses.replace(tower, networks=[Network(simec, place)])

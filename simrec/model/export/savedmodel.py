@@ -242,13 +242,8 @@ def _concrete(function: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def bounded(z: Any, output: Output) -> Any:
-    """Do what `Output` does, in TensorFlow."""
-    z = z + output.shift
-    if output.lower is None or output.upper is None:
-        return z
-    if output.kind == "sigmoid":
-        z = output.lower + 0.5 * (output.upper - output.lower) * (1 + tf.tanh(0.5 * z))
-    return tf.clip_by_value(z, output.lower, output.upper)
+    """Return g(z) of a tensor."""
+    return output.apply(z, tf.sigmoid, tf.clip_by_value)
 
 
 def has_features(tower: Tower) -> bool:

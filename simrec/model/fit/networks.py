@@ -6,7 +6,6 @@ believed to be, and rows held out whole say when to stop.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,24 +31,25 @@ class Network:
         return self.simec.transform(X) @ self.place
 
     def document(self) -> dict[str, Any]:
-        """Give the layers as plain data; the weights go elsewhere."""
-        return {
-            "layers": json.loads(self.simec.encoder_.to_json()),
-            "shape": list(self.simec.feature_shape_),
-        }
+        """Return the encoder as plain data; its weights are saved as arrays."""
+        from simrec.simec.encoder_files import encoder_document
+
+        return encoder_document(self.simec.encoder_)
 
     @classmethod
     def restore(
         cls, document: dict[str, Any], weights: list[np.ndarray], place: np.ndarray
     ) -> Network:
-        """Rebuild a network from what `document` gave and its weights."""
-        from simrec.simec.encoders import encoder_from_json
+        """Return the network that `document` described, with these weights; runs no code."""
+        from simrec.simec.encoder_files import encoder_from_document
+        from simrec.simec.encoders import check_encoder_shapes
         from simrec.simec.simec import SimEc
 
         simec = SimEc(embedding_dim=len(place))
-        simec.encoder_ = encoder_from_json(document["layers"])
-        simec.encoder_.set_weights(weights)
-        simec.feature_kind_, simec.feature_shape_ = "sparse", tuple(document["shape"])
+        simec.encoder_ = encoder_from_document(document, weights)
+        simec.feature_kind_ = "sparse"
+        simec.feature_shape_ = tuple(simec.encoder_.input_shape[1:])
+        check_encoder_shapes(simec.encoder_, simec.feature_shape_, len(place))
         return cls(simec, place)
 
 
