@@ -1,6 +1,7 @@
 """Checks of the options against each other and against the data, and the choices they make."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,9 @@ def check_params(params: Mapping[str, Any]) -> None:
     check_hidden_layers(params["hidden_layers"])
     check_activation(params["activation"])
     bounds = params["bounds"]
-    if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
+    if bounds is not None and not (
+        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] < bounds[1]
+    ):
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
     check_loss(params["loss"], bounds)
     for name in _NOT_NEGATIVE:

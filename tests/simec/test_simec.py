@@ -78,7 +78,7 @@ def test_frozen_last_layer_is_bit_identical_and_shared_space_predicts():
     Y = items.transform(X)
     users = small(epochs=10, learning_rate=0.05).fit(None, R.T.tocsr(), last_layer=Y.T)
     np.testing.assert_array_equal(users.last_layer_, Y.T)
-    assert users.history_["error"][-1] < users.history_["error"][0]
+    assert users.history_[-1]["error"] < users.history_[0]["error"]
     np.testing.assert_allclose(users.predict(), users.transform() @ Y.T, atol=1e-5)
 
 
@@ -161,7 +161,7 @@ def test_early_stopping_keeps_the_best_epoch():
     model = small(
         hidden_layers=(32,), epochs=40, learning_rate=0.1, validation_fraction=0.25, patience=2
     ).fit(X, R)
-    held = model.history_["val_error"]
+    held = [epoch["val_error"] for epoch in model.history_]
     assert len(held) < 40
     assert len(held) - 1 - int(np.argmin(held)) <= 2
 
@@ -196,7 +196,7 @@ def test_a_keras_model_as_encoder():
     model = small(encoder=cnn, epochs=10).fit(images, R)
     for a, b in zip(before, cnn.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert model.history_["error"][-1] < model.history_["error"][0]
+    assert model.history_[-1]["error"] < model.history_[0]["error"]
     again = small(encoder=cnn, epochs=10).fit(images, R)
     np.testing.assert_array_equal(outcome(model, images), outcome(again, images))
 
@@ -224,6 +224,8 @@ X, DENSE, SPARSE = ratings()
 BAD = [
     ({"embedding_dim": 0}, X, SPARSE, "embedding_dim"),
     ({"hidden_layers": (0,)}, X, SPARSE, "hidden_layers"),
+    ({"activation": "magic"}, X, SPARSE, "activation"),
+    ({"bounds": ("1", "5")}, X, SPARSE, "low < high"),
     ({"bounds": (5, 1)}, X, SPARSE, "low < high"),
     ({"bounds": (2, 5)}, X, SPARSE, "outside bounds"),
     ({"loss": "hinge"}, X, SPARSE, "loss"),

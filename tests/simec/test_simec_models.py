@@ -155,7 +155,7 @@ def test_least_squares_with_missing_values_minimises_the_loss():
     start = exact(init="least_squares", sweeps=200, epochs=0).fit(None, seen)
     known = ~np.isnan(seen)
     error = np.mean((start.predict() - seen)[known] ** 2)
-    reference = exact(epochs=2000).fit(None, seen).history_["error"][-1]
+    reference = exact(epochs=2000).fit(None, seen).history_[-1]["error"]
     assert error < 1.2 * reference + 1e-4
 
 
