@@ -84,7 +84,8 @@ def _restore(cls: type[T], artifact: artifacts.Artifact) -> T:
     shift = learned["shift"]
     if isinstance(shift, bool) or not isinstance(shift, int | float) or not np.isfinite(shift):
         raise InputError(f"the output's shift is {shift!r}")
-    model.output_ = Output(*(model.bounds or (None, None)), shift=shift)
+    lower, upper = model.bounds or (None, None)
+    model.output_ = Output(lower, upper, shift)
     model.feature_kind_ = learned["feature_kind"]
     model.feature_shape_ = check_hidden_layers(learned["feature_shape"])
     _check_consistent(model)

@@ -89,15 +89,27 @@ def test_noise_features_cost_little(data, split, model):
 
 
 def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split, data):
+    from scipy import sparse
+
     from simrec.model.fit.observed import Observed
     from simrec.model.fit.posterior import Belief, Scales, statistics, update
 
     observed = Observed.of(split.train)
     items = Belief(np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4"))
     before = items.mean.copy()
-    stats = statistics(observed.users, items)
-    update(stats, np.zeros((split.train.n_users, 3), np.float32), Scales.start(3))
+    scales = Scales.start(3)
+    prior = np.zeros((split.train.n_users, 3), np.float32)
+    users, _ = update(statistics(observed.users, items), prior, scales)
     assert items.mean.tobytes() == before.tobytes()
+    # Each user solves its own ridge regression on exactly these item embeddings.
+    R = sparse.vstack(observed.users.blocks, format="csr")
+    for user in range(10):
+        row = R[user]
+        phi = np.hstack([before[row.indices, :2], np.ones((row.nnz, 1))])
+        residual = row.data - before[row.indices, 2]
+        precision = scales.L + scales.t * phi.T @ phi
+        expected = np.linalg.solve(precision, scales.t * phi.T @ residual)
+        np.testing.assert_allclose(users.mean[user], expected, atol=1e-4)
 
 
 def test_predictions_lie_within_the_bounds(data, split):

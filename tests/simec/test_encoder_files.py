@@ -53,9 +53,8 @@ def sequences():
         [
             keras.Input((5, 3)),
             layers.Masking(),
-            layers.Bidirectional(layers.LSTM(3, return_sequences=True)),
             layers.TimeDistributed(layers.Dense(2)),
-            layers.GRU(2),
+            layers.Bidirectional(layers.SimpleRNN(2)),
             layers.BatchNormalization(),
             layers.LayerNormalization(),
             layers.LeakyReLU(),
