@@ -40,6 +40,8 @@ def choose_uptake_weight(
     )
     places = sparse.csr_matrix(places[held.users][:, held.items])
     train, warm = (_places(places, part) for part in (held.train, held.warm))
+    if not len(train) or not len(warm):
+        return 1.0, 0.0  # too little to hold anything out
     rating = _rating_vectors(data, uptake, train, embedding_dim, rng)
     liked = ratings.values[warm] >= liked_from(data.bounds)
     pairs = held.warm.tocoo()
@@ -60,6 +62,8 @@ def choose_uptake_weight(
 def _places(places: sparse.csr_matrix, part: sparse.csr_matrix) -> np.ndarray:
     """Return the position among the ratings of each pair of a part."""
     pairs = part.tocoo()
+    if not pairs.nnz:
+        return np.empty(0, np.int64)
     return np.asarray(places[pairs.row, pairs.col]).ravel() - 1
 
 

@@ -188,7 +188,7 @@ def _calibrated(
 
 def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     """Fit a weighted logistic regression on one variable by Newton's method."""
-    rate = float((weight * y).sum() / weight.sum())
+    rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
     scale = float(z.std()) or 1.0
     a, b = 1.0, np.log(rate / (1 - rate))
     x = z / scale
