@@ -312,7 +312,8 @@ def test_columns_of_any_name_are_exported(data, tmp_path):
     assert set(specs) == set(inputs)
     given = {name: users[column].to_numpy() for name, column in zip(inputs, names, strict=True)}
     found = loaded(**{name: tf.constant(values) for name, values in given.items()})["vector"]
-    expected = model.user_tower_.encode(users)
+    X = model.towers_.users.encoder.transform(users)
+    expected = model.ranking("both")[0].users.encode(X)
     np.testing.assert_allclose(found[:, : expected.shape[1]], expected, atol=1e-5)
 
 
