@@ -1,5 +1,6 @@
 """Reading a table from whatever holds it: pandas, Arrow, a Parquet file or a directory of them."""
 
+import glob
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -63,9 +64,9 @@ def read_table(
     Parameters
     ----------
     source : pandas.DataFrame, pyarrow.Table, str or path
-        The table, or a Parquet file, or a directory of Parquet files (Hive partitions, such as
-        `year=2024/part-0.parquet`, become columns). Files of a directory are read in the order of
-        their paths; names that start with `_` or `.` are skipped.
+        The table, or a Parquet file, or a directory or a glob of Parquet files (Hive partitions,
+        such as `year=2024/part-0.parquet`, become columns). Files are read in the order of their
+        paths; names that start with `_` or `.` are skipped.
     columns : sequence of str, optional
         The columns to read, in this order. All of them by default.
     optional : sequence of str
@@ -128,20 +129,15 @@ def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> "ds.D
     import pyarrow.dataset as ds
 
     label = describe(path, name)
-    root = Path(path)
-    if not root.exists():
-        where = root.parent if str(root.parent) else Path(".")
-        close = nearest(root.name, os.listdir(where)) if where.is_dir() else ""
-        raise InputError(f"{label}: no such file or directory.{close}")
-    files = [str(root)] if not root.is_dir() else _parquet_files(root, label)
+    files, root = _find(Path(path), label)
     shared = _unify(files, label)
-    partitioned = root.is_dir()
+    partitioned = root is not None
     options: dict[str, Any] = {
         "format": ds.ParquetFileFormat(
             default_fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=True)
         ),
         "partitioning": "hive" if partitioned else None,
-        "partition_base_dir": str(root) if partitioned else None,
+        "partition_base_dir": None if root is None else str(root),
     }
     try:
         if partitioned:
@@ -152,6 +148,28 @@ def open_dataset(path: str | os.PathLike[str], name: str | None = None) -> "ds.D
         return ds.dataset(files, schema=shared, **options)
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{label}: cannot be opened: {error}") from error
+
+
+def _find(path: Path, label: str) -> tuple[list[str], Path | None]:
+    """Return the files of a path, and the directory under which there may be Hive partitions."""
+    if path.is_dir():
+        return _parquet_files(path, label), path
+    if path.exists():
+        return [str(path)], None
+    if not glob.has_magic(str(path)):
+        close = nearest(path.name, os.listdir(path.parent)) if path.parent.is_dir() else ""
+        raise InputError(f"{label}: no such file or directory.{close}")
+    files: list[str] = []
+    for match in glob.glob(str(path), recursive=True):
+        files += _parquet_files(Path(match), label) if os.path.isdir(match) else [match]
+    parquet = [file for file in files if file.lower().endswith(_PARQUET_ENDINGS)] or files
+    parquet = [file for file in parquet if not os.path.basename(file).startswith(("_", "."))]
+    if not parquet:
+        raise InputError(f"{label}: no Parquet files there. Check the pattern.")
+    base = path
+    while glob.has_magic(str(base)):
+        base = base.parent
+    return sorted(set(parquet)), base
 
 
 def _parquet_files(root: Path, label: str) -> list[str]:
