@@ -68,23 +68,43 @@ class Tower:
         """The name of the column of ids."""
         return f"{self.name}_id"
 
-    def embed(self, source: TableLike) -> tuple[pa.ChunkedArray, np.ndarray]:
-        """Give ids and vectors of a table's rows: rated entities as known, others by features."""
+    def own_rows(self, ids: Any, features: bool) -> np.ndarray:
+        """Return the row of each id that keeps its own vector, -1 where features decide.
+
+        Rated entities keep their vector. One without ratings takes what a table of features says of
+        it now, if there is one; without, it keeps the vector it has.
+
+        Parameters
+        ----------
+        ids : ids
+            The ids, in any form that `IdMap` takes.
+        features : bool
+            Whether there is a table with features of these ids.
+        """
+        rows = self.ids.rows(ids, self.id_column)
+        if features and self.encoder is not None and len(self.ids):
+            rows = np.where(self.counts[rows] > 0, rows, -1)
+        return rows
+
+    def embed(
+        self, source: TableLike, unknown: Unknown = "error"
+    ) -> tuple[pa.ChunkedArray, np.ndarray]:
+        """Return ids and vectors of a table's rows: rated entities as known, others by features."""
         table = read_table(source, name=f"{self.name}s", allow_empty=True)
         ids = id_values(table, self.id_column, describe(source, f"{self.name}s"))
-        rows = self.ids.rows(ids, self.id_column)
-        known = rows >= 0
-        by_features = ~known
-        has_features = len(table.column_names) > 1
-        if has_features and self.encoder is not None:
-            by_features |= known & (self.counts[rows] == 0)
+        features = self.encoder is not None and len(table.column_names) > 1
+        rows = self.own_rows(ids, features)
+        other = rows < 0
         vectors = np.empty((len(ids), self.vectors.shape[1]), np.float32)
-        vectors[~by_features] = self.vectors[rows[~by_features]]
-        if by_features.any():
-            if self.encoder is None or not has_features:
-                first = ids[int(np.argmax(by_features))].as_py()
-                raise InputError(self._no_features(int(by_features.sum()), first))
-            vectors[by_features] = self.encode(table.filter(pa.array(by_features)))
+        vectors[~other] = self.vectors[rows[~other]]
+        if other.any():
+            if features:
+                vectors[other] = self.encode(table.filter(pa.array(other)))
+            elif unknown == "prior":
+                vectors[other] = self.prior
+            else:
+                first = ids[int(np.argmax(other))].as_py()
+                raise InputError(self._no_features(int(other.sum()), first))
         return ids, vectors
 
     def vector_table(self, source: TableLike) -> pa.Table:
@@ -124,8 +144,7 @@ class Tower:
         if extra is not None:
             ids, extra_vectors = self.embed(extra)
             extra_ids, place = once(ids, self.name, describe(extra, f"{self.name}s"))
-            # Fresh features count for whoever has no ratings; the rated keep their vectors.
-            fresh = (rows < 0) | (self.counts[rows] == 0)
+            fresh = self.own_rows(values, True) < 0
             found = np.full(len(rows), -1, np.int64)
             found[fresh] = extra_ids.rows(_take(values, fresh), self.id_column)
             rows = np.where(found >= 0, len(vectors) + place[found], rows)

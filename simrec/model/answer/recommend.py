@@ -37,27 +37,67 @@ def recommend(
         raise InputError("items: there is no candidate to recommend.")
     seen = None if exclude is None else _excluded(exclude, user_ids, item_ids)
     bonus = exploration(model, found_items, explore)
-    if bonus is None:
-        found, z = top_k(user_vectors, item_vectors, k, seen)
-    else:
-        # One more coordinate: the bound is a scalar product as the score is.
-        one = np.ones((len(user_vectors), 1), np.float32)
-        found, z = top_k(
-            np.hstack([user_vectors, one]), np.hstack([item_vectors, bonus[:, None]]), k, seen
-        )
-    query, rank = np.nonzero(found >= 0)
-    best = found[query, rank]
-    scores = (
-        z[query, rank] if bonus is None else score_pairs(user_vectors, item_vectors, query, best)
+    query, best, rank, scores = best_items(
+        user_vectors, item_vectors, k, seen, bonus=with_bonus(item_vectors, bonus)
     )
     return pa.table(
         {
             "user_id": user_ids.take(pa.array(query)),
             "item_id": item_ids.take(pa.array(best)),
             "score": pa.array(model.output_(scores)),
-            "rank": pa.array((rank + 1).astype(np.int32)),
+            "rank": pa.array(rank),
         }
     )
+
+
+def with_bonus(item_vectors: np.ndarray, bonus: np.ndarray | None) -> np.ndarray | None:
+    """Append the bonus of each item as a coordinate: for [user, 1] it is added to the score."""
+    return None if bonus is None else np.hstack([item_vectors, bonus[:, None]])
+
+
+def best_items(
+    user_vectors: np.ndarray,
+    item_vectors: np.ndarray,
+    k: int,
+    exclude: sparse.csr_matrix | None = None,
+    *,
+    bonus: np.ndarray | None = None,
+    threads: int | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Find the k best items of each user.
+
+    Parameters
+    ----------
+    user_vectors, item_vectors : numpy.ndarray
+        The vectors.
+    k : int
+        How many; no more memory is taken than the number of items asks for.
+    exclude : csr_matrix, optional
+        Users x items, an entry for each item a user must not get.
+    bonus : numpy.ndarray, optional
+        Items `with_bonus` to rank by; scores are without it.
+    threads : int, optional
+        As in `top_k`.
+
+    Returns
+    -------
+    users, items, rank, scores : numpy.ndarray
+        Rows, rank from 1, and scalar product of each pair found, best first for each user.
+    """
+    positive = isinstance(k, int | np.integer) and k > 0  # `top_k` says what is wrong if not
+    most = min(k, max(len(item_vectors), 1)) if positive else k
+    if bonus is None:
+        found, z = top_k(user_vectors, item_vectors, most, exclude, threads=threads)
+    else:
+        one = np.ones((len(user_vectors), 1), np.float32)
+        queries = np.hstack([user_vectors, one])
+        found, z = top_k(queries, bonus, most, exclude, threads=threads)
+    users, rank = np.nonzero(found >= 0)
+    items = found[users, rank]
+    scores = (
+        z[users, rank] if bonus is None else score_pairs(user_vectors, item_vectors, users, items)
+    )
+    return users, items, (rank + 1).astype(np.int32), scores
 
 
 def _chosen(
