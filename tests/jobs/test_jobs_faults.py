@@ -16,7 +16,7 @@ import pytest
 
 from simrec import InputError, TwoTower
 from simrec.files import sha256
-from simrec.jobs.batch import BatchOptions, parse_size
+from simrec.jobs.engine.batch import BatchOptions, parse_size
 from simrec.jobs.io import parts
 from simrec.jobs.io.lock import lock
 from simrec.jobs.score import score

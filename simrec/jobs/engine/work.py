@@ -1,4 +1,4 @@
-"""The engine-free core: a unit of input and a task in, the files of a part out."""
+"""The work on one unit of input, the same on every engine: read, process, write a part."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ class Table(Protocol):
 
     @property
     def bad(self) -> tuple[str, ...]:
-        """Messages about files left out."""
+        """Return messages about files left out."""
         ...
 
     def units(self, part_rows: int) -> list[Unit]:
@@ -52,12 +52,12 @@ class Task(Protocol):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The input columns to read."""
+        """Return the input columns to read."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """The output columns."""
+        """Return the output columns."""
         ...
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
@@ -78,7 +78,7 @@ class Work:
     keep_partitions: bool
 
     def run(self, unit: Unit) -> Part:
-        """Read a unit, process it, write its files. The same on every engine."""
+        """Read a unit, process it, write its files."""
         counts: Counter[str] = Counter()
         name = f"part-{unit.index:06d}.parquet"
         try:
@@ -95,6 +95,12 @@ class Work:
             return Part(unit.index, 0, skipped=str(error))
         return Part(unit.index, unit.rows, files, dict(counts))
 
+    def empty_part(self) -> Part:
+        """Write the one part of an input without rows: a file that has columns only."""
+        name = "part-000000.parquet"
+        kept = [f for f in self.task.schema if f.name not in (self.partition_by or ())]
+        return Part(0, 0, {name: self.writer.write(name, [], pa.schema(kept))})
+
     def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
         for table in self.source.batches(unit, self.task.columns, self.batch_rows):
             try:
@@ -107,7 +113,8 @@ class Work:
     def _write_divided(self, name: str, tables: Iterator[pa.Table]) -> dict[str, dict[str, Any]]:
         keys = list(self.partition_by or ())
         kept = pa.schema([f for f in self.task.schema if f.name not in keys])
-        whole = pa.concat_tables(tables)
+        # Concatenated with a table of no rows, because a unit may have none.
+        whole = pa.concat_tables([self.task.schema.empty_table(), *tables])
         files = {}
         for group in whole.select(keys).group_by(keys).aggregate([]).to_pylist():
             mask = pa.scalar(True)
