@@ -124,7 +124,7 @@ def _run(command: str, values: dict[str, Any]) -> int:
     elif command == "demo":
         say = print if show else lambda text: None
         demo = commands.function("demo")
-        outcome = demo(**values, say=say, verbose=progress, program=_program())
+        outcome = demo(**values, say=say, verbose=progress, program=program())
     else:
         arguments = commands.arguments(command, values, verbose=progress)
         outcome = call(commands.function(command), arguments)
@@ -152,7 +152,7 @@ def _write_json(outcome: Any, to_json: str | None) -> None:
         write_text(to_json, text)
 
 
-def _program() -> str:
+def program() -> str:
     """Return how this program was called, so that commands it shows can be typed as they are."""
     given = sys.argv[0]
     if os.path.basename(given) != "simrec":

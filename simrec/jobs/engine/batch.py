@@ -1,7 +1,9 @@
 """Run a batch job: units of work mapped by an engine, their parts published as a whole."""
 
+import contextlib
 import logging
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -170,22 +172,23 @@ def run_batch(
 
 def _with_progress(parts: Iterator[Part], units: Sequence[Unit], source: Table) -> Iterator[Part]:
     """Show a bar on a terminal, log a line per part elsewhere."""
-    from tqdm import tqdm
-
     by_index = {unit.index: unit for unit in units}
-    total = sum(unit.rows for unit in units)
-    quiet = not logger.isEnabledFor(logging.INFO)
-    # disable=None hides the bar where standard error is no terminal.
-    with tqdm(total=total, unit=" rows", unit_scale=True, disable=True if quiet else None) as bar:
+    bar: Any = None
+    if logger.isEnabledFor(logging.INFO) and sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=sum(unit.rows for unit in units), unit=" rows", unit_scale=True)
+    with contextlib.closing(bar) if bar is not None else contextlib.nullcontext():
         for n, part in enumerate(parts, start=1):
-            bar.update(by_index[part.unit].rows)
-            if bar.disable:
-                label = source.label(by_index[part.unit])
+            unit = by_index[part.unit]
+            if bar is None:
                 rows = sum(file["rows"] for file in part.files.values())
                 done = part.skipped or f"{part.rows_in} rows in, {rows} rows out"
-                logger.info("%d/%d %s: %s", n, len(units), label, done)
-            elif part.skipped:
-                logger.warning("skipped: %s", part.skipped)
+                logger.info("%d/%d %s: %s", n, len(units), source.label(unit), done)
+            else:
+                bar.update(unit.rows)
+                if part.skipped:
+                    logger.warning("skipped: %s", part.skipped)
             yield part
 
 
