@@ -5,7 +5,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import optional_table, read_id, records
+from simrec.jobs.shared.data import read_id, records, table_at
 
 
 def explain(
@@ -46,8 +46,8 @@ def explain(
     user = read_id(user_id, loaded.user_tower_.ids, "user_id")
     item = read_id(item_id, loaded.item_tower_.ids, "item_id")
     tables: dict[str, Any] = {
-        "items": optional_table(items, "items"),
-        "users": optional_table(users, "users"),
+        "items": table_at(items, "items"),
+        "users": table_at(users, "users"),
     }
     parts = records(loaded.explain(user, item, **tables, unknown=unknown))
     pair = pa.table({"user_id": [user], "item_id": [item]})

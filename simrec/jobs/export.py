@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import optional_table
+from simrec.jobs.shared.data import table_at
 from simrec.jobs.shared.model import ModelReference
 
 
@@ -57,8 +57,8 @@ def export(
         out,
         format,
         side,
-        optional_table(items, "items"),
-        optional_table(users, "users"),
+        table_at(items, "items"),
+        table_at(users, "users"),
         index,
         unknown,
         reference.model_id,

@@ -97,7 +97,7 @@ class Training:
             self,
             data=self.data.absolute(),
             out=absolute(self.out),
-            log_dir=None if self.log_dir is None else absolute(self.log_dir),
+            log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
         )
 

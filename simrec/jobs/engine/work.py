@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -13,38 +13,12 @@ from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter
 from simrec.jobs.io.sources import BadFragment, Unit
 
+if TYPE_CHECKING:
+    from simrec.jobs.io.sources import Source
+    from simrec.jobs.shared.entities import KnownIds
+
+Table: TypeAlias = "Source | KnownIds"
 OnBad = Literal["stop", "skip"]
-
-
-class Table(Protocol):
-    """What a job reads: a `Source`, or ids the model knows."""
-
-    @property
-    def bad(self) -> tuple[str, ...]:
-        """Return messages about files left out."""
-        ...
-
-    def units(self, part_rows: int) -> list[Unit]:
-        """Divide the rows into units of work."""
-        ...
-
-    def batches(
-        self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = ...
-    ) -> Iterator[pa.Table]:
-        """Read a unit, some rows at a time."""
-        ...
-
-    def directory(self, unit: Unit) -> str:
-        """Return the Hive partition of a unit, empty for none."""
-        ...
-
-    def label(self, unit: Unit) -> str:
-        """Name a unit in messages."""
-        ...
-
-    def identity(self) -> Any:
-        """Return what distinguishes this input from another."""
-        ...
 
 
 class Task(Protocol):

@@ -68,10 +68,8 @@ class Candidates:
         else:
             shape = (catalogue.rows, tower.vectors.shape[1])
             vectors = scratch.empty("catalogue", shape, np.float32)
-            table = embed_table(tower, catalogue, vectors)
-            if not np.array_equal(table.place, np.arange(len(table.place))):
-                vectors = scratch.take("item_vectors", vectors, table.place)
-            found = cls(table.ids, vectors, table.own_rows[table.place])
+            ids, rows = embed_table(tower, catalogue, vectors)
+            found = cls(ids, vectors, rows)
         keep = np.ones(len(found.ids), bool)
         if new_items_only:
             known = tower.ids.rows(found.ids.ids, "item_id")

@@ -73,18 +73,14 @@ class DataOptions:
 
     def absolute(self) -> "DataOptions":
         """Return the same with paths that do not depend on the working directory."""
-        return replace(
-            self,
-            ratings=absolute(self.ratings),
-            items=None if self.items is None else absolute(self.items),
-            users=None if self.users is None else absolute(self.users),
-        )
+        names = ("ratings", "items", "users")
+        return replace(self, **{name: absolute(getattr(self, name)) for name in names})
 
     def _features(
         self, path: Path | None, name: str, given: str, column: str
     ) -> "TableLike | None":
         if path is None or given == column:
-            return optional_table(path, name)
+            return table_at(path, name)
         from simrec.data.tables import read_table
 
         table = read_table(table_at(path, name), name=name)
@@ -94,25 +90,20 @@ class DataOptions:
         return table.rename_columns([column if n == given else n for n in names])
 
 
-def absolute(path: Path) -> str:
-    """Make a local path absolute."""
-    text = os.fspath(path)
-    return text if "://" in text else os.path.abspath(text)
+def absolute(path: Path | None) -> Any:
+    """Make a local path absolute, if there is one."""
+    local = path is not None and "://" not in os.fspath(path)
+    return os.path.abspath(path) if local else path  # type: ignore[arg-type]
 
 
-def table_at(path: Path, name: str) -> "TableLike":
-    """Return a table by its path, as something that `read_table` takes.
+def table_at(path: Path | None, name: str) -> Any:
+    """Return a table by its path, if there is one, as something that `read_table` takes.
 
     Local paths are left to `read_table`, so that a directory and a glob of its files are read
     alike; a URI is read here.
     """
-    text = os.fspath(path)
-    return open_source(text, name).read() if "://" in text else text
-
-
-def optional_table(path: Path | None, name: str) -> "TableLike | None":
-    """Return the table at a path, if there is a path."""
-    return None if path is None else table_at(path, name)
+    text = "" if path is None else os.fspath(path)
+    return open_source(text, name).read() if "://" in text else text or None
 
 
 def read_id(text: str, ids: "IdMap", column: str) -> int | str:

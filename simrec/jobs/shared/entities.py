@@ -27,56 +27,44 @@ def check_columns(source: Source, *columns: str) -> None:
         source.require(*columns)
 
 
-@dataclass(frozen=True)
-class Embedded:
-    """Rows of a feature table, each with its vector.
+def embed_table(tower: "Tower", source: Source, vectors: np.ndarray) -> tuple[IdMap, np.ndarray]:
+    """Embed a table of any size, block by block.
 
-    Attributes
+    Parameters
     ----------
-    ids : IdMap
-        The ids.
-    place : numpy.ndarray
-        The row of the table, and of `vectors`, of each id.
+    tower : Tower
+        The items or the users of the model.
+    source : Source
+        A table of ids, with features of those the model does not know.
     vectors : numpy.ndarray
-        The vectors, in the order of the table.
+        Filled with a vector for each row of the table, in the order of the ids.
+
+    Returns
+    -------
+    ids : IdMap
+        The ids of the table.
     own_rows : numpy.ndarray
-        For each row of the table, as `Tower.own_rows` gives them.
+        For each of them, what `Tower.own_rows` says.
     """
-
-    ids: IdMap
-    place: np.ndarray
-    vectors: np.ndarray
-    own_rows: np.ndarray
-
-
-def embed_table(tower: "Tower", source: Source, vectors: np.ndarray) -> Embedded:
-    """Embed a table of any size, block by block, into `vectors`, which has a row for each."""
     column = tower.id_column
     check_columns(source, column)
-    features = len(source.schema.names) > 1
-    ids: list[pa.Array] = []
-    own_rows = np.empty(source.rows, np.int64)
-    at = 0
+    values = source.read([column])[column]
+    ids = IdMap.from_values(values, f"{source.name}: {column}")
+    if len(ids) < len(values):
+        raise InputError(
+            f"{source.name}: {len(values) - len(ids)} rows repeat a {column}, for example "
+            f"{_first_repeated(values)!r}. Keep one row per {tower.name}."
+        )
+    own_rows = np.empty(len(ids), np.int64)
     for unit in source.units(1 << 62):
         for table in source.batches(unit, None, _BLOCK):
-            to = at + table.num_rows
+            rows = ids.rows(table[column], column)
             try:
-                some, vectors[at:to] = tower.embed(table)
+                vectors[rows] = tower.embed(table)[1]
             except InputError as error:
                 raise InputError(f"{source.name}: {error}") from error
-            own_rows[at:to] = tower.own_rows(some, features)
-            ids += some.chunks
-            at = to
-    whole = pa.chunked_array(ids, None if ids else tower.ids.type)
-    distinct = IdMap.from_values(whole, column)
-    if len(distinct) < len(whole):
-        raise InputError(
-            f"{source.name}: {len(whole) - len(distinct)} rows repeat a {column}, for example "
-            f"{_first_repeated(whole)!r}. Keep one row per {tower.name}."
-        )
-    place = np.empty(len(whole), np.int64)
-    place[distinct.rows(whole)] = np.arange(len(whole))
-    return Embedded(distinct, place, vectors, own_rows)
+            own_rows[rows] = tower.own_rows(table[column], len(table.column_names) > 1)
+    return ids, own_rows
 
 
 @dataclass(frozen=True)
@@ -94,19 +82,18 @@ class Entities:
         `unknown` asks for it.
     unknown : str
         What to do with an id that is neither known nor in the table.
-    known_place : numpy.ndarray or None
+    new : IdMap or None
+        Ids of the table.
+    place : numpy.ndarray or None
         The row of each known id: its own, or that of the table if it is there too.
-    new, new_place : IdMap and numpy.ndarray, or None
-        Ids of the table, and the row of each.
     """
 
     side: Side
     known: IdMap
     vectors: np.ndarray
     unknown: Unknown
-    known_place: np.ndarray | None = None
     new: IdMap | None = None
-    new_place: np.ndarray | None = None
+    place: np.ndarray | None = None
 
     @classmethod
     def collect(
@@ -127,12 +114,12 @@ class Entities:
             vectors[-1] = tower.prior
         if source is None or not n_new:
             return cls(side, tower.ids, vectors, unknown)
-        table = embed_table(tower, source, vectors[n_known : n_known + n_new])
-        known_place = scratch.empty(f"{side}_place", (n_known,), np.int64)
-        known_place[:] = np.arange(n_known)
-        rows = tower.ids.rows(table.ids.ids, tower.id_column)
-        known_place[rows[rows >= 0]] = n_known + table.place[rows >= 0]
-        return cls(side, tower.ids, vectors, unknown, known_place, table.ids, n_known + table.place)
+        new, _ = embed_table(tower, source, vectors[n_known : n_known + n_new])
+        place = scratch.empty(f"{side}_place", (n_known,), np.int64)
+        place[:] = np.arange(n_known)
+        rows = tower.ids.rows(new.ids, tower.id_column)
+        place[rows[rows >= 0]] = n_known + np.flatnonzero(rows >= 0)
+        return cls(side, tower.ids, vectors, unknown, new, place)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
@@ -144,12 +131,12 @@ class Entities:
             )
         rows = self.known.rows(values, f"column {self.side}_id")
         missing = rows < 0
-        if self.known_place is not None:
-            rows = np.where(missing, -1, self.known_place[rows]) if len(self.known) else rows
-        if self.new is not None and self.new_place is not None and missing.any():
+        if self.new is not None and self.place is not None:
+            if len(self.known):
+                rows = np.where(missing, -1, self.place[rows])
             places = np.flatnonzero(missing)
             found = self.new.rows(values.take(pa.array(places)), f"column {self.side}_id")
-            rows[places] = np.where(found >= 0, self.new_place[found], -1)
+            rows[places] = np.where(found >= 0, len(self.known) + found, -1)
             missing = rows < 0
         n_missing = int(missing.sum())
         if n_missing and self.unknown == "error":
