@@ -199,6 +199,9 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     else:
         groups: dict[str, Any] = {}
         for option in commands.options(command).values():
+            if option.name in COMMANDS[command].positional:
+                parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
+                continue
             if option.group not in groups:
                 groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
             _add_option(groups[option.group], option)

@@ -29,6 +29,10 @@ class Command:
         Whether it is a batch job, which takes the options of ``[engine]``.
     once : bool
         Whether a pipeline file has at most one such section.
+    positional : tuple of str
+        Options that are given without their names on the command line.
+    without : tuple of str
+        Settings of the model that the command decides by itself.
     """
 
     summary: str
@@ -37,6 +41,8 @@ class Command:
     fits: bool = False
     batch: bool = False
     once: bool = False
+    positional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
 
 
 COMMANDS = {
@@ -80,7 +86,10 @@ def model_options() -> dict[str, Option]:
 def options(name: str) -> dict[str, Option]:
     """Return the options of a command, those of the model it fits included."""
     own = options_of(function(name), skip=_NOT_OPTIONS)
-    return {**own, **model_options(), **own} if COMMANDS[name].fits else own
+    if not COMMANDS[name].fits:
+        return own
+    settings = {k: v for k, v in model_options().items() if k not in COMMANDS[name].without}
+    return {**own, **settings, **own}
 
 
 def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[str, Any]:
