@@ -47,7 +47,7 @@ import json, sys, threading, time
 from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.score import score
 model, pairs, out = map(Path, sys.argv[1:])
 quiet = {"object_store_memory": 500 * 2**20}

@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 from simrec import InputError, TwoTower, console, make_synthetic, manifest
 from simrec.files import sha256
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.embed import embed
 from simrec.jobs.export import export
 from simrec.jobs.recommend import recommend

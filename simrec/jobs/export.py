@@ -1,20 +1,16 @@
 """Export a model to other systems: TensorFlow, Faiss, vector databases."""
 
-import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from simrec.jobs.io.claim import claim
-from simrec.jobs.io.discover import is_remote_or_glob, open_source
-from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-
-if TYPE_CHECKING:
-    from simrec.data.tables import TableLike
+from simrec.jobs.shared.data import table_at
+from simrec.jobs.shared.model import ModelReference
 
 
 def export(
     model: Path,
     out: Path,
+    *,
     format: Literal["savedmodel", "tower", "parquet", "faiss"],
     side: Literal["item", "user"] | None = None,
     items: Path | None = None,
@@ -56,19 +52,14 @@ def export(
     # Found out now rather than after loading.
     check_replaceable(out)
     reference = ModelReference.of(model)
-    with claim(out, model=model, items=items, users=users):
-        return export_model(
-            reference.load(),
-            out,
-            format,
-            side,
-            None if items is None else _table(items, "items"),
-            None if users is None else _table(users, "users"),
-            index,
-            unknown,
-            reference.model_id,
-        )
-
-
-def _table(path: Path, name: str) -> "TableLike":
-    return open_source(path, name).read() if is_remote_or_glob(path) else os.fspath(path)
+    return export_model(
+        reference.load(),
+        out,
+        format,
+        side,
+        table_at(items, "items"),
+        table_at(users, "users"),
+        index,
+        unknown,
+        reference.model_id,
+    )

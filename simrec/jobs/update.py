@@ -6,20 +6,20 @@ from typing import Any
 
 from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
-from simrec.jobs.train import DataOptions
+from simrec.jobs.shared.data import DataOptions
 
 logger = logging.getLogger(__name__)
 
 
-def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
-    """Learn new ratings, users and items into a trained model, without training again.
+def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
+    """Learn new ratings, items and users into a trained model, without training again.
 
     Parameters
     ----------
-    data : DataOptions
-        The new ratings only, and features of new items and users.
     model : path
         The model directory to start from; it is left as it is.
+    data : DataOptions
+        The new ratings only, and features of new items and users.
     out : path
         The model directory to write; the new version names the old one as its parent.
 

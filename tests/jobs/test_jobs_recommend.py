@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
 
 

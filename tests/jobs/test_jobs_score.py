@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.jobs.batch import BatchOptions
 from simrec.jobs.embed import embed
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.score import score
 
 SMALL_PARTS = BatchOptions(part_rows=400)

@@ -32,7 +32,8 @@ def settings(tables, model_directory, tmp_path):
                 elif key == "model":
                     found.append(f"{section}.model={model_directory}")
                 elif key == "bounds":
-                    found.append("model.bounds=1,5")
+                    # A small model will do: what the jobs hand to each other is tested.
+                    found += ["model.bounds=1,5", "model.epochs=2", "model.embedding_dim=2"]
         return found
 
     return options

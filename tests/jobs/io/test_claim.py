@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, train
