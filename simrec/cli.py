@@ -233,8 +233,8 @@ def _add_option(group: Any, option: Option) -> None:
     if option.mapping:
         settings |= {"nargs": "+", "action": _Mapping, "metavar": "NAME=WORD", "type": str}
         settings["option"] = option
-    elif option.choices and len(option.kinds) == 1:
-        settings["metavar"] = "{" + ",".join(option.choices) + "}"
+    elif option.words and len(option.kinds) == 1:
+        settings["metavar"] = "{" + ",".join(option.words) + "}"
     else:
         settings["metavar"] = _metavar(option)
     if option.count is not None and not option.mapping:

@@ -92,12 +92,10 @@ def demo(
     newcomers = split.new_users.users.ids
     users = sample.users.filter(pc.is_in(sample.users["user_id"], value_set=newcomers))
     pq.write_table(users, root / "new_users.parquet")
-    pq.write_table(split.train.to_arrow(), root / "seen.parquet")
     recommend(
         root / "model",
         root / "recommendations.parquet",
         users=root / "new_users.parquet",
-        exclude=root / "seen.parquet",
         k=5,
         batch=batch,
     )

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path
-from simrec.jobs.shared.entities import KnownIds, Side, check_columns
-from simrec.jobs.shared.model import ModelReference
+from simrec.jobs.shared.entities import KnownIds, check_columns
+from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 @dataclass(frozen=True)
@@ -23,14 +25,16 @@ class EmbedTask:
 
     model: ModelReference
     side: Side
+    rank_by: RankBy
     columns: Sequence[str]
     schema: pa.Schema
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return id and vector of each row."""
         loaded = self.model.load()
-        tower = loaded.item_tower_ if self.side == "item" else loaded.user_tower_
-        ids, vectors = tower.embed(table)
+        tower, head = loaded.towers_[self.side], loaded.ranking(self.rank_by)[0][self.side]
+        ids = table[tower.id_column]
+        vectors = head.of(tower.find(ids, table))
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
         n_new = int((~tower.ids.contains(ids)).sum())
@@ -44,7 +48,8 @@ def embed(
     *,
     items: Path | None = None,
     users: Path | None = None,
-    side: Side | None = None,
+    side: Literal["item", "user"] | None = None,
+    rank_by: RankBy = "both",
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Write the vectors of items or users, for an index or a vector database.
@@ -61,6 +66,9 @@ def embed(
         Users to embed: user_id, with features for those the model does not know.
     side : str, optional
         Embed all items or all users the model knows, instead of those of a table.
+    rank_by : str
+        Whose scalar products are wanted: both (what a user will take up and like), rating or
+        uptake.
     batch : BatchOptions
         How to run the job.
 
@@ -69,31 +77,32 @@ def embed(
     dict
         The summary.
     """
-    given: dict[Side, Path | None] = {"item": items, "user": users}
-    sides: list[Side] = [name for name, table in given.items() if table is not None]
-    if len(sides) + (side is not None) != 1:
+    given = Sides(items, users)
+    sides: list[Side] = [name for name, table in given.named() if table is not None]
+    if side is not None:
+        sides.append("items" if side == "item" else "users")
+    if len(sides) != 1:
         raise InputError("embed: give either items or users, or a side to embed all known ones")
     if batch.partition_by:
         raise InputError("partition_by: the output of embed has no column to partition by")
-    which = side or sides[0]
-    column, table = f"{which}_id", given[which]
+    which = sides[0]
+    column, table = ID_COLUMNS[which], given[which]
+    check_apart(out, model=model, items=items, users=users)
     reference = ModelReference.of(model)
     source: Source | KnownIds
     if table is None:
-        loaded = reference.load()
-        known = loaded.item_tower_ if which == "item" else loaded.user_tower_
-        source = KnownIds(column, known.ids.ids)
+        source = KnownIds(column, reference.load().towers_[which].ids.ids)
     else:
-        source = open_source(table, f"{which}s", skip_bad=batch.on_bad_fragment == "skip")
+        source = open_source(table, which, skip_bad=batch.on_bad_fragment == "skip")
         check_columns(source, column)
 
     def prepare(scratch: Scratch) -> EmbedTask:
-        width = reference.load().item_tower_.vectors.shape[1]
+        width = reference.load().ranking(rank_by)[0][which].width
         vector = pa.field("vector", pa.list_(pa.float32(), width))
         schema = pa.schema([source.schema.field(column), vector])
-        return EmbedTask(reference, which, tuple(source.schema.names), schema)
+        return EmbedTask(reference, which, rank_by, tuple(source.schema.names), schema)
 
     # The encoder works on dense blocks of its own; here only features in, vectors out.
     row_bytes = 4 * (source.row_bytes + 1024)
-    job = {"job": "embed", "side": which}
+    job = {"job": "embed", "side": which, "rank_by": rank_by}
     return run_batch(job, reference, source, out, prepare, batch, 1 << 18, row_bytes)

@@ -43,13 +43,13 @@ def explain(
     from simrec.model.two_tower import TwoTower
 
     loaded = TwoTower.load(model)
-    user = read_id(user_id, loaded.user_tower_.ids, "user_id")
-    item = read_id(item_id, loaded.item_tower_.ids, "item_id")
+    user = read_id(user_id, loaded.users_, "user_id")
+    item = read_id(item_id, loaded.items_, "item_id")
     tables: dict[str, Any] = {
         "items": table_at(items, "items"),
         "users": table_at(users, "users"),
     }
-    parts = records(loaded.explain(user, item, **tables, unknown=unknown))
+    parts = records(loaded.explain(user, item, **tables, unknown=unknown, output="arrow"))
     pair = pa.table({"user_id": [user], "item_id": [item]})
     score = loaded.predict(pair, **tables, unknown=unknown)
     return {

@@ -2,9 +2,11 @@
 
 from typing import Any, Literal
 
+from simrec.data.sides import Sides
+from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
 from simrec.jobs.shared.data import table_at
-from simrec.jobs.shared.model import ModelReference
+from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 def export(
@@ -15,6 +17,7 @@ def export(
     side: Literal["item", "user"] | None = None,
     items: Path | None = None,
     users: Path | None = None,
+    rank_by: RankBy = "both",
     index: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
     unknown: Literal["error", "prior"] = "error",
 ) -> dict[str, Any]:
@@ -35,6 +38,8 @@ def export(
         Items to export instead of all known ones: item_id, with features of those not known.
     users : path, optional
         Users to export instead of all known ones, likewise; for parquet.
+    rank_by : str
+        Which score to export: both (what a user will take up and like), rating or uptake.
     index : str
         Kind of the Faiss index: flat, hnsw, ivf, or auto, which chooses by the number of items.
     unknown : str
@@ -52,14 +57,19 @@ def export(
     # Found out now rather than after loading.
     check_replaceable(out)
     reference = ModelReference.of(model)
-    return export_model(
-        reference.load(),
-        out,
-        format,
-        side,
-        table_at(items, "items"),
-        table_at(users, "users"),
-        index,
-        unknown,
-        reference.model_id,
-    )
+    with claim(out, model=model, items=items, users=users):
+        loaded = reference.load()
+        heads, shift = loaded.ranking(rank_by)
+        tables = Sides(table_at(items, "items"), table_at(users, "users"))
+        return export_model(
+            loaded.towers_,
+            heads,
+            shift,
+            out,
+            format,
+            side,
+            tables,
+            index,
+            unknown,
+            reference.model_id,
+        )

@@ -34,7 +34,8 @@ class Option:
     kinds : tuple of type
         What a value may be, of ``bool``, ``int``, ``float``, ``str``; tried in this order.
     choices : tuple of str
-        The words allowed where `kinds` has ``str``; empty for any.
+        The words allowed where `kinds` has ``str``; empty for any. Of a path, words that mean
+        something else than a file.
     count : int or str or None
         How many values: None for one, a number, or ``"*"``.
     mapping : bool
@@ -68,6 +69,11 @@ class Option:
         return "--" + self.name.replace("_", "-")
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Return the only words allowed; empty for any."""
+        return () if self.path else self.choices
+
+    @property
     def required(self) -> bool:
         """Return whether it has no default."""
         return self.default is REQUIRED
@@ -76,7 +82,7 @@ class Option:
         """Say in words what a value looks like."""
         words = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
         one = " or ".join(
-            "one of " + ", ".join(self.choices) if kind is str and self.choices else words[kind]
+            "one of " + ", ".join(self.words) if kind is str and self.words else words[kind]
             for kind in self.kinds
             if not (kind is int and float in self.kinds)
         )
@@ -100,8 +106,8 @@ class Option:
     def check(self, value: Any) -> Any:
         """Check a value that comes from a pipeline file; lists become tuples."""
         try:
-            if value is None and self.optional:
-                return None
+            if self.optional and (value is None or value == "none"):
+                return None  # TOML has no other way to say it
             if self.mapping:
                 if not isinstance(value, Mapping):
                     raise ValueError
@@ -123,7 +129,7 @@ class Option:
                 return float(value)
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 continue
-            if kind is str and self.choices and value not in self.choices:
+            if kind is str and self.words and value not in self.words:
                 continue
             return value
         raise ValueError(value)

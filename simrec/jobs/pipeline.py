@@ -116,8 +116,10 @@ def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]
             values[key] = options[key].check(value)
         except InputError as error:
             raise InputError(f"{path}: [{section}] {error}") from None
-        if options[key].path and isinstance(value, str) and "://" not in value:
-            values[key] = os.path.normpath(path.resolve().parent / value)
+        text = values[key]
+        is_word = not isinstance(text, str) or text in options[key].choices
+        if options[key].path and not is_word and "://" not in text:
+            values[key] = os.path.normpath(path.resolve().parent / text)
     return values
 
 

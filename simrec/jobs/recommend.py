@@ -3,56 +3,73 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
+from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path
 from simrec.jobs.shared.candidates import Candidates, ItemLists
-from simrec.jobs.shared.entities import KnownIds, Unknown, check_columns
-from simrec.jobs.shared.model import ModelReference, model_with_feedback
-from simrec.model.answer.recommend import best_items, with_bonus
-from simrec.model.answer.uncertainty import check_explore
-from simrec.scoring.output import Output as OutputFunction
+from simrec.jobs.shared.entities import BLOCK, KnownIds, Unknown, check_columns
+from simrec.jobs.shared.model import ModelReference, RankBy, model_with_feedback
+from simrec.model.answer.recommend import exclusions
+from simrec.model.head import Found
 from simrec.scoring.pairs import score_pairs
+from simrec.scoring.topk import top_k
 
 
 @dataclass(frozen=True)
 class RecommendTask:
-    """Find the k best candidates for each user."""
+    """Find the k best candidates for each user.
+
+    Attributes
+    ----------
+    rated : bool
+        Whether to leave out what a user has rated.
+    exclude, eligible : ItemLists or None
+        What else to leave out for each user, and what alone may be recommended to each.
+    ranked : numpy.ndarray or None
+        The candidates' vectors with what exploring adds to their scores, as one more coordinate.
+    threads : int or None
+        As in `top_k`.
+    """
 
     model: ModelReference
     candidates: Candidates
-    output: OutputFunction
+    rank_by: RankBy
     k: int
     min_score: float | None
     unknown: Unknown
+    rated: bool
     exclude: ItemLists | None
     eligible: ItemLists | None
     columns: Sequence[str]
     schema: pa.Schema
-    bonus: np.ndarray | None
+    ranked: np.ndarray | None
     threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return user_id, item_id, score and rank for each user of a batch."""
-        users, queries, counts = self._queries(table)
+        users, found_users, counts = self._find(table)
+        heads, shift = self.model.load().ranking(self.rank_by)
         if len(users) and len(self.candidates.ids):
-            rows, items, z = self._best(users, queries)
+            queries = heads.users.of(found_users)
+            rows, items, z = self._best(queries, users, self._seen(users, found_users))
         else:
             rows = items = z = np.empty(0, np.int64)
-        scores = self.output(z.astype(np.float32, copy=False))
+        scores = z.astype(np.float32, copy=False) + np.float32(shift)
         if self.min_score is not None:
             keep = scores >= self.min_score
             rows, items, scores = rows[keep], items[keep], scores[keep]
-        found = np.bincount(rows, minlength=len(queries))
+        found = np.bincount(rows, minlength=len(users))
         first = np.cumsum(found) - found
         rank = (np.arange(len(rows)) - np.repeat(first, found) + 1).astype(np.int32)
         columns = [
@@ -64,42 +81,55 @@ class RecommendTask:
         counts["users_with_fewer_than_k"] = int((found < self.k).sum())
         return pa.table(columns, schema=self.schema), counts
 
-    def _queries(self, table: pa.Table) -> tuple[pa.ChunkedArray, np.ndarray, dict[str, int]]:
-        """Return ids and vectors of users: known ones, and new ones by their features."""
-        tower = self.model.load().user_tower_
+    def _find(self, table: pa.Table) -> tuple[pa.ChunkedArray, Found, dict[str, int]]:
+        """Look users up: known ones, new ones by their features, others as the policy says."""
+        tower = self.model.load().towers_.users
         ids = table["user_id"]
         if ids.null_count:
             raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
-        features = tower.encoder is not None and len(table.column_names) > 1
-        other = tower.own_rows(ids, features) < 0
-        n = int(other.sum())
-        counts = {"new_users": n if features else 0, "unknown_users": 0 if features else n}
-        if n and not features:
-            if self.unknown == "error":
-                raise InputError(
-                    f"column user_id: {n} users the model does not know, for example "
-                    f"{ids[int(np.argmax(other))].as_py()!r}. Give a table with their features, or "
-                    "say --unknown prior (an average user) or --unknown skip."
-                )
-            if self.unknown == "skip":
-                table = table.filter(pa.array(~other))
-        _, vectors = tower.embed(table, "prior")
-        return table["user_id"], vectors, counts
+        found = tower.find(ids, table, "prior")
+        n = int(found.average.sum())
+        n_new = int((found.rows >= found.n_known).sum()) - n
+        if n and self.unknown == "error":
+            raise InputError(
+                f"column user_id: {n} users the model does not know, for example "
+                f"{ids[int(np.argmax(found.average))].as_py()!r}. Give a table with their "
+                "features, or say --unknown prior (an average user) or --unknown skip."
+            )
+        if n and self.unknown == "skip":
+            keep = ~found.average
+            ids = ids.filter(pa.array(keep))
+            found = found._replace(rows=found.rows[keep], average=found.average[keep])
+        return ids, found, {"new_users": n_new, "unknown_users": n}
+
+    def _seen(self, users: pa.ChunkedArray, found: Found) -> sp.csr_matrix | None:
+        """Return what is not to be recommended, users x candidates; None for nothing."""
+        listed = None if self.exclude is None else self.exclude.matrix(users)
+        if not self.rated:
+            return listed
+        candidates = pa.chunked_array([self.candidates.ids.ids]), self.candidates.found
+        rated = exclusions(Sides(candidates, (users, found)), self.model.load().rated_, None)
+        return rated if listed is None else sp.csr_matrix(rated + listed)
 
     def _best(
-        self, users: pa.ChunkedArray, queries: np.ndarray
+        self, queries: np.ndarray, users: pa.ChunkedArray, exclude: sp.csr_matrix | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the row of the user, that of the item, and the score before the output."""
+        """Return the row of the user, that of the item, and the scalar product of each pair."""
         vectors = self.candidates.vectors
-        exclude = self.exclude.matrix(users) if self.exclude is not None else None
         if self.eligible is None:
-            rows, items, _, z = best_items(
-                queries, vectors, self.k, exclude, bonus=self.bonus, threads=self.threads
-            )
-            return rows, items, z
+            k = min(self.k, len(vectors))  # no more memory than there are items
+            if self.ranked is None:
+                found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
+                rows, rank = np.nonzero(found >= 0)
+                return rows, found[rows, rank], z[rows, rank]
+            one = np.ones((len(queries), 1), np.float32)
+            extended = np.hstack([queries, one])
+            found, _ = top_k(extended, self.ranked, k, exclude, threads=self.threads)
+            rows, rank = np.nonzero(found >= 0)
+            return rows, found[rows, rank], score_pairs(queries, vectors, rows, found[rows, rank])
         rows, items = _listed(self.eligible.matrix(users), exclude)
         z = score_pairs(queries, vectors, rows, items)
-        by = z if self.bonus is None else z + self.bonus[items, -1]
+        by = z if self.ranked is None else z + self.ranked[items, -1]
         order = np.lexsort((items, -by, rows))
         rows, items, z = rows[order], items[order], z[order]
         counts = np.bincount(rows, minlength=len(queries))
@@ -114,7 +144,8 @@ def recommend(
     items: Path | None = None,
     users: Path | None = None,
     k: int = 10,
-    exclude: Path | None = None,
+    exclude: Path | Literal["rated"] | None = "rated",
+    rank_by: RankBy = "both",
     eligible: Path | None = None,
     min_score: float | None = None,
     new_items_only: bool = False,
@@ -137,8 +168,12 @@ def recommend(
         Users to recommend for: user_id, with features for new ones; all known users by default.
     k : int
         Items per user.
-    exclude : path, optional
-        Table of user_id and item_id not to recommend, such as the ratings.
+    exclude : "rated", path or None
+        What not to recommend: rated, what each user has rated; a table of user_id and item_id,
+        those pairs as well; or none, to leave nothing out.
+    rank_by : str
+        Rank by what a user will take up and like (both), by the predicted rating, or by uptake
+        alone.
     eligible : path, optional
         Table of what may be recommended: item_id, or user_id and item_id.
     min_score : float, optional
@@ -149,7 +184,7 @@ def recommend(
         A few ratings of users or items without any: folded in before recommending.
     explore : float
         Rank by score + explore * posterior standard deviation of the item, so that new items get a
-        chance; the score that is written is the prediction.
+        chance; the score that is written does not contain it.
     unknown : str
         What to do with a user without ratings and features: error, prior (an average user) or skip.
     batch : BatchOptions
@@ -164,24 +199,30 @@ def recommend(
         raise InputError(f"k: expected at least 1, got {k}")
     if min_score is not None and math.isnan(min_score):
         raise InputError("min_score: expected a number, got nan")
-    check_explore(explore)
+    if not (math.isfinite(explore) and explore >= 0):
+        raise InputError(f"explore must be a number from 0 on, got {explore}.")
     if batch.partition_by:
         raise InputError("partition_by: recommend writes no column to partition by")
+    seen = None if exclude == "rated" else exclude
+    given = {"items": items, "exclude": seen, "eligible": eligible}
+    check_apart(out, model=model, users=users, feedback=feedback, **given)
     tables = {
-        name: open_source(path, name) if path is not None else None
-        for name, path in {"items": items, "exclude": exclude, "eligible": eligible}.items()
+        name: open_source(path, name) if path is not None else None for name, path in given.items()
     }
     with model_with_feedback(model, out, feedback=feedback, items=items, users=users) as reference:
         loaded = reference.load()
+        heads, _ = loaded.ranking(rank_by)
         source: Source | KnownIds
         if users is None:
-            source = KnownIds("user_id", loaded.user_tower_.ids.ids)
+            source = KnownIds("user_id", loaded.users_.ids)
         else:
             source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
             check_columns(source, "user_id")
         job = {
             "job": "recommend",
             "k": k,
+            "rank_by": rank_by,
+            "rated": exclude is not None,
             "min_score": min_score,
             "new_items_only": new_items_only,
             "explore": explore,
@@ -190,10 +231,11 @@ def recommend(
         }
 
         def prepare(scratch: Scratch) -> RecommendTask:
-            seen, listed = tables["exclude"], tables["eligible"]
+            listed = tables["eligible"]
             per_user = listed is not None and "user_id" in listed.schema.names
             candidates = Candidates.collect(
-                loaded.item_tower_,
+                loaded.towers_.items,
+                heads.items,
                 tables["items"],
                 None if per_user else listed,
                 new_items_only,
@@ -216,15 +258,16 @@ def recommend(
             return RecommendTask(
                 reference,
                 candidates,
-                loaded.output_,
+                rank_by,
                 k,
                 min_score,
                 unknown,
-                lists("exclude", seen),
+                exclude is not None,
+                lists("exclude", tables["exclude"]),
                 lists("eligible", listed if per_user else None),
                 tuple(source.schema.names),
                 schema,
-                _bonus(reference, candidates, explore),
+                _ranked(reference, candidates, explore, scratch),
                 # On a cluster each part has one processor; here a part uses them all.
                 threads=1 if batch.engine == "ray" else None,
             )
@@ -233,26 +276,31 @@ def recommend(
             batch = replace(batch, workers=batch.workers or 1)
         # Features of a user, the results with ids, and a share of the lists of seen items.
         catalogue = tables["items"]
-        n_items = len(loaded.item_tower_.ids) if catalogue is None else catalogue.rows
-        width = loaded.user_tower_.vectors.shape[1]
-        row_bytes = 4 * (source.row_bytes + 32 * min(k, n_items) + 4 * width) + 4096
+        n_items = len(loaded.items_) if catalogue is None else catalogue.rows
+        rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
+        row_bytes = (
+            4 * (source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated) + 4096
+        )
         return run_batch(job, reference, source, out, prepare, batch, 1 << 16, row_bytes)
 
 
-def _bonus(reference: ModelReference, candidates: Candidates, explore: float) -> np.ndarray | None:
-    """Return the candidates with what exploring adds to their scores, for `best_items`."""
+def _ranked(
+    reference: ModelReference, candidates: Candidates, explore: float, scratch: Scratch
+) -> np.ndarray | None:
+    """Return the candidates' vectors with what exploring adds to their scores at the end."""
     if not explore:
         return None
-    from simrec.model.answer.uncertainty import exploration
-    from simrec.model.tower import Found
     from simrec.model.two_tower import TwoTower
 
-    # Uncertainty is in the evidence, which the job does without otherwise.
-    model = TwoTower.load(reference.path)
-    # Rows past the known ones are those of a table of features.
-    rows = np.where(candidates.rows < 0, len(model.item_tower_.ids), candidates.rows)
-    found = Found(candidates.vectors, rows, np.zeros(len(rows), bool))
-    return with_bonus(candidates.vectors, exploration(model, found, explore))
+    # Uncertainty is in the posteriors, which the job does without otherwise.
+    bonus = TwoTower.load(reference.path).exploration(candidates.found, explore)
+    assert bonus is not None
+    n, width = candidates.vectors.shape
+    ranked = scratch.empty("ranked", (n, width + 1), np.float32)
+    for start in range(0, n, BLOCK):
+        some = slice(start, start + BLOCK)
+        ranked[some, :-1], ranked[some, -1] = candidates.vectors[some], bonus[some]
+    return ranked
 
 
 def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:

@@ -7,8 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from simrec.data.arrays import as_arrow
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.outputs import is_single
 from simrec.jobs.io.scratch import Scratch
@@ -65,7 +67,7 @@ def score(
     select: tuple[str, ...] | None = None,
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Predict the rating of each (user, item) row of a table.
+    """Predict the rating of each (user, item) row; without ratings, the probability of uptake.
 
     Parameters
     ----------
@@ -94,19 +96,20 @@ def score(
     dict
         The summary: rows in and out, unknown ids, parts, time.
     """
+    check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
     source = open_source(pairs, "pairs", skip_bad=batch.on_bad_fragment == "skip")
     source.require("user_id", "item_id")
-    tables = {
-        "items": open_source(items, "items") if items is not None else None,
-        "users": open_source(users, "users") if users is not None else None,
-    }
+    tables = Sides(
+        open_source(items, "items") if items is not None else None,
+        open_source(users, "users") if users is not None else None,
+    )
     carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
-    job = {
+    job: dict[str, Any] = {
         "job": "score",
         "unknown": unknown,
         "columns": schema.names,
-        **{name: table and table.identity() for name, table in tables.items()},
+        **{name: table and table.identity() for name, table in tables.named()},
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
@@ -114,10 +117,16 @@ def score(
 
         def prepare(scratch: Scratch) -> ScoreTask:
             loaded = reference.load()
+            part = loaded.predictor()
+
+            def entities(side: Side) -> Entities:
+                head, table = part.heads[side], tables[side]
+                return Entities.collect(loaded.towers_[side], head, table, unknown, scratch)
+
             return ScoreTask(
-                Entities.collect(loaded.item_tower_, tables["items"], unknown, scratch),
-                Entities.collect(loaded.user_tower_, tables["users"], unknown, scratch),
-                loaded.output_,
+                entities("items"),
+                entities("users"),
+                part.output,
                 tuple(dict.fromkeys([*carried, "user_id", "item_id"])),
                 schema,
             )

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from simrec.errors import InputError
 from simrec.jobs.options import Path
 from simrec.jobs.shared.data import read_id, records, table_at
+from simrec.jobs.shared.model import RankBy
 
 
 def similar(
@@ -18,6 +19,7 @@ def similar(
     items: Path | None = None,
     users: Path | None = None,
     k: int = 10,
+    rank_by: RankBy = "both",
 ) -> dict[str, Any]:
     """Find the items that the same users like, or the users who like the same items.
 
@@ -35,6 +37,8 @@ def similar(
         Features of a user the model does not know.
     k : int
         How many.
+    rank_by : str
+        Which scores to compare: both, rating or uptake.
 
     Returns
     -------
@@ -46,14 +50,14 @@ def similar(
     if (item_id is None) == (user_id is None):
         raise InputError("similar: give either item_id or user_id")
     loaded = TwoTower.load(model)
-    tower = loaded.item_tower_ if user_id is None else loaded.user_tower_
+    tower = loaded.towers_.items if user_id is None else loaded.towers_.users
     column, table = tower.id_column, items if user_id is None else users
     query: Any = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
     result = {"job": "similar", column: query}
     if tower.ids.rows([query], column)[0] < 0 and table is not None:
-        query = _row(table, f"{tower.name}s", column, query)
+        query = _row(table, tower.side, column, query)
     find = loaded.similar_items if user_id is None else loaded.similar_users
-    return {**result, "neighbours": records(find(query, k))}
+    return {**result, "neighbours": records(find(query, k, rank_by, output="arrow"))}
 
 
 def _row(path: Path, name: str, column: str, entity: int | str) -> pa.Table:

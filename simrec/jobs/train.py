@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
+from simrec.jobs.io.claim import check_apart, claim
 from simrec.jobs.options import Path
 from simrec.jobs.shared.data import DataOptions, absolute
 
@@ -68,16 +69,19 @@ def train(
     started = time.perf_counter()
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
+    inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
+    check_apart(checkpoint, out=out, **inputs)
     work = Training(model, data, out, log_dir, checkpoint)
-    if engine == "ray":
-        from simrec.jobs.engine.ray_train import run
+    with claim(out, **inputs):
+        if engine == "ray":
+            from simrec.jobs.engine.ray_train import run
 
-        result = run(work.absolute(), workers, address, resume)
-    elif workers not in (None, 1) or address is not None:
-        raise InputError("workers, address: the local engine is one process; add --engine ray")
-    else:
-        result = work.run(resume=resume)
-    clear(checkpoint)
+            result = run(work.absolute(), workers, address, resume)
+        elif workers not in (None, 1) or address is not None:
+            raise InputError("workers, address: the local engine is one process; add --engine ray")
+        else:
+            result = work.run(resume=resume)
+        clear(checkpoint)
     return {**result, "out": os.fspath(out), "seconds": round(time.perf_counter() - started, 3)}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
 from simrec.jobs.shared.data import DataOptions
+from simrec.jobs.shared.model import rating_bounds
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,6 @@ def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
     """
     from simrec.artifacts import check_replaceable
     from simrec.model.two_tower import TwoTower
-    from simrec.model.update.update import rating_bounds
 
     check_replaceable(out)
     started = time.perf_counter()

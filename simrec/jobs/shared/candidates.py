@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -13,10 +12,9 @@ from simrec.data.ids import IdMap
 from simrec.errors import InputError
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
-from simrec.jobs.shared.entities import check_columns, embed_table
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
+from simrec.jobs.shared.entities import check_columns, copy_known, embed_table, ids_of
+from simrec.model.head import Found, Head, StoredHead
+from simrec.model.tower import Tower
 
 _BLOCK = 1 << 20
 
@@ -31,18 +29,19 @@ class Candidates:
         Their ids.
     vectors : numpy.ndarray
         Their vectors.
-    rows : numpy.ndarray
-        Their rows in the item tower; -1 where the vector comes from features.
+    found : Found
+        Where they are in the item tower; past its end where the vector comes from features.
     """
 
     ids: IdMap
     vectors: np.ndarray
-    rows: np.ndarray
+    found: Found
 
     @classmethod
     def collect(
         cls,
-        tower: "Tower",
+        tower: Tower,
+        head: Head,
         catalogue: Source | None,
         eligible: Source | None,
         new_items_only: bool,
@@ -54,6 +53,8 @@ class Candidates:
         ----------
         tower : Tower
             The items of the model.
+        head : Head
+            Their vectors.
         catalogue : Source or None
             Items with features for new ones; None for all the model knows.
         eligible : Source or None
@@ -63,31 +64,37 @@ class Candidates:
         scratch : Scratch
             Room for large arrays.
         """
+        listed = tower.ids if catalogue is None else ids_of(tower, catalogue)
+        kept = _kept(tower, listed, eligible, new_items_only)
+        ids = listed if len(kept) == len(listed) else IdMap(listed.take(kept))
+        if catalogue is None and ids is listed and isinstance(head, StoredHead):
+            return cls(ids, head.vectors, tower.everyone())
+        vectors = scratch.empty("candidates", (len(ids), head.width), np.float32)
+        n_known, average = len(tower.ids), np.zeros(len(ids), bool)
         if catalogue is None:
-            found = cls(tower.ids, tower.vectors, np.arange(len(tower.ids)))
-        else:
-            shape = (catalogue.rows, tower.vectors.shape[1])
-            vectors = scratch.empty("catalogue", shape, np.float32)
-            ids, rows = embed_table(tower, catalogue, vectors)
-            found = cls(ids, vectors, rows)
-        keep = np.ones(len(found.ids), bool)
-        if new_items_only:
-            known = tower.ids.rows(found.ids.ids, "item_id")
-            keep &= (known < 0) | (np.asarray(tower.counts)[known] == 0)
-        if eligible is not None and keep.any():
-            eligible.require("item_id")
-            allowed = IdMap.from_values(eligible.read(["item_id"])["item_id"], "item_id")
-            keep &= allowed.contains(found.ids.ids, "item_id")
-            if not keep.any():
-                raise InputError(
-                    f"no candidate items are left: none of those in {eligible.name} is among "
-                    "--items (by default what the model knows) and what --new-items-only leaves"
-                )
-        if keep.all():
-            return found
-        rows = np.flatnonzero(keep)
-        ids = IdMap.from_values(found.ids.take(rows), "item_id")
-        return cls(ids, scratch.take("candidates", found.vectors, rows), found.rows[rows])
+            found = Found(kept, n_known, None, average)
+            copy_known(head, found, vectors)
+            return cls(ids, vectors, found)
+        rows = embed_table(tower, head, catalogue, ids, vectors)
+        return cls(ids, vectors, Found(np.where(rows < 0, n_known, rows), n_known, None, average))
+
+
+def _kept(tower: Tower, listed: IdMap, eligible: Source | None, new_items_only: bool) -> np.ndarray:
+    """Return the rows of those who may be recommended."""
+    keep = np.ones(len(listed), bool)
+    if new_items_only:
+        known = tower.ids.rows(listed.ids, "item_id")
+        keep &= (known < 0) | (np.asarray(tower.counts)[known] == 0)
+    if eligible is not None and keep.any():
+        eligible.require("item_id")
+        allowed = IdMap.from_values(eligible.read(["item_id"])["item_id"], "item_id")
+        keep &= allowed.contains(listed.ids, "item_id")
+        if not keep.any():
+            raise InputError(
+                f"no candidate items are left: none of those in {eligible.name} is among "
+                "--items (by default what the model knows) and what --new-items-only leaves"
+            )
+    return np.flatnonzero(keep)
 
 
 @dataclass(frozen=True)

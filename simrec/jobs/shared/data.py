@@ -34,8 +34,10 @@ class DataOptions:
         Name of the items' column in the ratings and in the features of items.
     rating : str, optional
         Name of the ratings' column; none for interactions without ratings.
-    timestamp : str
+    timestamp : str, optional
         Name of the column that says which of two ratings of a pair is the later one.
+    weight : str, optional
+        Name of the column that says how much each interaction counts, such as how often it was.
     duplicates : str
         Pairs rated twice: resolve (the latest, else the mean) or error.
     """
@@ -46,7 +48,8 @@ class DataOptions:
     user_id: str = "user_id"
     item_id: str = "item_id"
     rating: str | None = "rating"
-    timestamp: str = "timestamp"
+    timestamp: str | None = "timestamp"
+    weight: str | None = "weight"
     duplicates: Literal["resolve", "error"] = "resolve"
 
     def load_ratings(self, bounds: tuple[float, float] | None) -> "Ratings":
@@ -59,6 +62,7 @@ class DataOptions:
             item_id=self.item_id,
             rating=self.rating,
             timestamp=self.timestamp,
+            weight=self.weight,
             duplicates=self.duplicates,
             bounds=bounds,
         )

@@ -9,16 +9,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.ids import IdMap
+from simrec.data.sides import ID_COLUMNS, Side
 from simrec.errors import InputError
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source, Unit
 
 if TYPE_CHECKING:
+    from simrec.model.head import Found, Head
     from simrec.model.tower import Tower
 
-Side = Literal["item", "user"]
 Unknown = Literal["error", "prior", "skip"]
-_BLOCK = 1 << 16  # rows embedded at once
+BLOCK = 1 << 16  # rows embedded at once
 
 
 def check_columns(source: Source, *columns: str) -> None:
@@ -27,25 +28,8 @@ def check_columns(source: Source, *columns: str) -> None:
         source.require(*columns)
 
 
-def embed_table(tower: "Tower", source: Source, vectors: np.ndarray) -> tuple[IdMap, np.ndarray]:
-    """Embed a table of any size, block by block.
-
-    Parameters
-    ----------
-    tower : Tower
-        The items or the users of the model.
-    source : Source
-        A table of ids, with features of those the model does not know.
-    vectors : numpy.ndarray
-        Filled with a vector for each row of the table, in the order of the ids.
-
-    Returns
-    -------
-    ids : IdMap
-        The ids of the table.
-    own_rows : numpy.ndarray
-        For each of them, what `Tower.own_rows` says.
-    """
+def ids_of(tower: "Tower", source: Source) -> IdMap:
+    """Return the ids of a table of items or users, each of which may occur once."""
     column = tower.id_column
     check_columns(source, column)
     values = source.read([column])[column]
@@ -53,18 +37,61 @@ def embed_table(tower: "Tower", source: Source, vectors: np.ndarray) -> tuple[Id
     if len(ids) < len(values):
         raise InputError(
             f"{source.name}: {len(values) - len(ids)} rows repeat a {column}, for example "
-            f"{_first_repeated(values)!r}. Keep one row per {tower.name}."
+            f"{_first_repeated(values)!r}. Keep one row per {tower.singular}."
         )
-    own_rows = np.empty(len(ids), np.int64)
+    return ids
+
+
+def gives_features(tower: "Tower", source: Source) -> bool:
+    """Tell whether a table has features that the model can use, and not ids only."""
+    return tower.encoder is not None and len(source.schema.names) > 1
+
+
+def embed_table(
+    tower: "Tower", head: "Head", source: Source, ids: IdMap, vectors: np.ndarray
+) -> np.ndarray:
+    """Embed a table of any size, block by block.
+
+    Parameters
+    ----------
+    tower : Tower
+        The items or the users of the model.
+    head : Head
+        Their vectors.
+    source : Source
+        A table of ids, with features of those the model does not know.
+    ids : IdMap
+        Those of them to embed.
+    vectors : numpy.ndarray
+        Filled with a vector for each of `ids`, in their order.
+
+    Returns
+    -------
+    numpy.ndarray
+        For each of `ids` its row in the tower; -1 where its vector comes from features.
+    """
+    column = tower.id_column
+    known_rows = np.empty(len(ids), np.int64)
     for unit in source.units(1 << 62):
-        for table in source.batches(unit, None, _BLOCK):
-            rows = ids.rows(table[column], column)
+        for table in source.batches(unit, None, BLOCK):
+            place = ids.rows(table[column], column)
+            if (place < 0).any():
+                table = table.filter(pa.array(place >= 0))
+                place = place[place >= 0]
             try:
-                vectors[rows] = tower.embed(table)[1]
+                found = tower.find(table[column], table)
             except InputError as error:
                 raise InputError(f"{source.name}: {error}") from error
-            own_rows[rows] = tower.own_rows(table[column], len(table.column_names) > 1)
-    return ids, own_rows
+            vectors[place] = head.of(found)
+            known_rows[place] = np.where(found.rows < found.n_known, found.rows, -1)
+    return known_rows
+
+
+def copy_known(head: "Head", found: "Found", vectors: np.ndarray) -> None:
+    """Fill an array with the vectors of known entities, some rows at a time."""
+    for start in range(0, len(found.rows), BLOCK):
+        some = slice(start, min(start + BLOCK, len(found.rows)))
+        vectors[some] = head.of(found._replace(rows=found.rows[some], average=found.average[some]))
 
 
 @dataclass(frozen=True)
@@ -73,8 +100,8 @@ class Entities:
 
     Attributes
     ----------
-    side : str
-        ``"item"`` or ``"user"``.
+    side : {"items", "users"}
+        Which.
     known : IdMap
         Ids the model knows.
     vectors : numpy.ndarray
@@ -97,24 +124,29 @@ class Entities:
 
     @classmethod
     def collect(
-        cls, tower: "Tower", source: Source | None, unknown: Unknown, scratch: Scratch
+        cls,
+        tower: "Tower",
+        head: "Head",
+        source: Source | None,
+        unknown: Unknown,
+        scratch: Scratch,
     ) -> "Entities":
         """Gather the vectors of all entities a job may meet; a table is embedded once."""
-        side: Side = "item" if tower.name == "item" else "user"
-        n_known, n_new = len(tower.ids), 0 if source is None else source.rows
-        if source is not None:
-            check_columns(source, tower.id_column)
+        side = tower.side
+        new = None if source is None else ids_of(tower, source)
+        if source is None or new is None or not len(new) or not gives_features(tower, source):
+            source = new = None
+        n_known, n_new = len(tower.ids), 0 if new is None else len(new)
         if not n_new and unknown != "prior":
-            return cls(side, tower.ids, tower.vectors, unknown)
-        shape = (n_known + n_new + (unknown == "prior"), tower.vectors.shape[1])
+            return cls(side, tower.ids, head.vectors, unknown)
+        shape = (n_known + n_new + (unknown == "prior"), head.width)
         vectors = scratch.empty(f"{side}_vectors", shape, np.float32)
-        for start in range(0, n_known, _BLOCK):
-            vectors[start : min(start + _BLOCK, n_known)] = tower.vectors[start : start + _BLOCK]
+        copy_known(head, tower.everyone(), vectors[:n_known])
         if unknown == "prior":
-            vectors[-1] = tower.prior
-        if source is None or not n_new:
+            vectors[-1] = head.prior
+        if source is None or new is None:
             return cls(side, tower.ids, vectors, unknown)
-        new, _ = embed_table(tower, source, vectors[n_known : n_known + n_new])
+        embed_table(tower, head, source, new, vectors[n_known : n_known + n_new])
         place = scratch.empty(f"{side}_place", (n_known,), np.int64)
         place[:] = np.arange(n_known)
         rows = tower.ids.rows(new.ids, tower.id_column)
@@ -123,27 +155,28 @@ class Entities:
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
+        column = ID_COLUMNS[self.side]
         if values.null_count:
             first = pc.index(pc.is_null(values), True).as_py()
             raise InputError(
-                f"column {self.side}_id: {values.null_count} missing ids, the first in row {first} "
+                f"column {column}: {values.null_count} missing ids, the first in row {first} "
                 "of the batch. Remove those rows."
             )
-        rows = self.known.rows(values, f"column {self.side}_id")
+        rows = self.known.rows(values, f"column {column}")
         missing = rows < 0
         if self.new is not None and self.place is not None:
             if len(self.known):
                 rows = np.where(missing, -1, self.place[rows])
             places = np.flatnonzero(missing)
-            found = self.new.rows(values.take(pa.array(places)), f"column {self.side}_id")
+            found = self.new.rows(values.take(pa.array(places)), f"column {column}")
             rows[places] = np.where(found >= 0, len(self.known) + found, -1)
             missing = rows < 0
         n_missing = int(missing.sum())
         if n_missing and self.unknown == "error":
             example = values[int(np.argmax(missing))].as_py()
             raise InputError(
-                f"column {self.side}_id: {n_missing} rows with ids the model does not know, for "
-                f"example {example!r}. Give their features with --{self.side}s, or say --unknown "
+                f"column {column}: {n_missing} rows with ids the model does not know, for "
+                f"example {example!r}. Give their features with --{self.side}, or say --unknown "
                 "prior (an average entity) or --unknown skip."
             )
         if n_missing and self.unknown == "prior":

@@ -2,15 +2,15 @@
 
 import functools
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from simrec import files
 from simrec.artifacts import MANIFEST, read_manifest
 from simrec.data.ids import IdMap
 from simrec.errors import InputError
@@ -18,8 +18,12 @@ from simrec.jobs.io.discover import open_source
 from simrec.jobs.shared.entities import check_columns
 
 if TYPE_CHECKING:
+    from simrec.data.ratings import Ratings
     from simrec.model.tower import Tower
     from simrec.model.two_tower import TwoTower
+
+# As in `TwoTower`; here so that the options of a command are known without importing the model.
+RankBy = Literal["both", "rating", "uptake"]
 
 
 @dataclass(frozen=True)
@@ -50,13 +54,13 @@ class ModelReference:
                 )
 
     def load(self) -> "TwoTower":
-        """Load the model without its evidence, once per process."""
+        """Load the model without its posteriors, once per process."""
         return _load(self.path, self.model_id)
 
 
 @functools.lru_cache(maxsize=1)
 def _load(path: str, model_id: str) -> "TwoTower":
-    from simrec.model import files
+    from simrec.model.files import load
     from simrec.model.two_tower import TwoTower
 
     found = read_manifest(path)["model_id"]
@@ -65,7 +69,7 @@ def _load(path: str, model_id: str) -> "TwoTower":
             f"{path}: the model directory changed while the job ran (was {model_id}, is {found}). "
             "Start the job again."
         )
-    return files.load(TwoTower, path, evidence=False)
+    return load(TwoTower, path, evidence=False)
 
 
 def _stamp(file: Path) -> tuple[int, ...]:
@@ -73,7 +77,7 @@ def _stamp(file: Path) -> tuple[int, ...]:
         stat = file.stat()
     except OSError:
         return ()
-    return (stat.st_size, stat.st_mtime_ns)
+    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 @contextmanager
@@ -98,17 +102,37 @@ def model_with_feedback(
 
     ratings = open_source(feedback, "feedback").read()
     folded = TwoTower.load(os.fspath(model))
-    tables = {
-        "items": _features_of(items, folded.item_tower_, ratings),
-        "users": _features_of(users, folded.user_tower_, ratings),
-    }
-    # Errors name a file that was given by its name.
-    folded.fold_in(feedback if os.path.isfile(feedback) else ratings, **tables)
-    parent = os.path.dirname(os.path.abspath(out))
-    os.makedirs(parent, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".feedback-", dir=parent) as directory:
-        folded.save(os.path.join(directory, "model"))
-        yield ModelReference.of(os.path.join(directory, "model"))
+    folded.fold_in(
+        _feedback(feedback, ratings, folded),
+        items=_features_of(items, folded.towers_.items, ratings),
+        users=_features_of(users, folded.towers_.users, ratings),
+    )
+    target = Path(os.path.realpath(out))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(target)
+    with files.own_directory(target, ".feedback") as directory:
+        folded.save(directory / "model")
+        yield ModelReference.of(directory / "model")
+
+
+def rating_bounds(model: "TwoTower") -> tuple[float, float] | None:
+    """Return the bounds of later ratings; None where there are none to hold them to."""
+    output = model.predictor().output
+    if "rating" not in model.parts_ or output.lower is None or output.upper is None:
+        return None
+    return None if output.lower == output.upper else (output.lower, output.upper)
+
+
+def _feedback(path: str | os.PathLike, ratings: pa.Table, model: "TwoTower") -> "Ratings":
+    """Take the ratings of `feedback`; errors name a file that was given by its name."""
+    from simrec.data.ratings import Ratings
+
+    return Ratings.from_table(
+        path if os.path.isfile(path) else ratings,
+        rating="rating" if "rating" in ratings.column_names else None,
+        bounds=rating_bounds(model),
+        name="feedback",
+    )
 
 
 def _features_of(
@@ -118,7 +142,7 @@ def _features_of(
     column = tower.id_column
     if path is None or tower.encoder is None or column not in ratings.column_names:
         return None
-    source = open_source(path, f"{tower.name}s")
+    source = open_source(path, tower.side)
     check_columns(source, column)
     if len(source.schema.names) == 1:
         return None  # a list of ids, which says whom to answer for
