@@ -75,7 +75,7 @@ def test_empty_files_with_partitions(tables, model_directory, empty, tmp_path):
 
 
 def test_k_takes_no_more_memory_than_there_are_items(model_directory, tmp_path, monkeypatch):
-    from simrec.model.answer import recommend as module
+    from simrec.jobs import recommend as module
 
     asked = []
     top_k = module.top_k
@@ -85,11 +85,10 @@ def test_k_takes_no_more_memory_than_there_are_items(model_directory, tmp_path, 
         return top_k(queries, items, k, *others, **options)
 
     monkeypatch.setattr(module, "top_k", noted)
-    recommend(model_directory, tmp_path / "a.parquet", k=10**6)
-    TwoTower.load(model_directory).recommend([100], k=10**6)
+    recommend(model_directory, tmp_path / "a.parquet", k=10**6, exclude=None)
     assert set(asked) == {50}
     monkeypatch.undo()
-    recommend(model_directory, tmp_path / "b.parquet", k=50)
+    recommend(model_directory, tmp_path / "b.parquet", k=50, exclude=None)
     found = [pq.read_table(tmp_path / f"{name}.parquet") for name in "ab"]
     assert found[0].equals(found[1]) and found[0].num_rows == 3000
 
@@ -114,7 +113,8 @@ def test_embed_all_that_is_known(model_directory, tmp_path):
     embed(model_directory, tmp_path / "out.parquet", side="user")
     found, model = pq.read_table(tmp_path / "out.parquet"), TwoTower.load(model_directory)
     assert found["user_id"].to_pylist() == model.users_.ids.to_pylist()
-    np.testing.assert_array_equal(np.array(found["vector"].to_pylist()), model.user_vectors_)
+    vectors = model.ranking("both")[0].users.vectors
+    np.testing.assert_array_equal(np.array(found["vector"].to_pylist()), vectors)
 
 
 def test_fresh_features_of_unrated_items(tables, model_directory, tmp_path):
@@ -136,9 +136,24 @@ def test_fresh_features_of_unrated_items(tables, model_directory, tmp_path):
         out = tmp_path / f"lists{explore}.parquet"
         recommend(model_directory, out, items=tmp_path / "items.parquet", k=50, explore=explore)
         lists = pq.read_table(out)
-        expected = model.recommend(items=items, k=50, explore=explore)
+        expected = model.recommend(items=items, k=50, explore=explore, output="arrow")
         assert lists["item_id"].to_pylist() == expected["item_id"].to_pylist()
         np.testing.assert_array_equal(lists["score"], expected["score"])
+
+
+def test_a_list_of_ids_is_no_table_of_features(tables, model_directory, tmp_path):
+    """Ids without features in --items are as unknown as they are without --items."""
+    pairs = pa.table({"user_id": [100, 100], "item_id": ["i00", "zz"]})
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    pq.write_table(pairs.select(["item_id"]), tmp_path / "items.parquet")
+    model = TwoTower.load(model_directory)
+    words = {"items": tmp_path / "items.parquet", "unknown": "prior"}
+    score(model_directory, tmp_path / "pairs.parquet", tmp_path / "out.parquet", **words)
+    found = pq.read_table(tmp_path / "out.parquet")["score"].to_numpy()
+    np.testing.assert_array_equal(found, model.predict(pairs, **words))
+    with pytest.raises(InputError, match="1 rows with ids the model does not know"):
+        words = {"items": tmp_path / "items.parquet"}
+        score(model_directory, tmp_path / "pairs.parquet", tmp_path / "x.parquet", **words)
 
 
 def test_a_directory_and_a_glob_are_read_alike(tmp_path):
@@ -224,7 +239,7 @@ def test_similar(tables, model_directory, capsys):
     words = ["similar", "--model", str(model_directory)]
     assert main([*words, "--item-id", "i00", "--k", "3"]) == 0
     shown = capsys.readouterr().out
-    expected = TwoTower.load(model_directory).similar_items("i00", k=3)
+    expected = TwoTower.load(model_directory).similar_items("i00", k=3, output="arrow")
     for item in expected["item_id"].to_pylist():
         assert item in shown
     assert main([*words, "--item-id", "n0", "--items", str(tables / "new_items.parquet")]) == 0

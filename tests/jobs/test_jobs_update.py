@@ -14,6 +14,7 @@ from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions
 from simrec.jobs.update import update
+from simrec.model import files
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_recommend_with_feedback(tables, model_directory, feedback, tmp_path):
     recommend(model_directory, tmp_path / "out.parquet", users=users, feedback=feedback, k=5)
     folded = TwoTower.load(model_directory).fold_in(feedback, users=users)
     ids = pq.read_table(users)
-    expected = folded.recommend(ids, k=5)
+    expected = folded.recommend(ids, k=5, output="arrow")
     result = pq.read_table(tmp_path / "out.parquet")
     assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
     np.testing.assert_allclose(result["score"], expected["score"], atol=1e-6)
@@ -87,7 +88,7 @@ def test_feedback_of_users_without_features(tables, model_directory, feedback, t
         feedback=feedback,
         k=3,
     )
-    expected = TwoTower.load(model_directory).fold_in(feedback).recommend(ids, k=3)
+    expected = TwoTower.load(model_directory).fold_in(feedback).recommend(ids, k=3, output="arrow")
     result = pq.read_table(tmp_path / "out.parquet")
     assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
 
@@ -111,7 +112,7 @@ def test_bad_explore(model_directory, tmp_path, capsys, explore):
 def test_recommend_explores_as_the_model_does(tables, model_directory, tmp_path):
     recommend(model_directory, tmp_path / "out.parquet", k=5, explore=2.0)
     result = pq.read_table(tmp_path / "out.parquet")
-    expected = TwoTower.load(model_directory).recommend(k=5, explore=2.0)
+    expected = TwoTower.load(model_directory).recommend(k=5, explore=2.0, output="arrow")
     assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
     np.testing.assert_allclose(result["score"], expected["score"], atol=1e-5)
     recommend(model_directory, tmp_path / "plain.parquet", k=5)
@@ -133,14 +134,19 @@ def test_update(tables, model_directory, feedback, tmp_path):
     assert TwoTower.load(tmp_path / "again").model_id_ == loaded.model_id_
 
 
-def test_update_refuses_a_model_for_ranking(model_directory, feedback, tmp_path, capsys):
-    # As a model for ranking is, without the time to fit one.
-    model = TwoTower.load(model_directory)
-    model.objective, model.evidence_ = "ranking", None
-    model.save(tmp_path / "model")
+def test_update_refuses_a_model_of_vectors_only(model_directory, feedback, tmp_path, capsys):
+    # As a model without posteriors is; those that were fitted have them.
+    files.load(TwoTower, model_directory, evidence=False).save(tmp_path / "model")
     words = ["update", "--model", str(tmp_path / "model"), "--ratings", str(feedback)]
     assert main([*words, "--out", str(tmp_path / "again")]) == 2
-    assert "Fit it again" in capsys.readouterr().err
+    assert "vectors only" in capsys.readouterr().err
+    words = ["recommend", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "lists")]
+    assert main([*words, "--explore", "1"]) == 2
+    assert "vectors only" in capsys.readouterr().err
+    assert {p.name for p in tmp_path.iterdir()} == {"model"}
+
+
+# TODO(uptake): update of a model fitted to pairs without ratings, from the command line.
 
 
 def test_explain(model_directory, capsys):
