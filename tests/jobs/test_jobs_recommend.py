@@ -139,7 +139,9 @@ def test_the_options_that_rank(tables, model, model_directory, tmp_path, capsys)
     assert main([*words, "--rank-by", "rating", "--out", str(tmp_path / "rating")]) == 0
     expected = model.recommend(k=50, rank_by="rating", output="arrow")
     same(as_rows(tmp_path / "rating"), [tuple(row.values()) for row in expected.to_pylist()])
-    assert main([*words, "--rank-by", "taste", "--out", str(tmp_path / "x")]) == 2
+    with pytest.raises(SystemExit):
+        main([*words, "--rank-by", "taste", "--out", str(tmp_path / "x")])
+    assert "one of both, rating, uptake" in capsys.readouterr().err
     assert main([*words, "--exclude", "absent", "--out", str(tmp_path / "x")]) == 2
     assert "absent: no such file" in capsys.readouterr().err
     for exclude, rows in (("rated", 60 * 50 - 900), ("none", 60 * 50)):
