@@ -191,6 +191,19 @@ def test_names_of_id_columns_reach_the_features(tables, tmp_path):
     assert data.load_ratings(None).n_users == 60
 
 
+def test_interactions_and_weights(tmp_path, capsys):
+    table = {"user_id": [1, 2, 2], "item_id": ["a", "b", "a"], "plays": [3, 1, 0.5]}
+    pq.write_table(pa.table(table), tmp_path / "r.parquet")
+    ratings = DataOptions(tmp_path / "r.parquet", rating=None, weight="plays").load_ratings(None)
+    assert not ratings.has_ratings and ratings.weights.tolist() == [3, 1, 0.5]
+    assert DataOptions(tmp_path / "r.parquet", rating=None).load_ratings(None).weights is None
+    with pytest.raises(InputError, match="'play'"):
+        DataOptions(tmp_path / "r.parquet", rating=None, weight="play").load_ratings(None)
+    for option, expected in commands.options("train").items():
+        if option in ("rating", "weight"):
+            assert expected.parse("none") is expected.check("none") is None
+
+
 def test_jobs_take_their_arguments_in_one_order():
     for name in commands.SECTIONS:
         parameters = inspect.signature(commands.function(name)).parameters

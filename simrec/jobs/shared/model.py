@@ -129,7 +129,7 @@ def _feedback(path: str | os.PathLike, ratings: pa.Table, model: "TwoTower") -> 
 
     return Ratings.from_table(
         path if os.path.isfile(path) else ratings,
-        rating="rating" if "rating" in ratings.column_names else None,
+        rating="rating" if "rating" in model.parts_ else None,
         bounds=rating_bounds(model),
         name="feedback",
     )
