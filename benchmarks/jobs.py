@@ -24,7 +24,11 @@ from _report import machine
 from scipy import sparse
 
 from simrec.data.ids import IdMap
+from simrec.data.sides import Side, Sides
 from simrec.files import sha256
+from simrec.model.head import Encoder, StoredHead
+from simrec.model.rating.layout import Layout
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.two_tower import TwoTower
 from simrec.scoring.output import Output
@@ -47,7 +51,7 @@ import json, sys, threading, time
 from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.score import score
 model, pairs, out = map(Path, sys.argv[1:])
 quiet = {"object_store_memory": 500 * 2**20}
@@ -74,23 +78,26 @@ print(json.dumps({"killed_after_parts": killed[0], "parts": result["parts"],
 def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
     """Save a model with random vectors: scoring does not care what they mean."""
     rng = np.random.default_rng(0)
-    model = TwoTower(embedding_dim=dim, bounds=(1, 5))
-    for side, n in (("item", n_items), ("user", n_users)):
-        vectors = (rng.standard_normal((n, dim)) / dim**0.5).astype(np.float32)
-        tower = Tower(
-            side,
-            IdMap(pa.array(np.arange(n))),
-            np.ones(n, np.int64),
-            vectors,
-            np.zeros((1, dim), np.float32),
-            vectors.mean(axis=0),
-            None,
-            sparse.csr_matrix((n, 0), dtype=np.float32),
-        )
-        setattr(model, f"{side}_tower_", tower)
-    model.output_ = Output.fit((1, 5), 3.5)
+    model, sizes = TwoTower(embedding_dim=dim, bounds=(1, 5)), Sides(n_items, n_users)
+    layout = Layout(embedding_dim=dim, scale=1.0)
+
+    def tower(side: Side) -> Tower:
+        n = sizes[side]
+        none = sparse.csr_matrix((n, 0), dtype=np.float32)
+        return Tower(side, IdMap(pa.array(np.arange(n))), np.ones(n, np.int64), None, none)
+
+    def head(side: Side) -> StoredHead:
+        width = layout.width
+        vectors = rng.standard_normal((sizes[side], width), np.float32) / np.float32(width**0.5)
+        return StoredHead(vectors, Encoder(np.zeros((1, width), np.float32)), vectors.mean(axis=0))
+
+    model.towers_ = Sides.of(tower)
+    output = Output(1, 5, 3.5, "clip")
+    model.parts_ = {"rating": RatingPart(Sides.of(head), output, layout, None)}
+    model.rated_ = sparse.csr_matrix((n_users, n_items), dtype=np.float32)
+    model.uptake_weight_ = 0.0
     model.schema_, model.chosen_, model.history_ = {}, {}, []
-    model.evidence_, model.parent_, model.updates_ = None, None, []
+    model.parent_, model.updates_ = None, []
     model.save(path)
 
 

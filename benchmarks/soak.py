@@ -32,8 +32,8 @@ import pyarrow.parquet as pq
 
 from simrec import InputError, TwoTower, console, make_synthetic, manifest
 from simrec.files import sha256
-from simrec.jobs.batch import BatchOptions
 from simrec.jobs.embed import embed
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.export import export
 from simrec.jobs.recommend import recommend
 from simrec.jobs.report import report
@@ -54,8 +54,8 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
     few = DataOptions(root / "few.parquet")
     parts, one = BatchOptions(part_rows=500), BatchOptions(part_rows=500, partition_by=("group",))
     return {
-        "train": lambda out: train(data, out, TwoTower(embedding_dim=4, bounds=(0.5, 5))),
-        "update": lambda out: update(few, model, out),
+        "train": lambda out: train(TwoTower(embedding_dim=4, bounds=(0.5, 5)), data, out),
+        "update": lambda out: update(model, few, out),
         "score": lambda out: score(model, pairs, out, batch=parts),
         "score, partitioned": lambda out: score(model, pairs, out, batch=one),
         "score, one file": lambda out: score(model, pairs, out, batch=parts),
@@ -66,7 +66,7 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
             model, out, exclude=root / "ratings.parquet", batch=BatchOptions(part_rows=30)
         ),
         "embed": lambda out: embed(model, out, items=items, batch=BatchOptions(part_rows=30)),
-        "export": lambda out: export(model, out, "parquet"),
+        "export": lambda out: export(model, out, format="parquet"),
         "report": lambda out: report(model, data, out),
     }
 

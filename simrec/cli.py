@@ -1,38 +1,34 @@
 """The command line ``simrec``: thin over `simrec.jobs`, and the only module that prints."""
 
 import argparse
-import difflib
+import contextlib
 import json
 import logging
 import os
+import re
+import shutil
+import signal
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from simrec import __version__
+from simrec import __version__, console
 from simrec.errors import InputError
+from simrec.jobs import commands
+from simrec.jobs.commands import COMMANDS
+from simrec.jobs.options import Option, call, nearest
 
-if TYPE_CHECKING:
-    from simrec.jobs.options import Option
-
-_COMMANDS = {
-    "demo": "train, evaluate, score, recommend and report on a small sample",
-    "train": "train a model from ratings and features, and save it",
-    "update": "learn new ratings into a trained model, as a new version of it",
-    "evaluate": "hold out items, users and ratings, train, and print the four-task table",
-    "score": "add a predicted rating to each (user, item) row of a table",
-    "recommend": "find the best items for each user",
-    "explain": "tell what adds how much to the score of a user and an item",
-    "embed": "write the vectors of items or users",
-    "export": "write a model for TensorFlow, Faiss or a vector database",
-    "report": "write a page on a model for people who decide: quality, reasons, warnings",
-    "run": "run the jobs of a pipeline file (TOML)",
-    "doctor": "show versions, threads and memory, and try a small model",
-}
 _EPILOG = (
     "`simrec COMMAND --help` lists its options. Exit codes: 0 done, 1 failed, 2 bad usage or input."
 )
+_GO_ON = "a batch job goes on from here when it is started again"
+_GROUPS = {"": "options", "data": "data", "model": "model", "batch": "how the job runs"}
+
+
+class _Terminated(BaseException):
+    """SIGTERM, raised so that locks and temporary files are removed as after Ctrl-C."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,31 +38,43 @@ class _Parser(argparse.ArgumentParser):
         parsed, extra = self.parse_known_args(args, namespace)
         if extra:
             known = [s for action in self._actions for s in action.option_strings]
-            close = difflib.get_close_matches(extra[0].split("=")[0], known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
+            hint = nearest(extra[0].split("=")[0], known)
+            hint = f"; {hint.replace(chr(39), '')}" if hint.startswith("did") else ""
             self.error(f"unrecognized argument {extra[0]}{hint}")
         return parsed
+
+    def _print_message(self, message, file=None):  # type: ignore[no-untyped-def]
+        super()._print_message(console.plain(message), file)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        # Names that the terminal's encoding lacks are no reason to fail.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     # Flags may stand before the command as well as after it.
     early = []
     while words and words[0] in ("--verbose", "--quiet", "--json"):
         early.append(words.pop(0))
-    if not words or words[0].startswith("-") or words[0] not in _COMMANDS:
+    if not words or words[0].startswith("-"):
         _top_parser().parse_args(words or ["--help"])
         return 2
     command, verbose = words[0], "--verbose" in [*early, *words]
+    if command not in COMMANDS:
+        _top_parser().error(f"invalid choice: {command!r}; {nearest(command, COMMANDS)}")
     try:
-        parser = _command_parser(command)
-        values = vars(parser.parse_args([*words[1:], *early]))
-        return _run(command, values)
+        with _terminable():
+            values = vars(_command_parser(command).parse_args([*words[1:], *early]))
+            return _run(command, values)
     except InputError as error:
-        return _say(f"error: {error}", 2, error if verbose else None)
+        message = _in_options(str(error), command)
+        return _say(f"error: {message}", 2, error if verbose else None)
     except KeyboardInterrupt:
-        return _say("interrupted; a batch job goes on from here when it is started again", 130)
+        return _say(f"interrupted; {_GO_ON}", 130)
+    except _Terminated:
+        return _say(f"terminated; {_GO_ON}", 143)
     except BrokenPipeError:
         # The reader of the output went away, as `head` does: nothing to tell anyone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -76,38 +84,50 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(f"failed: {_describe(error)}{hint}", 1, error if verbose else None)
 
 
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Raise `_Terminated` in this block on SIGTERM."""
+
+    def stop(signum: int, frame: Any) -> None:
+        # A second signal, while things are removed, changes nothing.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise _Terminated
+
+    try:
+        before = signal.signal(signal.SIGTERM, stop)
+    except ValueError:  # not in the main thread, where signals are not handled
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _run(command: str, values: dict[str, Any]) -> int:
     to_json = values.pop("json", None)
     quiet = values.pop("quiet", False)
     level = logging.DEBUG if values.pop("verbose", False) else logging.INFO
-    logging.basicConfig(format="%(message)s", stream=sys.stderr)
+    logging.basicConfig(stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_PlainFormatter())
     logging.getLogger("simrec").setLevel(logging.WARNING if quiet else level)
     progress = 0 if quiet else 1
     show = to_json is None or to_json != "-"
+    outcome: Any
     if command == "run":
-        from simrec.jobs import pipeline
-
-        outcome: Any = []
-        for result in pipeline.run(values["file"], values.get("set", ()), progress):
+        outcome = []
+        run = commands.function("run")
+        for result in run(values["file"], values.get("set", ()), progress):
             _show(f"{result['job']}:", result, show)
             outcome.append(result)
     elif command == "demo":
-        from simrec.jobs.demo import demo
-
-        outcome = demo(**values, say=print if show else lambda text: None, verbose=progress)
-    elif command == "doctor":
-        from simrec.jobs.doctor import doctor
-
-        outcome = doctor()
-        _show("", outcome, show)
+        say = print if show else lambda text: None
+        demo = commands.function("demo")
+        outcome = demo(**values, say=say, verbose=progress, program=program())
     else:
-        from simrec.jobs import commands
-        from simrec.jobs.options import call
-
-        if command in ("train", "evaluate"):
-            settings = {k: values.pop(k) for k in list(values) if k in commands.model_options()}
-            values["model"] = commands.make_model(settings, verbose=progress)
-        outcome = call(commands.function(command), values)
+        arguments = commands.arguments(command, values, verbose=progress)
+        outcome = call(commands.function(command), arguments)
         _show("", outcome, show)
     _write_json(outcome, to_json)
     return 0 if command != "doctor" or outcome["healthy"] else 1
@@ -115,9 +135,8 @@ def _run(command: str, values: dict[str, Any]) -> int:
 
 def _show(title: str, outcome: Mapping[str, Any], show: bool) -> None:
     if show:
-        from simrec.console import result
-
-        print("\n".join(text for text in (title, result(outcome)) if text) + "\n", flush=True)
+        text = console.result(outcome)
+        print("\n".join(part for part in (title, text) if part) + "\n", flush=True)
 
 
 def _write_json(outcome: Any, to_json: str | None) -> None:
@@ -133,24 +152,39 @@ def _write_json(outcome: Any, to_json: str | None) -> None:
         write_text(to_json, text)
 
 
+def program() -> str:
+    """Return how this program was called, so that commands it shows can be typed as they are."""
+    given = sys.argv[0]
+    if os.path.basename(given) != "simrec":
+        return f"{os.path.basename(sys.executable)} -m simrec.cli"
+    on_path = shutil.which("simrec")
+    same = on_path is not None and os.path.realpath(on_path) == os.path.realpath(given)
+    near = os.path.relpath(given)
+    return "simrec" if same else given if near.startswith("..") else near
+
+
 def _top_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="simrec",
         description="Cold-start recommendation: ratings for items and users nobody has rated yet.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"simrec {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, text in _COMMANDS.items():
-        commands.add_parser(name, help=text)
+    # Plain parsers: the command's own is made when it is needed.
+    group = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+    )
+    for name, command in COMMANDS.items():
+        group.add_parser(name, help=command.summary)
     return parser
 
 
 def _command_parser(command: str) -> argparse.ArgumentParser:
+    summary = COMMANDS[command].summary
     parser = _Parser(
         prog=f"simrec {command}",
-        description=_COMMANDS[command][0].upper() + _COMMANDS[command][1:] + ".",
+        description=summary[0].upper() + summary[1:] + ".",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
@@ -162,10 +196,15 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             metavar="SECTION.OPTION=VALUE",
             help="replace an option of the file; may be repeated",
         )
-    elif command == "demo":
-        parser.add_argument("--out", metavar="DIR", help="where outputs go (default: demo)")
-    elif command != "doctor":
-        _add_job_options(parser, command)
+    else:
+        groups: dict[str, Any] = {}
+        for option in commands.options(command).values():
+            if option.name in COMMANDS[command].positional:
+                parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
+                continue
+            if option.group not in groups:
+                groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
+            _add_option(groups[option.group], option)
     common = parser.add_argument_group("output")
     common.add_argument(
         "--json",
@@ -179,23 +218,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_job_options(parser: argparse.ArgumentParser, command: str) -> None:
-    from simrec.jobs import commands
-    from simrec.jobs.options import options_of
-
-    titles = {"": "options", "data": "data", "batch": "how the job runs"}
-    groups: dict[str, Any] = {}
-    for option in options_of(commands.function(command)).values():
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(titles[option.group])
-        _add_option(groups[option.group], option)
-    if command in ("train", "evaluate"):
-        group = parser.add_argument_group("model")
-        for option in commands.model_options().values():
-            _add_option(group, option)
-
-
-def _add_option(group: Any, option: "Option") -> None:
+def _add_option(group: Any, option: Option) -> None:
     text = option.help[:1].upper() + option.help[1:]
     if not option.required and option.default is not None:
         default = option.default
@@ -210,8 +233,8 @@ def _add_option(group: Any, option: "Option") -> None:
     if option.mapping:
         settings |= {"nargs": "+", "action": _Mapping, "metavar": "NAME=WORD", "type": str}
         settings["option"] = option
-    elif option.choices and len(option.kinds) == 1:
-        settings["metavar"] = "{" + ",".join(option.choices) + "}"
+    elif option.words and len(option.kinds) == 1:
+        settings["metavar"] = "{" + ",".join(option.words) + "}"
     else:
         settings["metavar"] = _metavar(option)
     if option.count is not None and not option.mapping:
@@ -220,7 +243,7 @@ def _add_option(group: Any, option: "Option") -> None:
     group.add_argument(option.flag, **settings)
 
 
-def _metavar(option: "Option") -> str | tuple[str, ...]:
+def _metavar(option: Option) -> str | tuple[str, ...]:
     one = "PATH" if option.path else {int: "N", float: "X", str: "NAME"}[option.kinds[0]]
     if option.count == 2:
         return ("LO", "HI")
@@ -239,16 +262,16 @@ def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 class _Several(argparse.Action):
-    """Several values become a tuple, a lone ``none`` becomes None."""
+    """Make a tuple of several values, and None of a lone ``none``."""
 
     def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
         setattr(namespace, self.dest, None if values == [None] else tuple(values))
 
 
 class _Mapping(argparse.Action):
-    """``name=word`` becomes an entry of a dictionary."""
+    """Make an entry of a dictionary of ``name=word``."""
 
-    def __init__(self, option: "Option", **settings: Any) -> None:
+    def __init__(self, option: Option, **settings: Any) -> None:
         super().__init__(**settings)
         self.option = option
 
@@ -263,17 +286,48 @@ class _Mapping(argparse.Action):
         setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **checked})
 
 
+class _PlainFormatter(logging.Formatter):
+    """Write the message of a log record, without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return console.plain(super().format(record))
+
+
+def _in_options(message: str, command: str) -> str:
+    """Write arguments of Python in a message as options: ``rating=None`` as ``--rating none``."""
+    if command == "run":
+        return message
+    names = "|".join(commands.options(command))
+
+    def option(match: re.Match[str]) -> str:
+        name, value = match.groups()
+        words = re.sub(r"[\[\](),'\"]+", " ", value or "").split()
+        words = ["none" if word == "None" else word for word in words]
+        return " ".join([f"--{name.replace('_', '-')}", *words])
+
+    # After a word, that is; after a colon or a comma, it is a column of a row that is shown.
+    value = r"""('[^']*'|"[^"]*"|\([^)]*\)|[\w.-]*\w)?"""
+    message = re.sub(rf"(?<=[a-z] )({names})={value}", option, message)
+    # An option that a message begins with.
+    return re.sub(rf"^({names})(?=: )", lambda m: f"--{m[1].replace('_', '-')}", message)
+
+
 def _describe(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     text = str(error).strip()
+    if isinstance(error, OSError):
+        full = re.search(r"No space left|quota exceeded|requested and \d+ written", text, re.I)
+        if full and "disk is full" not in text:
+            return f"the disk is full: make room and start again ({text})"
+        if error.strerror:
+            return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return f"out of memory ({text})" if text else "out of memory"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _say(message: str, code: int, error: Exception | None = None) -> int:
-    if error is not None:
-        traceback.print_exception(error)
-    print(f"simrec: {message}", file=sys.stderr, flush=True)
+    shown = "".join(traceback.format_exception(error)) if error is not None else ""
+    print(console.plain(f"{shown}simrec: {message}"), file=sys.stderr, flush=True)
     return code
 
 

@@ -1,16 +1,34 @@
 """Results as text for people."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Control characters, lone surrogates, and marks that change the direction or the line of text.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_MOST_DECIMALS = 4
+# Lists of records that a result may hold, with the column to draw as a bar.
+_TABLES = {"tasks": "", "contributions": "contribution", "neighbours": "similarity"}
 
-def number(value: Any) -> str:
+
+def plain(text: str) -> str:
+    r"""Write control characters as escapes, so that names from data cannot steer a terminal.
+
+    Examples
+    --------
+    >>> print(plain("\x1b[2Jgone"))
+    \x1b[2Jgone
+    """
+    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:
     """Write a value as people read it.
 
     Examples
     --------
-    >>> number(0.93812), number(1234567), number(None), number(12.0)
-    ('0.9381', '1,234,567', '-', '12.0000')
+    >>> number(0.93812), number(1234567), number(None), number(12.0, 1)
+    ('0.9381', '1,234,567', '-', '12.0')
     """
     if value is None:
         return "-"
@@ -19,10 +37,10 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.4f}" if abs(value) < 1e6 else f"{value:,.0f}"
+        return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:,.0f}"
     if isinstance(value, list):
         return ", ".join(map(number, value))
-    return str(value)
+    return plain(" ".join(str(value).split()))
 
 
 def table(records: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = None) -> str:
@@ -30,42 +48,35 @@ def table(records: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     if not records:
         return "(no rows)"
     names = list(columns or records[0])
-    cells = [names, *([number(record.get(name)) for name in names] for record in records)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(names))]
-    right = [
-        all(isinstance(r.get(n), int | float) or r.get(n) is None for r in records) for n in names
-    ]
-
-    def line(row: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if to_right else cell.ljust(width)
-            for cell, width, to_right in zip(row, widths, right, strict=True)
-        )
-        return "  ".join(padded).rstrip()
-
-    return "\n".join(
-        [line(cells[0]), line(["-" * width for width in widths]), *map(line, cells[1:])]
-    )
+    shown = []
+    for name in names:
+        values = [record.get(name) for record in records]
+        decimals = _decimals([value for value in values if isinstance(value, float)])
+        cells = [plain(name), *(number(value, decimals) for value in values)]
+        width = max(map(len, cells))
+        cells.insert(1, "-" * width)
+        right = all(isinstance(value, int | float) or value is None for value in values)
+        shown.append([cell.rjust(width) if right else cell.ljust(width) for cell in cells])
+    return "\n".join("  ".join(row).rstrip() for row in zip(*shown, strict=True))
 
 
 def facts(values: Mapping[str, Any]) -> str:
     """Align names and values, one a line."""
-    shown = {name.replace("_", " "): value for name, value in values.items()}
+    shown = {plain(name.replace("_", " ")): value for name, value in values.items()}
     width = max(map(len, shown), default=0)
     return "\n".join(f"{name.ljust(width)}  {_fact(value)}" for name, value in shown.items())
 
 
 def result(values: Mapping[str, Any]) -> str:
-    """Show the result of a job: its table of tasks, if any, and what else it says."""
+    """Show the result of a job: its tables, if any, and what else it says."""
     parts = []
-    if "tasks" in values:
-        parts.append(table(values["tasks"]))
-    if "contributions" in values:
-        parts.append(table(_with_bars(values["contributions"], "contribution")))
+    for name, column in _TABLES.items():
+        if name in values:
+            parts.append(table(_with_bars(values[name], column) if column else values[name]))
     rest = {
         name: value
         for name, value in values.items()
-        if name not in ("tasks", "contributions", "job") and not (name == "skipped" and not value)
+        if name not in (*_TABLES, "job") and not (name == "skipped" and not value)
     }
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
@@ -74,19 +85,28 @@ def result(values: Mapping[str, Any]) -> str:
 def _with_bars(
     records: Sequence[Mapping[str, Any]], column: str, width: int = 24
 ) -> list[dict[str, Any]]:
-    """Draw a number of each record beside it: to the right if it adds, marked if it takes away."""
-    # The first is what all start from; it would dwarf the others.
-    most = max((abs(record[column]) for record in records[1:]), default=0) or 1.0
+    """Draw a number of each record beside it: ``+`` if it adds, ``-`` if it takes away."""
+    # The first contribution is what all start from; it would dwarf the others.
+    skip = 1 if column == "contribution" else 0
+    most = max((abs(record[column]) for record in records[skip:]), default=0) or 1.0
     drawn = []
     for i, record in enumerate(records):
-        length = round(width * abs(record[column]) / most) if i else 0
+        length = round(width * abs(record[column]) / most) if i >= skip else 0
         drawn.append({**record, "": ("+" if record[column] >= 0 else "-") * length})
     return drawn
 
 
+def _decimals(values: Sequence[float]) -> int:
+    """Return the fewest decimals that show these numbers as the most decimals would."""
+    for decimals in range(1, _MOST_DECIMALS):
+        if all(abs(value - round(value, decimals)) < 0.5 * 10**-_MOST_DECIMALS for value in values):
+            return decimals
+    return _MOST_DECIMALS
+
+
 def _fact(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return "\n    ".join(["", *map(str, value)]) if value else "-"
+        return "\n    ".join(["", *(plain(str(each)) for each in value)]) if value else "-"
     if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.4g}"
+        return f"{value:,.2f}" if abs(value) >= 1 else f"{value:.3g}"
     return number(value)

@@ -36,8 +36,8 @@ def test_the_file_tree_is_true(repository):
 
 
 def test_commands_named_exist(repository):
-    from simrec.cli import _COMMANDS
+    from simrec.jobs.commands import COMMANDS
 
     text = (repository / "README.md").read_text(encoding="utf-8")
     for command in re.findall(r"^    simrec (\w+)", text, re.M):
-        assert command in _COMMANDS
+        assert command in COMMANDS

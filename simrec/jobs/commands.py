@@ -1,32 +1,108 @@
-"""The jobs by name, imported when asked for."""
+"""The commands: one list, from which the command line and pipeline files take theirs."""
 
+import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
+from simrec.errors import InputError
 from simrec.jobs.options import Option, options_of
 
-if TYPE_CHECKING:
-    from simrec.model.two_tower import TwoTower
 
-# Settings of the model that the command line decides by itself.
-_NOT_OPTIONS = ("verbose",)
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Attributes
+    ----------
+    summary : str
+        What it does, in a line.
+    module : str
+        Its module in `simrec.jobs`, where the function has the name of the command; by default the
+        module has that name too.
+    section : bool
+        Whether it is a section of a pipeline file.
+    fits : bool
+        Whether it fits a `TwoTower`, whose settings are then options of the command.
+    batch : bool
+        Whether it is a batch job, which takes the options of ``[engine]``.
+    once : bool
+        Whether a pipeline file has at most one such section.
+    positional : tuple of str
+        Options that are given without their names on the command line.
+    without : tuple of str
+        Settings of the model that the command decides by itself.
+    """
+
+    summary: str
+    module: str = ""
+    section: bool = True
+    fits: bool = False
+    batch: bool = False
+    once: bool = False
+    positional: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+
+
+COMMANDS = {
+    "demo": Command("train, evaluate, score, recommend and report on a sample", section=False),
+    "train": Command("train a model from ratings and features, save it", fits=True, once=True),
+    "update": Command("learn new ratings into a trained model, as a new version of it", once=True),
+    "evaluate": Command(
+        "hold out items, users and ratings, train, and print the four-task table",
+        fits=True,
+        once=True,
+    ),
+    "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
+    "recommend": Command("find the best items for each user", batch=True),
+    "similar": Command("find the items or users that are most like one of them"),
+    "explain": Command("tell what adds how much to the score of a user and an item"),
+    "embed": Command("write the vectors of items or users", batch=True),
+    "export": Command("write a model for TensorFlow, Faiss or a vector database"),
+    "report": Command("write a page on a model for people who decide: quality, reasons, warnings"),
+    "run": Command("run the jobs of a pipeline file (TOML)", module="pipeline", section=False),
+    "doctor": Command("show versions, threads and memory, and try a small model", section=False),
+}
+# Parameters that the command line decides by itself.
+_NOT_OPTIONS = ("verbose", "program", "file", "overrides")
+SECTIONS = tuple(name for name, command in COMMANDS.items() if command.section)
 
 
 def function(name: str) -> Callable:
-    """Return the function that does a job; it has the job's name, in a module of that name."""
-    return getattr(importlib.import_module(f"simrec.jobs.{name}"), name)
+    """Return the function that does a job."""
+    module = importlib.import_module(f"simrec.jobs.{COMMANDS[name].module or name}")
+    return getattr(module, name)
 
 
 def model_options() -> dict[str, Option]:
     """Return the settings of `TwoTower` as options."""
     from simrec.model.two_tower import TwoTower
 
-    return options_of(TwoTower, skip=_NOT_OPTIONS)
+    found = options_of(TwoTower, skip=_NOT_OPTIONS)
+    return {name: dataclasses.replace(option, group="model") for name, option in found.items()}
 
 
-def make_model(settings: Mapping[str, Any], verbose: int = 1) -> "TwoTower":
-    """Make a model with these settings."""
+def options(name: str) -> dict[str, Option]:
+    """Return the options of a command, those of the model it fits included."""
+    own = options_of(function(name), skip=_NOT_OPTIONS)
+    if not COMMANDS[name].fits:
+        return own
+    settings = {k: v for k, v in model_options().items() if k not in COMMANDS[name].without}
+    return {**own, **settings, **own}
+
+
+def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[str, Any]:
+    """Return the arguments of a command's function; settings become the model it fits."""
+    if not COMMANDS[name].fits:
+        return dict(values)
     from simrec.model.two_tower import TwoTower
 
-    return TwoTower(**settings, verbose=verbose)
+    own, settings = options_of(function(name)), model_options()
+    seed = values.get("random_state", 0)
+    if seed is not None and seed < 0:
+        raise InputError(f"random_state: expected a whole number from 0 on, got {seed}")
+    # A name that both know, such as the seed, goes to both.
+    chosen = {key: value for key, value in values.items() if key in settings}
+    rest = {key: value for key, value in values.items() if key in own or key not in settings}
+    return {**rest, "model": TwoTower(**chosen, verbose=verbose)}

@@ -1,6 +1,7 @@
-"""The demo: everything once, on the sample, with what is best possible beside what is reached."""
+"""Show everything once, on the sample, and compare with the best that is possible there."""
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from simrec import console
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.evaluate import records
 
 _NAMES = {
@@ -23,7 +24,10 @@ _NAMES = {
 
 
 def demo(
-    out: str | os.PathLike = "demo", say: Callable[[str], None] = print, verbose: int = 1
+    out: str | os.PathLike = "demo",
+    say: Callable[[str], None] = print,
+    verbose: int = 1,
+    program: str = "simrec",
 ) -> dict[str, Any]:
     """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 
@@ -35,11 +39,13 @@ def demo(
         Shows a piece of text.
     verbose : int
         Whether to show progress.
+    program : str
+        How the command line was called, for the commands that are shown.
 
     Returns
     -------
     dict
-        The four tasks, and where the outputs are.
+        The four tasks, where the outputs are, and commands to go on with.
     """
     from simrec.data.ratings import Ratings
     from simrec.data.split import cold_start_split
@@ -86,12 +92,10 @@ def demo(
     newcomers = split.new_users.users.ids
     users = sample.users.filter(pc.is_in(sample.users["user_id"], value_set=newcomers))
     pq.write_table(users, root / "new_users.parquet")
-    pq.write_table(split.train.to_arrow(), root / "seen.parquet")
     recommend(
         root / "model",
         root / "recommendations.parquet",
         users=root / "new_users.parquet",
-        exclude=root / "seen.parquet",
         k=5,
         batch=batch,
     )
@@ -110,12 +114,28 @@ def demo(
         "report": root / "report.html",
     }
     say("\nOutputs:\n" + console.facts({name: str(path) for name, path in outputs.items()}))
-    say(f"\nGo on: simrec recommend --model {root / 'model'} --k 3 --out {root / 'for_all'}")
+    first = found.slice(0, 1).to_pylist()[0]
+    go_on = _go_on(program, root, first["user_id"], first["item_id"])
+    say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
     return {
         "job": "demo",
         "tasks": tasks,
         "outputs": {name: str(path) for name, path in outputs.items()},
+        "go_on": go_on,
     }
+
+
+def _go_on(program: str, root: Path, user: Any, item: Any) -> list[str]:
+    """Return commands to try next, as they can be typed."""
+    model = ["--model", str(root / "model")]
+    users = ["--users", str(root / "new_users.parquet")]
+    every = ["--out", str(root / "for_all"), "--overwrite"]
+    commands = [
+        ["recommend", *model, "--k", "3", *every],
+        ["similar", *model, "--item-id", str(item)],
+        ["explain", *model, "--user-id", str(user), "--item-id", str(item), *users],
+    ]
+    return [f"{program} {shlex.join(words)}" for words in commands]
 
 
 def _shown_columns(tasks: list[dict[str, Any]]) -> list[str]:

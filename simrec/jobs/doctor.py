@@ -2,24 +2,26 @@
 
 import os
 import platform
+import re
 import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = (
-    "simrec",
-    "tensorflow",
-    "tf-keras",
-    "tensorflow-recommenders",
-    "numpy",
-    "scipy",
-    "pandas",
-    "pyarrow",
-    "ray",
-    "matplotlib",
-)
+# The oldest version that will do, as in setup.py; empty where any will.
+PACKAGES = {
+    "simrec": "",
+    "tensorflow": "2.21",
+    "tf-keras": "2.21",
+    "tensorflow-recommenders": "0.7.7",
+    "numpy": "1.26",
+    "scipy": "1.11",
+    "pandas": "2.1",
+    "pyarrow": "16",
+    "ray": "",
+    "matplotlib": "",
+}
 
 
 def doctor() -> dict[str, Any]:
@@ -27,14 +29,20 @@ def doctor() -> dict[str, Any]:
     from simrec.scoring.topk import processors
 
     report: dict[str, Any] = {"job": "doctor", "python": platform.python_version()}
-    for package in _PACKAGES:
+    wrong = []
+    for package, oldest in PACKAGES.items():
         try:
-            report[package] = metadata.version(package)
+            report[package] = found = metadata.version(package)
         except metadata.PackageNotFoundError:
-            report[package] = "not installed"
+            report[package] = found = "not installed"
+        if oldest and _numbers(found) < _numbers(oldest):
+            wrong.append(f"{package} {found}: needs {oldest} (pip install '{package}>={oldest}')")
     report["platform"] = platform.platform()
     report["processors"] = processors()
     report["memory_gb"] = memory_gb()
+    if wrong:
+        # Not tried: an import of the wrong version fails with a message about something else.
+        return {**report, "wrong": wrong, "self_test": "not run", "healthy": False}
     try:
         started = time.perf_counter()
         from simrec.simec.keras import keras, tf
@@ -50,6 +58,12 @@ def doctor() -> dict[str, Any]:
         report["self_test"] = f"failed: {type(error).__name__}: {error}"
         report["healthy"] = False
     return report
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers a version begins with; none where there is no version."""
+    found = re.match(r"\d+(\.\d+)*", version)
+    return tuple(map(int, found[0].split("."))) if found else ()
 
 
 def self_test() -> None:

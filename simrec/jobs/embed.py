@@ -2,48 +2,54 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
-from simrec.jobs.batch import BatchOptions, run_batch
-from simrec.jobs.entities import Side, encode
+from simrec.jobs.engine.batch import BatchOptions, run_batch
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.models import ModelReference
+from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path
+from simrec.jobs.shared.entities import KnownIds, check_columns
+from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 @dataclass(frozen=True)
 class EmbedTask:
-    """Replaces features by vectors."""
+    """Replace features by vectors."""
 
     model: ModelReference
     side: Side
+    rank_by: RankBy
     columns: Sequence[str]
     schema: pa.Schema
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return id and vector of each row."""
         loaded = self.model.load()
-        known = loaded.items_ if self.side == "item" else loaded.users_
-        ids, vectors = encode(loaded, self.side, table)
+        tower, head = loaded.towers_[self.side], loaded.ranking(self.rank_by)[0][self.side]
+        ids = table[tower.id_column]
+        vectors = head.of(tower.find(ids, table))
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-        vector = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-        n_new = int((~known.contains(ids)).sum())
-        return pa.table([ids.cast(self.schema.types[0]), vector], schema=self.schema), {
-            "new": n_new
-        }
+        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        n_new = int((~tower.ids.contains(ids)).sum())
+        columns = [ids.cast(self.schema.types[0]), lists]
+        return pa.table(columns, schema=self.schema), {"new": n_new}
 
 
 def embed(
     model: Path,
     out: Path,
+    *,
     items: Path | None = None,
     users: Path | None = None,
+    side: Literal["item", "user"] | None = None,
+    rank_by: RankBy = "both",
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Write the vectors of items or users, for an index or a vector database.
@@ -58,6 +64,11 @@ def embed(
         Items to embed: item_id, with features for those the model does not know.
     users : path, optional
         Users to embed: user_id, with features for those the model does not know.
+    side : str, optional
+        Embed all items or all users the model knows, instead of those of a table.
+    rank_by : str
+        Whose scalar products are wanted: both (what a user will take up and like), rating or
+        uptake.
     batch : BatchOptions
         How to run the job.
 
@@ -66,28 +77,32 @@ def embed(
     dict
         The summary.
     """
-    if (items is None) == (users is None):
-        raise InputError("embed: give either items or users")
-    side: Side = "item" if users is None else "user"
-    table = items if users is None else users
-    assert table is not None
-    check_apart(out, model=model, items=items, users=users)
-    source = open_source(table, f"{side}s", skip_bad=batch.on_bad_fragment == "skip")
-    column = f"{side}_id"
-    source.require(column)
+    given = Sides(items, users)
+    sides: list[Side] = [name for name, table in given.named() if table is not None]
+    if side is not None:
+        sides.append("items" if side == "item" else "users")
+    if len(sides) != 1:
+        raise InputError("embed: give either items or users, or a side to embed all known ones")
     if batch.partition_by:
         raise InputError("partition_by: the output of embed has no column to partition by")
+    which = sides[0]
+    column, table = ID_COLUMNS[which], given[which]
+    check_apart(out, model=model, items=items, users=users)
     reference = ModelReference.of(model)
+    source: Source | KnownIds
+    if table is None:
+        source = KnownIds(column, reference.load().towers_[which].ids.ids)
+    else:
+        source = open_source(table, which, skip_bad=batch.on_bad_fragment == "skip")
+        check_columns(source, column)
 
     def prepare(scratch: Scratch) -> EmbedTask:
-        loaded = reference.load()
-        vectors = loaded.item_vectors_ if side == "item" else loaded.user_vectors_
-        id_field = source.schema.field(column)
-        vector = pa.list_(pa.float32(), vectors.shape[1])
-        schema = pa.schema([id_field, pa.field("vector", vector)])
-        return EmbedTask(reference, side, tuple(source.schema.names), schema)
+        width = reference.load().ranking(rank_by)[0][which].width
+        vector = pa.field("vector", pa.list_(pa.float32(), width))
+        schema = pa.schema([source.schema.field(column), vector])
+        return EmbedTask(reference, which, rank_by, tuple(source.schema.names), schema)
 
     # The encoder works on dense blocks of its own; here only features in, vectors out.
     row_bytes = 4 * (source.row_bytes + 1024)
-    job = {"job": "embed", "side": side}
+    job = {"job": "embed", "side": which, "rank_by": rank_by}
     return run_batch(job, reference, source, out, prepare, batch, 1 << 18, row_bytes)

@@ -1,24 +1,23 @@
 """Export a model to other systems: TensorFlow, Faiss, vector databases."""
 
-import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+from simrec.data.sides import Sides
 from simrec.jobs.io.claim import claim
-from simrec.jobs.io.discover import is_remote_or_glob, open_source
-from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-
-if TYPE_CHECKING:
-    from simrec.data.tables import TableLike
+from simrec.jobs.shared.data import table_at
+from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 def export(
     model: Path,
     out: Path,
+    *,
     format: Literal["savedmodel", "tower", "parquet", "faiss"],
     side: Literal["item", "user"] | None = None,
     items: Path | None = None,
     users: Path | None = None,
+    rank_by: RankBy = "both",
     index: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
     unknown: Literal["error", "prior"] = "error",
 ) -> dict[str, Any]:
@@ -39,6 +38,8 @@ def export(
         Items to export instead of all known ones: item_id, with features of those not known.
     users : path, optional
         Users to export instead of all known ones, likewise; for parquet.
+    rank_by : str
+        Which score to export: both (what a user will take up and like), rating or uptake.
     index : str
         Kind of the Faiss index: flat, hnsw, ivf, or auto, which chooses by the number of items.
     unknown : str
@@ -57,18 +58,18 @@ def export(
     check_replaceable(out)
     reference = ModelReference.of(model)
     with claim(out, model=model, items=items, users=users):
+        loaded = reference.load()
+        heads, shift = loaded.ranking(rank_by)
+        tables = Sides(table_at(items, "items"), table_at(users, "users"))
         return export_model(
-            reference.load(),
+            loaded.towers_,
+            heads,
+            shift,
             out,
             format,
             side,
-            None if items is None else _table(items, "items"),
-            None if users is None else _table(users, "users"),
+            tables,
             index,
             unknown,
             reference.model_id,
         )
-
-
-def _table(path: Path, name: str) -> "TableLike":
-    return open_source(path, name).read() if is_remote_or_glob(path) else os.fspath(path)

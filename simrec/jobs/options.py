@@ -5,8 +5,8 @@ under the same names, because the first two are derived from the third: names, t
 defaults from the signature, help from the NumPy docstring.
 """
 
+import builtins
 import dataclasses
-import difflib
 import inspect
 import os
 import re
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from simrec import errors
 from simrec.errors import InputError
 
 Path = str | os.PathLike
@@ -33,7 +34,8 @@ class Option:
     kinds : tuple of type
         What a value may be, of ``bool``, ``int``, ``float``, ``str``; tried in this order.
     choices : tuple of str
-        The words allowed where `kinds` has ``str``; empty for any.
+        The words allowed where `kinds` has ``str``; empty for any. Of a path, words that mean
+        something else than a file.
     count : int or str or None
         How many values: None for one, a number, or ``"*"``.
     mapping : bool
@@ -63,19 +65,24 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option as written on the command line."""
+        """Return the option as written on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """Return the only words allowed; empty for any."""
+        return () if self.path else self.choices
+
+    @property
     def required(self) -> bool:
-        """Whether it has no default."""
+        """Return whether it has no default."""
         return self.default is REQUIRED
 
     def expects(self) -> str:
         """Say in words what a value looks like."""
         words = {bool: "true or false", int: "an integer", float: "a number", str: "text"}
         one = " or ".join(
-            "one of " + ", ".join(self.choices) if kind is str and self.choices else words[kind]
+            "one of " + ", ".join(self.words) if kind is str and self.words else words[kind]
             for kind in self.kinds
             if not (kind is int and float in self.kinds)
         )
@@ -99,8 +106,8 @@ class Option:
     def check(self, value: Any) -> Any:
         """Check a value that comes from a pipeline file; lists become tuples."""
         try:
-            if value is None and self.optional:
-                return None
+            if self.optional and (value is None or value == "none"):
+                return None  # TOML has no other way to say it
             if self.mapping:
                 if not isinstance(value, Mapping):
                     raise ValueError
@@ -122,7 +129,7 @@ class Option:
                 return float(value)
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 continue
-            if kind is str and self.choices and value not in self.choices:
+            if kind is str and self.words and value not in self.words:
                 continue
             return value
         raise ValueError(value)
@@ -168,18 +175,17 @@ def call(function: Callable, values: Mapping[str, Any]) -> Any:
     return function(**arguments, **gathered, **extra)
 
 
+class _Names(dict):
+    """The names an annotation may use; one that only type checkers can import stands for object."""
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(builtins, name, object)
+
+
 def _hints(function: Callable) -> dict[str, Any]:
-    """Return the types of parameters, but for those whose names are known to type checkers only."""
+    """Return the types of the parameters."""
     target: Any = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
-    hints = {}
-    for name, hint in inspect.get_annotations(target).items():
-        if isinstance(hint, str):
-            try:
-                hint = eval(hint, target.__globals__)
-            except NameError:
-                continue
-        hints[name] = hint
-    return hints
+    return typing.get_type_hints(target, localns=_Names(target.__globals__))
 
 
 def _read_type(hint: Any) -> dict[str, Any] | None:
@@ -250,8 +256,8 @@ def parameter_help(docstring: str) -> dict[str, str]:
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Say which known name is meant by `word`, as the end of an error message."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(sorted(known))}"
+    names = sorted(known)
+    # A slip is rarely in the first letter: `date` is [data], not [update].
+    alike = [name for name in names if name[:1].lower() == word[:1].lower()]
+    meant = (errors.nearest(word, alike) or errors.nearest(word, names)).strip()
+    return meant[:1].lower() + meant[1:] if meant else f"known: {', '.join(names)}"

@@ -1,4 +1,4 @@
-"""Pipelines in TOML: a section per job, with the options of its command.
+"""Run the jobs of a pipeline file (TOML): a section for each, with the options of its command.
 
 ::
 
@@ -14,7 +14,9 @@
     [engine]               # options all batch jobs share; its cluster is that of train too
     engine = "local"
 
-Jobs run in the order of their sections. Paths are relative to the file.
+Jobs run in the order of their sections. Paths are relative to the file. A section takes every
+option of its command, and its own value counts more than that of a shared section. The new ratings
+of ``[update]`` are its own; of ``[data]`` it takes the names of columns only.
 """
 
 import os
@@ -25,7 +27,8 @@ from typing import Any
 
 from simrec.errors import InputError
 from simrec.jobs import commands
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.commands import COMMANDS
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
 
@@ -34,12 +37,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_BATCH = ("score", "recommend", "embed")
-_FITTED = ("train", "evaluate")
-_JOBS = (*_FITTED, *_BATCH, "report", "export")
 # What a training takes of [engine].
 _CLUSTER = ("engine", "workers", "address")
-_SECTIONS = ("data", "model", "engine", *_JOBS)
+_TABLES = ("ratings", "items", "users")
+_SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
+
+Sections = dict[str, list[dict[str, Any]]]
 
 
 def section_options(section: str) -> dict[str, Option]:
@@ -48,10 +51,7 @@ def section_options(section: str) -> dict[str, Option]:
         return options_of(DataOptions)
     if section == "engine":
         return options_of(BatchOptions)
-    if section == "model":
-        return commands.model_options()
-    options = options_of(commands.function(section))
-    return {name: option for name, option in options.items() if option.group != "data"}
+    return commands.model_options() if section == "model" else commands.options(section)
 
 
 def run(
@@ -80,7 +80,7 @@ def run(
         yield call(commands.function(name), values)
 
 
-def read(file: str | os.PathLike, overrides: Sequence[str] = ()) -> dict[str, list[dict[str, Any]]]:
+def read(file: str | os.PathLike, overrides: Sequence[str] = ()) -> Sections:
     """Read and check a pipeline file: the values of each section, in order."""
     path = Path(file)
     try:
@@ -89,12 +89,12 @@ def read(file: str | os.PathLike, overrides: Sequence[str] = ()) -> dict[str, li
         raise InputError(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not valid TOML: {error}") from None
-    sections: dict[str, list[dict[str, Any]]] = {}
+    sections: Sections = {}
     for section, content_of in content.items():
         if section not in _SECTIONS:
             raise InputError(f"{path}: unknown section [{section}]; {nearest(section, _SECTIONS)}")
         several = isinstance(content_of, list)
-        if several and section not in _BATCH:
+        if several and (section not in COMMANDS or COMMANDS[section].once):
             raise InputError(f"{path}: section [{section}] can be given only once")
         tables = content_of if several else [content_of]
         if not all(isinstance(table, Mapping) for table in tables):
@@ -116,12 +116,14 @@ def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]
             values[key] = options[key].check(value)
         except InputError as error:
             raise InputError(f"{path}: [{section}] {error}") from None
-        if options[key].path and isinstance(value, str) and "://" not in value:
-            values[key] = os.path.normpath(path.resolve().parent / value)
+        text = values[key]
+        is_word = not isinstance(text, str) or text in options[key].choices
+        if options[key].path and not is_word and "://" not in text:
+            values[key] = os.path.normpath(path.resolve().parent / text)
     return values
 
 
-def _override(sections: dict[str, list[dict[str, Any]]], text: str) -> None:
+def _override(sections: Sections, text: str) -> None:
     name, equals, value = text.partition("=")
     section, dot, key = name.partition(".")
     if not (equals and dot):
@@ -141,32 +143,38 @@ def _override(sections: dict[str, list[dict[str, Any]]], text: str) -> None:
         table[key] = parsed
 
 
-def _plan(
-    sections: Mapping[str, list[dict[str, Any]]], file: str, verbose: int
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Give each job with all its options, checked for those that are missing."""
-    if not any(section in _JOBS for section in sections):
-        raise InputError(f"{file}: no job in it: add a section of {', '.join(_JOBS)}")
-    data = sections.get("data", [{}])[0]
-    settings = sections.get("model", [{}])[0]
-    shared = sections.get("engine", [{}])[0]
-    trained = sections.get("train", [{}])[0].get("out")
+def _plan(sections: Sections, file: str, verbose: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each job with all its arguments; raise if a required option is missing."""
+    if not any(section in COMMANDS for section in sections):
+        raise InputError(f"{file}: no job in it: add a section of {', '.join(commands.SECTIONS)}")
+    model = sections.get("train", [{}])[0].get("out")
     for section, tables in sections.items():
-        for table in tables if section in _JOBS else ():
-            values = dict(table)
-            if section in _BATCH:
-                values = {**shared, **values}
-            elif section == "train" and values.get("engine", shared.get("engine")) == "ray":
-                values = {**{k: shared[k] for k in _CLUSTER if k in shared}, **values, **data}
-            elif section != "export":
-                values |= data
-            if section not in _FITTED and trained is not None:
-                values.setdefault("model", trained)
-            options = options_of(commands.function(section))
+        for table in tables if section in COMMANDS else ():
+            options = commands.options(section)
+            values = {**_shared(sections, section, table), **table}
+            if model is not None and "model" in options:
+                values.setdefault("model", model)
             for name, option in options.items():
                 if option.required and name not in values:
-                    where = "data" if option.group == "data" else section
+                    where = "data" if option.group == "data" and section != "update" else section
                     raise InputError(f"{file}: [{where}] lacks {name!r} ({option.help})")
-            if section in _FITTED:
-                values["model"] = commands.make_model(settings, verbose)
-            yield section, values
+            yield section, commands.arguments(section, values, verbose)
+            if section == "update":
+                model = values["out"]
+
+
+def _shared(sections: Sections, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a job takes from [data], [model] and [engine]."""
+    data, settings, engine = (sections.get(n, [{}])[0] for n in ("data", "model", "engine"))
+    groups = {option.group for option in commands.options(section).values()}
+    values: dict[str, Any] = {}
+    if COMMANDS[section].batch:
+        values |= engine
+    elif section == "train" and table.get("engine", engine.get("engine")) == "ray":
+        values |= {key: engine[key] for key in _CLUSTER if key in engine}
+    if "data" in groups:
+        own = _TABLES if section == "update" else ()
+        values |= {key: value for key, value in data.items() if key not in own}
+    if COMMANDS[section].fits:
+        values |= settings
+    return values

@@ -1,130 +1,151 @@
 """Recommend: users in, the k best items of each out."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import scipy.sparse as sp
 
-from simrec.data.ids import IdMap
+from simrec.data.sides import Sides
 from simrec.errors import InputError
-from simrec.jobs.batch import BatchOptions, run_batch
-from simrec.jobs.candidates import KnownIds, candidate_items
-from simrec.jobs.entities import Unknown, encode
-from simrec.jobs.feedback import with_feedback
+from simrec.jobs.engine.batch import BatchOptions, run_batch
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
-from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.seen import ItemLists
-from simrec.model.answer.uncertainty import check_explore
-from simrec.scoring.output import Output as OutputFunction
+from simrec.jobs.shared.candidates import Candidates, ItemLists
+from simrec.jobs.shared.entities import BLOCK, KnownIds, Unknown, check_columns
+from simrec.jobs.shared.model import ModelReference, RankBy, model_with_feedback
+from simrec.model.answer.recommend import exclusions
+from simrec.model.head import Found
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
 
 @dataclass(frozen=True)
 class RecommendTask:
-    """Finds the k best candidates for each user."""
+    """Find the k best candidates for each user.
+
+    Attributes
+    ----------
+    rated : bool
+        Whether to leave out what a user has rated.
+    exclude, eligible : ItemLists or None
+        What else to leave out for each user, and what alone may be recommended to each.
+    ranked : numpy.ndarray or None
+        The candidates' vectors with what exploring adds to their scores, as one more coordinate.
+    threads : int or None
+        As in `top_k`.
+    """
 
     model: ModelReference
-    candidate_ids: pa.Array
-    candidates: np.ndarray
-    output: OutputFunction
+    candidates: Candidates
+    rank_by: RankBy
     k: int
     min_score: float | None
     unknown: Unknown
+    rated: bool
     exclude: ItemLists | None
     eligible: ItemLists | None
     columns: Sequence[str]
     schema: pa.Schema
-    threads: int | None = None
-    bonus: np.ndarray | None = None
+    ranked: np.ndarray | None
+    threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return user_id, item_id, score and rank for each user of a batch."""
-        users, queries, counts = self._queries(table)
-        if self.bonus is not None:
-            # What exploring adds is the candidates' last coordinate.
-            queries = np.hstack([queries, np.ones((len(queries), 1), np.float32)])
-        exclude = self.exclude.matrix(users) if self.exclude is not None else None
-        if self.eligible is not None:
-            rows, items, z = _best_listed(
-                queries, self.candidates, self.eligible.matrix(users), exclude, self.k
-            )
+        users, found_users, counts = self._find(table)
+        heads, shift = self.model.load().ranking(self.rank_by)
+        if len(users) and len(self.candidates.ids):
+            queries = heads.users.of(found_users)
+            rows, items, z = self._best(queries, users, self._seen(users, found_users))
         else:
-            best, best_z = top_k(
-                queries, self.candidates, self.k, exclude=exclude, threads=self.threads
-            )
-            rows, places = np.nonzero(best >= 0)
-            items, z = best[rows, places], best_z[rows, places]
-        if self.bonus is not None:
-            z = z - self.bonus[items]
-        scores = self.output(z.astype(np.float32, copy=False))
+            rows = items = z = np.empty(0, np.int64)
+        scores = z.astype(np.float32, copy=False) + np.float32(shift)
         if self.min_score is not None:
             keep = scores >= self.min_score
             rows, items, scores = rows[keep], items[keep], scores[keep]
-        found = np.bincount(rows, minlength=len(queries))
-        first = np.concatenate([[0], np.cumsum(found)[:-1]])
+        found = np.bincount(rows, minlength=len(users))
+        first = np.cumsum(found) - found
         rank = (np.arange(len(rows)) - np.repeat(first, found) + 1).astype(np.int32)
-        result = pa.table(
-            [
-                users.take(pa.array(rows)),
-                self.candidate_ids.take(pa.array(items)),
-                pa.array(scores),
-                pa.array(rank),
-            ],
-            schema=self.schema,
-        )
-        return result, {**counts, "users_with_fewer_than_k": int((found < self.k).sum())}
+        columns = [
+            users.take(pa.array(rows)),
+            self.candidates.ids.take(items),
+            pa.array(scores),
+            pa.array(rank),
+        ]
+        counts["users_with_fewer_than_k"] = int((found < self.k).sum())
+        return pa.table(columns, schema=self.schema), counts
 
-    def _queries(self, table: pa.Table) -> tuple[pa.ChunkedArray, np.ndarray, dict[str, int]]:
-        """Return ids and vectors of users: known ones, and new ones by their features."""
-        model = self.model.load()
+    def _find(self, table: pa.Table) -> tuple[pa.ChunkedArray, Found, dict[str, int]]:
+        """Look users up: known ones, new ones by their features, others as the policy says."""
+        tower = self.model.load().towers_.users
         ids = table["user_id"]
         if ids.null_count:
             raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
-        rows = model.users_.rows(ids)
-        vectors = (
-            np.asarray(model.user_vectors_[np.maximum(rows, 0)])
-            if len(model.users_)
-            else (np.zeros((len(rows), self.candidates.shape[1]), np.float32))
-        )
-        counts = {"new_users": 0, "unknown_users": 0}
-        if model.user_encoder_ is not None and len(table.column_names) > 1:
-            # As everywhere: fresh features count for whoever has no ratings.
-            fresh = np.flatnonzero((rows < 0) | (model.user_counts_[rows] == 0))
-            if len(fresh):
-                _, vectors[fresh] = encode(model, "user", table.take(pa.array(fresh)))
-            return ids, vectors, {**counts, "new_users": len(fresh)}
-        unknown = np.flatnonzero(rows < 0)
-        if len(unknown) == 0:
-            return ids, vectors, counts
-        counts["unknown_users"] = len(unknown)
-        if self.unknown == "error":
+        found = tower.find(ids, table, "prior")
+        n = int(found.average.sum())
+        n_new = int((found.rows >= found.n_known).sum()) - n
+        if n and self.unknown == "error":
             raise InputError(
-                f"column user_id: {len(unknown)} users the model does not know, for example "
-                f"{ids[int(unknown[0])].as_py()!r}. Give a table with their features, or say "
-                "--unknown prior (an average user) or --unknown skip."
+                f"column user_id: {n} users the model does not know, for example "
+                f"{ids[int(np.argmax(found.average))].as_py()!r}. Give a table with their "
+                "features, or say --unknown prior (an average user) or --unknown skip."
             )
-        if self.unknown == "prior":
-            vectors[unknown] = model.user_prior_
-            return ids, vectors, counts
-        keep = np.flatnonzero(rows >= 0)
-        return ids.take(pa.array(keep)), vectors[keep], counts
+        if n and self.unknown == "skip":
+            keep = ~found.average
+            ids = ids.filter(pa.array(keep))
+            found = found._replace(rows=found.rows[keep], average=found.average[keep])
+        return ids, found, {"new_users": n_new, "unknown_users": n}
+
+    def _seen(self, users: pa.ChunkedArray, found: Found) -> sp.csr_matrix | None:
+        """Return what is not to be recommended, users x candidates; None for nothing."""
+        listed = None if self.exclude is None else self.exclude.matrix(users)
+        if not self.rated:
+            return listed
+        candidates = pa.chunked_array([self.candidates.ids.ids]), self.candidates.found
+        rated = exclusions(Sides(candidates, (users, found)), self.model.load().rated_, None)
+        return rated if listed is None else sp.csr_matrix(rated + listed)
+
+    def _best(
+        self, queries: np.ndarray, users: pa.ChunkedArray, exclude: sp.csr_matrix | None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the row of the user, that of the item, and the scalar product of each pair."""
+        vectors = self.candidates.vectors
+        if self.eligible is None:
+            k = min(self.k, len(vectors))  # no more memory than there are items
+            if self.ranked is None:
+                found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
+                rows, rank = np.nonzero(found >= 0)
+                return rows, found[rows, rank], z[rows, rank]
+            one = np.ones((len(queries), 1), np.float32)
+            extended = np.hstack([queries, one])
+            found, _ = top_k(extended, self.ranked, k, exclude, threads=self.threads)
+            rows, rank = np.nonzero(found >= 0)
+            return rows, found[rows, rank], score_pairs(queries, vectors, rows, found[rows, rank])
+        rows, items = _listed(self.eligible.matrix(users), exclude)
+        z = score_pairs(queries, vectors, rows, items)
+        by = z if self.ranked is None else z + self.ranked[items, -1]
+        order = np.lexsort((items, -by, rows))
+        rows, items, z = rows[order], items[order], z[order]
+        counts = np.bincount(rows, minlength=len(queries))
+        best = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) < self.k
+        return rows[best], items[best], z[best]
 
 
 def recommend(
     model: Path,
     out: Path,
-    users: Path | None = None,
+    *,
     items: Path | None = None,
+    users: Path | None = None,
     k: int = 10,
-    exclude: Path | None = None,
+    exclude: Path | Literal["rated"] | None = "rated",
+    rank_by: RankBy = "both",
     eligible: Path | None = None,
     min_score: float | None = None,
     new_items_only: bool = False,
@@ -141,14 +162,18 @@ def recommend(
         The model directory.
     out : path
         Output directory of Parquet parts, or a single file if the name ends in .parquet.
-    users : path, optional
-        Users to recommend for: user_id, with features for new ones; all known users by default.
     items : path, optional
         The catalogue: item_id, with features for new ones; all known items by default.
+    users : path, optional
+        Users to recommend for: user_id, with features for new ones; all known users by default.
     k : int
         Items per user.
-    exclude : path, optional
-        Table of user_id and item_id not to recommend, such as the ratings.
+    exclude : "rated", path or None
+        What not to recommend: rated, what each user has rated; a table of user_id and item_id,
+        those pairs as well; or none, to leave nothing out.
+    rank_by : str
+        Rank by what a user will take up and like (both), by the predicted rating, or by uptake
+        alone.
     eligible : path, optional
         Table of what may be recommended: item_id, or user_id and item_id.
     min_score : float, optional
@@ -158,8 +183,8 @@ def recommend(
     feedback : path, optional
         A few ratings of users or items without any: folded in before recommending.
     explore : float
-        Rank items by their score plus so many standard deviations of what is not known of them,
-        so that new ones get a chance; the score that is written is the prediction.
+        Rank by score + explore * posterior standard deviation of the item, so that new items get a
+        chance; the score that is written does not contain it.
     unknown : str
         What to do with a user without ratings and features: error, prior (an average user) or skip.
     batch : BatchOptions
@@ -172,25 +197,32 @@ def recommend(
     """
     if k < 1:
         raise InputError(f"k: expected at least 1, got {k}")
-    check_explore(explore)
+    if min_score is not None and math.isnan(min_score):
+        raise InputError("min_score: expected a number, got nan")
+    if not (math.isfinite(explore) and explore >= 0):
+        raise InputError(f"explore must be a number from 0 on, got {explore}.")
     if batch.partition_by:
         raise InputError("partition_by: recommend writes no column to partition by")
-    given = {"items": items, "exclude": exclude, "eligible": eligible}
+    seen = None if exclude == "rated" else exclude
+    given = {"items": items, "exclude": seen, "eligible": eligible}
     check_apart(out, model=model, users=users, feedback=feedback, **given)
     tables = {
         name: open_source(path, name) if path is not None else None for name, path in given.items()
     }
-    with with_feedback(model, feedback, users, items, out) as reference:
+    with model_with_feedback(model, out, feedback=feedback, items=items, users=users) as reference:
         loaded = reference.load()
+        heads, _ = loaded.ranking(rank_by)
         source: Source | KnownIds
         if users is None:
             source = KnownIds("user_id", loaded.users_.ids)
         else:
             source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
-            source.require("user_id")
+            check_columns(source, "user_id")
         job = {
             "job": "recommend",
             "k": k,
+            "rank_by": rank_by,
+            "rated": exclude is not None,
             "min_score": min_score,
             "new_items_only": new_items_only,
             "explore": explore,
@@ -199,16 +231,16 @@ def recommend(
         }
 
         def prepare(scratch: Scratch) -> RecommendTask:
-            table = tables["eligible"]
-            per_user = table if table is not None and "user_id" in table.schema.names else None
-            vectors: np.ndarray
-            candidates, vectors = candidate_items(
-                loaded, tables["items"], None if per_user else table, new_items_only, scratch
+            listed = tables["eligible"]
+            per_user = listed is not None and "user_id" in listed.schema.names
+            candidates = Candidates.collect(
+                loaded.towers_.items,
+                heads.items,
+                tables["items"],
+                None if per_user else listed,
+                new_items_only,
+                scratch,
             )
-            bonus = _bonus(reference, candidates, explore)
-            if bonus is not None:
-                vectors = np.hstack([vectors, bonus[:, None]])
-            seen = tables["exclude"]
             schema = pa.schema(
                 [
                     ("user_id", source.schema.field("user_id").type),
@@ -217,68 +249,67 @@ def recommend(
                     ("rank", pa.int32()),
                 ]
             )
+
+            def lists(name: str, table: Source | None) -> ItemLists | None:
+                if table is None:
+                    return None
+                return ItemLists.read(table, name, candidates.ids, scratch)
+
             return RecommendTask(
                 reference,
-                candidates.ids,
-                vectors,
-                loaded.output_,
+                candidates,
+                rank_by,
                 k,
                 min_score,
                 unknown,
-                ItemLists.read(seen, "exclude", candidates, scratch) if seen is not None else None,
-                ItemLists.read(per_user, "eligible", candidates, scratch)
-                if per_user is not None
-                else None,
+                exclude is not None,
+                lists("exclude", tables["exclude"]),
+                lists("eligible", listed if per_user else None),
                 tuple(source.schema.names),
                 schema,
+                _ranked(reference, candidates, explore, scratch),
                 # On a cluster each part has one processor; here a part uses them all.
                 threads=1 if batch.engine == "ray" else None,
-                bonus=bonus,
             )
 
         if batch.engine == "local":
             batch = replace(batch, workers=batch.workers or 1)
-        # Features of a user, the k results with ids, and a share of the lists of seen items.
-        row_bytes = 4 * (source.row_bytes + 32 * k + 4 * loaded.user_vectors_.shape[1]) + 4096
+        # Features of a user, the results with ids, and a share of the lists of seen items.
+        catalogue = tables["items"]
+        n_items = len(loaded.items_) if catalogue is None else catalogue.rows
+        rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
+        row_bytes = (
+            4 * (source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated) + 4096
+        )
         return run_batch(job, reference, source, out, prepare, batch, 1 << 16, row_bytes)
 
 
-def _bonus(reference: ModelReference, candidates: IdMap, explore: float) -> np.ndarray | None:
-    """Give what exploring adds to the score of each candidate."""
+def _ranked(
+    reference: ModelReference, candidates: Candidates, explore: float, scratch: Scratch
+) -> np.ndarray | None:
+    """Return the candidates' vectors with what exploring adds to their scores at the end."""
     if not explore:
         return None
-    from simrec.model.answer.uncertainty import exploration
-    from simrec.model.tower import Found
     from simrec.model.two_tower import TwoTower
 
-    # Uncertainty is in the evidence, which the job does without otherwise.
-    model = TwoTower.load(reference.path)
-    rows = model.items_.rows(candidates.ids)
-    places = np.where(rows < 0, len(model.items_), rows)
-    return exploration(
-        model, Found(model.item_vectors_, places, np.zeros(len(rows), bool)), explore
-    )
+    # Uncertainty is in the posteriors, which the job does without otherwise.
+    bonus = TwoTower.load(reference.path).exploration(candidates.found, explore)
+    assert bonus is not None
+    n, width = candidates.vectors.shape
+    ranked = scratch.empty("ranked", (n, width + 1), np.float32)
+    for start in range(0, n, BLOCK):
+        some = slice(start, start + BLOCK)
+        ranked[some, :-1], ranked[some, -1] = candidates.vectors[some], bonus[some]
+    return ranked
 
 
-def _best_listed(
-    queries: np.ndarray,
-    candidates: np.ndarray,
-    listed: sp.csr_matrix,
-    exclude: sp.csr_matrix | None,
-    k: int,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (row, item, z) of the k best listed items of each query, best first."""
+def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows and columns of the listed pairs that are not excluded."""
     rows = np.repeat(np.arange(listed.shape[0]), np.diff(listed.indptr))
     items = listed.indices.astype(np.int64)
-    if exclude is not None:
-        seen_rows = np.repeat(np.arange(exclude.shape[0]), np.diff(exclude.indptr))
-        width = listed.shape[1]
-        keep = ~np.isin(rows * width + items, seen_rows * width + exclude.indices)
-        rows, items = rows[keep], items[keep]
-    z = score_pairs(queries, candidates, rows, items)
-    order = np.lexsort((items, -z, rows))
-    rows, items, z = rows[order], items[order], z[order]
-    counts = np.bincount(rows, minlength=len(queries))
-    first = np.cumsum(counts) - counts
-    best = np.arange(len(rows)) - np.repeat(first, counts) < k
-    return rows[best], items[best], z[best]
+    if exclude is None:
+        return rows, items
+    width = listed.shape[1]
+    seen = np.repeat(np.arange(exclude.shape[0]), np.diff(exclude.indptr)) * width + exclude.indices
+    keep = ~np.isin(rows * width + items, seen)
+    return rows[keep], items[keep]

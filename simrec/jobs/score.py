@@ -7,34 +7,35 @@ from typing import Any
 import pyarrow as pa
 
 from simrec.data.arrays import as_arrow
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
-from simrec.jobs.batch import BatchOptions, run_batch
-from simrec.jobs.entities import Entities, Unknown, collect
-from simrec.jobs.feedback import with_feedback
+from simrec.jobs.engine.batch import BatchOptions, run_batch
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.outputs import is_single
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path, nearest
+from simrec.jobs.shared.entities import Entities, Unknown
+from simrec.jobs.shared.model import model_with_feedback
 from simrec.scoring.output import Output as OutputFunction
 from simrec.scoring.pairs import score_pairs
 
 
 @dataclass(frozen=True)
 class ScoreTask:
-    """Adds a score to each row."""
+    """Add a score to each row."""
 
-    users: Entities
     items: Entities
+    users: Entities
     output: OutputFunction
     columns: Sequence[str]
     schema: pa.Schema
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return the rows with their scores; rows with unknown ids as the policy says."""
-        user_rows, unknown_users = self.users.resolve(table["user_id"])
-        item_rows, unknown_items = self.items.resolve(table["item_id"])
+        user_rows, unknown_users = self.users.rows(table["user_id"])
+        item_rows, unknown_items = self.items.rows(table["item_id"])
         keep = (user_rows >= 0) & (item_rows >= 0)
         if not keep.all():
             table = table.filter(pa.array(keep))
@@ -58,6 +59,7 @@ def score(
     model: Path,
     pairs: Path,
     out: Path,
+    *,
     items: Path | None = None,
     users: Path | None = None,
     feedback: Path | None = None,
@@ -65,7 +67,7 @@ def score(
     select: tuple[str, ...] | None = None,
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Predict the rating of each (user, item) row of a table.
+    """Predict the rating of each (user, item) row; without ratings, the probability of uptake.
 
     Parameters
     ----------
@@ -97,28 +99,34 @@ def score(
     check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
     source = open_source(pairs, "pairs", skip_bad=batch.on_bad_fragment == "skip")
     source.require("user_id", "item_id")
-    side_tables = {
-        "items": open_source(items, "items") if items is not None else None,
-        "users": open_source(users, "users") if users is not None else None,
-    }
+    tables = Sides(
+        open_source(items, "items") if items is not None else None,
+        open_source(users, "users") if users is not None else None,
+    )
     carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
-    job = {
+    job: dict[str, Any] = {
         "job": "score",
         "unknown": unknown,
         "columns": schema.names,
-        **{name: table and table.identity() for name, table in side_tables.items()},
+        **{name: table and table.identity() for name, table in tables.named()},
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    with with_feedback(model, feedback, users, items, out) as reference:
+    with model_with_feedback(model, out, feedback=feedback, items=items, users=users) as reference:
 
         def prepare(scratch: Scratch) -> ScoreTask:
             loaded = reference.load()
+            part = loaded.predictor()
+
+            def entities(side: Side) -> Entities:
+                head, table = part.heads[side], tables[side]
+                return Entities.collect(loaded.towers_[side], head, table, unknown, scratch)
+
             return ScoreTask(
-                collect(loaded, "user", side_tables["users"], unknown, scratch),
-                collect(loaded, "item", side_tables["items"], unknown, scratch),
-                loaded.output_,
+                entities("items"),
+                entities("users"),
+                part.output,
                 tuple(dict.fromkeys([*carried, "user_id", "item_id"])),
                 schema,
             )

@@ -8,86 +8,23 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
 from simrec.jobs.io.claim import check_apart, claim
-from simrec.jobs.io.discover import is_remote_or_glob, open_source
 from simrec.jobs.options import Path
+from simrec.jobs.shared.data import DataOptions, absolute
 
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
-    from simrec.data.tables import TableLike
     from simrec.model.two_tower import TwoTower
+
+__all__ = ["DataOptions", "Training", "train"]
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class DataOptions:
-    """The tables a model learns from.
-
-    Parameters
-    ----------
-    ratings : path
-        Table of user_id, item_id, rating: a Parquet file, a directory, a glob or a URI.
-    items : path, optional
-        Features of the items, by item_id.
-    users : path, optional
-        Features of the users, by user_id.
-    user_id : str
-        Name of the users' column in the ratings.
-    item_id : str
-        Name of the items' column in the ratings.
-    rating : str, optional
-        Name of the ratings' column; none for interactions without ratings.
-    timestamp : str
-        Name of the column that says which of two ratings of a pair is the later one.
-    duplicates : str
-        Pairs rated twice: resolve (the latest, else the mean) or error.
-    """
-
-    ratings: Path
-    items: Path | None = None
-    users: Path | None = None
-    user_id: str = "user_id"
-    item_id: str = "item_id"
-    rating: str | None = "rating"
-    timestamp: str = "timestamp"
-    duplicates: Literal["resolve", "error"] = "resolve"
-
-    def load_ratings(self, bounds: tuple[float, float] | None) -> "Ratings":
-        """Read the ratings."""
-        from simrec.data.ratings import Ratings
-
-        return Ratings.from_table(
-            self._table(self.ratings, "ratings"),
-            user_id=self.user_id,
-            item_id=self.item_id,
-            rating=self.rating,
-            timestamp=self.timestamp,
-            duplicates=self.duplicates,
-            bounds=bounds,
-        )
-
-    def load_items(self) -> "TableLike | None":
-        """Return the items' features as something `fit` takes."""
-        return None if self.items is None else self._table(self.items, "items")
-
-    def load_users(self) -> "TableLike | None":
-        """Return the users' features as something `fit` takes."""
-        return None if self.users is None else self._table(self.users, "users")
-
-    def absolute(self) -> "DataOptions":
-        """Give the same with paths that do not depend on the working directory."""
-        items = None if self.items is None else absolute(self.items)
-        users = None if self.users is None else absolute(self.users)
-        return replace(self, ratings=absolute(self.ratings), items=items, users=users)
-
-    def _table(self, path: Path, name: str) -> "TableLike":
-        return open_source(path, name).read() if is_remote_or_glob(path) else os.fspath(path)
-
-
 def train(
+    model: "TwoTower",
     data: DataOptions,
     out: Path,
-    model: "TwoTower | None" = None,
+    *,
     log_dir: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
@@ -99,12 +36,12 @@ def train(
 
     Parameters
     ----------
+    model : TwoTower
+        The model to fit, with its settings.
     data : DataOptions
         The tables.
     out : path
         The model directory to write; an earlier model there is replaced.
-    model : TwoTower, optional
-        The model to fit, with its settings.
     log_dir : path, optional
         Directory for TensorBoard logs.
     engine : str
@@ -126,7 +63,6 @@ def train(
     """
     from simrec.artifacts import check_replaceable
     from simrec.model.run.checkpoint import clear
-    from simrec.model.two_tower import TwoTower
 
     # Found out now rather than after the training.
     check_replaceable(out)
@@ -135,7 +71,7 @@ def train(
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
     check_apart(checkpoint, out=out, **inputs)
-    work = Training(data, out, model if model is not None else TwoTower(), log_dir, checkpoint)
+    work = Training(model, data, out, log_dir, checkpoint)
     with claim(out, **inputs):
         if engine == "ray":
             from simrec.jobs.engine.ray_train import run
@@ -149,29 +85,23 @@ def train(
     return {**result, "out": os.fspath(out), "seconds": round(time.perf_counter() - started, 3)}
 
 
-def absolute(path: Path) -> str:
-    """Make a local path absolute."""
-    text = os.fspath(path)
-    return text if "://" in text else os.path.abspath(text)
-
-
 @dataclass(frozen=True)
 class Training:
     """What each worker of a training does: read, fit, and, if it is the first one, save."""
 
+    model: "TwoTower"
     data: DataOptions
     out: Path
-    model: "TwoTower"
     log_dir: Path | None
     checkpoint: Path
 
     def absolute(self) -> "Training":
-        """Give the same with paths that do not depend on the working directory."""
+        """Return the same with paths that do not depend on the working directory."""
         return replace(
             self,
             data=self.data.absolute(),
             out=absolute(self.out),
-            log_dir=None if self.log_dir is None else absolute(self.log_dir),
+            log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
         )
 

@@ -6,20 +6,21 @@ from typing import Any
 
 from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
-from simrec.jobs.train import DataOptions
+from simrec.jobs.shared.data import DataOptions
+from simrec.jobs.shared.model import rating_bounds
 
 logger = logging.getLogger(__name__)
 
 
-def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
-    """Learn new ratings, users and items into a trained model, without training again.
+def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
+    """Learn new ratings, items and users into a trained model, without training again.
 
     Parameters
     ----------
-    data : DataOptions
-        The new ratings only, and features of new items and users.
     model : path
         The model directory to start from; it is left as it is.
+    data : DataOptions
+        The new ratings only, and features of new items and users.
     out : path
         The model directory to write; the new version names the old one as its parent.
 
@@ -30,7 +31,6 @@ def update(data: DataOptions, model: Path, out: Path) -> dict[str, Any]:
     """
     from simrec.artifacts import check_replaceable
     from simrec.model.two_tower import TwoTower
-    from simrec.model.update.update import rating_bounds
 
     check_replaceable(out)
     started = time.perf_counter()

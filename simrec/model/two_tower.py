@@ -289,7 +289,7 @@ class TwoTower(Params):
             return self.towers_[side].find(ids, tables[side], unknown)
 
         found = Sides.of(find)
-        part = self._predictor()
+        part = self.predictor()
         stacked = part.heads.map(lambda head, where: head.stacked(where), found)
         scores = score_pairs(
             stacked.users, stacked.items, found.users.rows, found.items.rows, part.output
@@ -509,7 +509,7 @@ class TwoTower(Params):
             contribution, their sum. Contributions sum to the score before it is bounded.
         """
         self._check_fitted()
-        parts = [(self._predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
+        parts = [(self.predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
         ids, tables = Sides(item_id, user_id), Sides(items, users)
         return _table(explain(self.towers_, parts, ids, tables, unknown), output)
 
@@ -622,7 +622,7 @@ class TwoTower(Params):
             return [(part, 1.0) for part in self.parts_.values()]
         return [(self.parts_["rating"], 1.0), (self.parts_["uptake"], self.uptake_weight_)]
 
-    def _predictor(self) -> Part:
+    def predictor(self) -> Part:
         """Return the part that `predict` answers by."""
         return self.parts_["rating"] if "rating" in self.parts_ else self.parts_["uptake"]
 
@@ -660,7 +660,7 @@ class TwoTower(Params):
 
     def _rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to."""
-        output = self._predictor().output
+        output = self.predictor().output
         if "rating" not in self.parts_ or output.lower is None or output.upper is None:
             return None
         return None if output.lower == output.upper else (output.lower, output.upper)

@@ -5,8 +5,8 @@ import pytest
 
 from simrec import InputError
 from simrec.files import sha256
-from simrec.jobs.batch import BatchOptions
 from simrec.jobs.embed import embed
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import outputs as output
 from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.jobs.batch import BatchOptions
 from simrec.jobs.embed import embed
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.score import score
 
 SMALL_PARTS = BatchOptions(part_rows=400)
@@ -181,11 +181,17 @@ def test_embed(tables, model, model_directory, tmp_path):
         path = tables / f"{name}.parquet"
         summary = embed(model_directory, tmp_path / name, **{f"{side}s": path})
         result = pq.read_table(tmp_path / name)
-        expected = getattr(model, f"embed_{side}s")(str(path))
+        expected = getattr(model, f"embed_{side}s")(str(path), output="arrow")
         assert result[f"{side}_id"].to_pylist() == expected[f"{side}_id"].to_pylist()
         np.testing.assert_allclose(
             np.array(result["vector"].to_pylist()), np.array(expected["vector"].to_pylist()), 1e-6
         )
         assert summary["new"] == (8 if name == "new_items" else 0)
+    path = tables / "users.parquet"
+    embed(model_directory, tmp_path / "rating", users=path, rank_by="rating")
+    found = np.array(pq.read_table(tmp_path / "rating")["vector"].to_pylist(), np.float32)
+    head = model.parts_["rating"].heads.users
+    rows = model.users_.rows(pq.read_table(path)["user_id"])
+    np.testing.assert_array_equal(found, head.vectors[rows])
     with pytest.raises(InputError, match="either items or users"):
         embed(model_directory, tmp_path / "x")

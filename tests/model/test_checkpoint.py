@@ -142,7 +142,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
 def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
     make_synthetic(n_users=3000, n_items=600, n_ratings=100_000, random_state=0).write(tmp_path)
     tables = [tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")]
-    whole = train(DataOptions(*tables), tmp_path / "whole", TwoTower())
+    whole = train(TwoTower(), DataOptions(*tables), tmp_path / "whole")
     words = [sys.executable, "-m", "simrec.cli", "train", "--quiet", "--out", str(tmp_path / "out")]
     for name, table in zip(("ratings", "items", "users"), tables, strict=True):
         words += [f"--{name}", str(table)]

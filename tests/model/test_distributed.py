@@ -304,7 +304,7 @@ def test_a_training_on_ray_survives_the_loss_of_a_worker(written, split, alone, 
     checkpoint = tmp_path / "model.checkpoint"
     killer = threading.Thread(target=kill_a_worker, args=(checkpoint, killed), daemon=True)
     killer.start()
-    result = train(tables, tmp_path / "model", TwoTower(**SETTINGS), engine="ray", workers=2)
+    result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", engine="ray", workers=2)
     killer.join()
     assert len(killed) == 1
     assert result["ratings"] == len(split.train)
@@ -336,6 +336,6 @@ def test_what_cannot_be_divided_is_refused_at_once(written, tmp_path):
     tables = DataOptions(written / "ratings.parquet")
     model = TwoTower(objective="ranking")
     with pytest.raises(InputError, match="ranking objective is trained by one worker, not by 2"):
-        train(tables, tmp_path / "model", model, engine="ray", workers=2)
+        train(model, tables, tmp_path / "model", engine="ray", workers=2)
     with pytest.raises(InputError, match="add --engine ray"):
-        train(tables, tmp_path / "model", workers=2)
+        train(TwoTower(), tables, tmp_path / "model", workers=2)

@@ -46,21 +46,25 @@ def fill(model, name, value):
     put(model, name, array)
 
 
+def output(model, content):
+    document(model, "parts", {"rating": content})
+
+
 BAD = {
-    "fewer vectors": lambda m: cut(m, "item_vectors", 3),
-    "another width": lambda m: put(m, "user_vectors", np.zeros((60, 3), np.float32)),
+    "fewer vectors": lambda m: cut(m, "rating_items_vectors", 3),
+    "another width": lambda m: put(m, "rating_users_vectors", np.zeros((60, 3), np.float32)),
     "both of another width": lambda m: [
-        put(m, f"user_{name}", np.zeros(shape, np.float32))
+        put(m, f"rating_users_{name}", np.zeros(shape, np.float32))
         for name, shape in [("vectors", (60, 3)), ("weights", (17, 3)), ("prior", (3,))]
     ],
-    "vectors of integers": lambda m: put(m, "item_vectors", np.zeros((50, 18), np.int32)),
-    "infinite vectors": lambda m: fill(m, "item_vectors", np.inf),
-    "NaN weights": lambda m: fill(m, "item_weights", np.nan),
-    "fewer weights": lambda m: cut(m, "item_weights", 3),
-    "an index beyond the features": lambda m: fill(m, "item_features_indices", 10**6),
-    "a negative index": lambda m: fill(m, "item_features_indices", -1),
-    "a start beyond the data": lambda m: fill(m, "item_features_indptr", 10**8),
-    "fewer starts": lambda m: cut(m, "item_features_indptr", 3),
+    "vectors of integers": lambda m: put(m, "rating_items_vectors", np.zeros((50, 18), np.int32)),
+    "infinite vectors": lambda m: fill(m, "rating_items_vectors", np.inf),
+    "NaN weights": lambda m: fill(m, "rating_items_weights", np.nan),
+    "fewer weights": lambda m: cut(m, "rating_items_weights", 3),
+    "an index beyond the features": lambda m: fill(m, "items_features_indices", 10**6),
+    "a negative index": lambda m: fill(m, "items_features_indices", -1),
+    "a start beyond the data": lambda m: fill(m, "items_features_indptr", 10**8),
+    "fewer starts": lambda m: cut(m, "items_features_indptr", 3),
     "no ids": lambda m: table(m, "items", pa.table({"n_ratings": [1] * 50})),
     "null counts": lambda m: table(
         m, "items", pa.table({"item_id": [f"{k:02d}" for k in range(50)], "n_ratings": [None] * 50})
@@ -69,20 +73,25 @@ BAD = {
         m, "items", pa.table({"item_id": ["a"] * 50, "n_ratings": range(50)})
     ),
     "fewer ids": lambda m: table(m, "items", pa.table({"item_id": ["a"], "n_ratings": [1]})),
-    "a missing array": lambda m: (m / "item_prior.npy").unlink(),
-    "a missing document": lambda m: (m / "output.json").unlink(),
-    "an output of another kind": lambda m: document(m, "output", {"kind": "exec"}),
-    "bounds the wrong way": lambda m: document(m, "output", {"lower": 5, "upper": 1}),
-    "half a bound": lambda m: document(m, "output", {"lower": 5}),
-    "bounds of text": lambda m: document(m, "output", {"lower": "1", "upper": "5"}),
-    "an infinite shift": lambda m: (m / "output.json").write_text('{"shift": 1e999}'),
-    "an output that is a list": lambda m: document(m, "output", [1]),
-    "an encoder of nothing": lambda m: document(m, "item_encoder", {}),
-    "fewer posteriors": lambda m: cut(m, "item_evidence_own_packed", 3),
+    "a missing array": lambda m: (m / "rating_items_prior.npy").unlink(),
+    "a missing document": lambda m: (m / "parts.json").unlink(),
+    "an output of another kind": lambda m: output(m, {"kind": "exec"}),
+    "bounds the wrong way": lambda m: output(m, {"lower": 5, "upper": 1}),
+    "half a bound": lambda m: output(m, {"lower": 5}),
+    "bounds of text": lambda m: output(m, {"lower": "1", "upper": "5"}),
+    "an infinite shift": lambda m: (m / "parts.json").write_text('{"rating": {"shift": 1e999}}'),
+    "an output that is a list": lambda m: output(m, [1]),
+    "an encoder of nothing": lambda m: document(m, "items_encoder", {}),
+    "fewer posteriors": lambda m: cut(m, "rating_evidence_items_own_packed", 3),
     "posteriors of another width": lambda m: put(
-        m, "user_evidence_own_mean", np.zeros((60, 2), np.float32)
+        m, "rating_evidence_users_own_mean", np.zeros((60, 2), np.float32)
     ),
-    "no precision": lambda m: (m / "user_evidence_own_scales_L.npy").unlink(),
+    "no parts": lambda m: document(m, "parts", {}),
+    "a part of another kind": lambda m: document(m, "parts", {"exec": {}}),
+    "a weight that is no number": lambda m: document(m, "lists", {"uptake_weight": None}),
+    "a rated item beyond the items": lambda m: fill(m, "rated_indices", 10**6),
+    "fewer users who rated": lambda m: cut(m, "rated_indptr", 3),
+    "no precision": lambda m: (m / "rating_evidence_users_own_precisions_L.npy").unlink(),
 }
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from simrec.jobs.batch import default_workers
+from simrec.jobs.engine.batch import default_workers
+from simrec.jobs.engine.work import Work
 from simrec.jobs.io.parts import Part
 from simrec.jobs.io.sources import Unit
-from simrec.jobs.work import Work
 
 
 def run(work: Work, units: Sequence[Unit], workers: int | None = None) -> Iterator[Part]:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from simrec.errors import InputError
+from simrec.jobs.engine.work import Work
 from simrec.jobs.io.parts import Part
 from simrec.jobs.io.sources import Unit
-from simrec.jobs.work import Work
 
 
 def run(

@@ -47,18 +47,18 @@ def run(
     dict
         What was trained, as the first worker tells.
     """
-    from simrec.model.run.checkpoint import check_workers, clear
+    from simrec.model.run.checkpoint import clear
 
     if workers is not None and workers < 1:
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
-    check_workers(work.model, workers or 1)
+    _check_workers(work, workers or 1)
     if not resume:
         clear(work.checkpoint)
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     with connected(workers, address, _ENVIRONMENT) as ray:
         n = workers or max(1, sum(node["Alive"] for node in ray.nodes()))
-        check_workers(work.model, n)
+        _check_workers(work, n)
         processors = ray.cluster_resources().get("CPU", 0)
         logger.info("ray: training with %d workers on %d processors", n, processors)
         if processors < n:
@@ -79,6 +79,15 @@ def run(
                     _shortened(error),
                 )
     raise AssertionError("not reached")
+
+
+def _check_workers(work: Training, n: int) -> None:
+    """Refuse what cannot be divided between workers, before anything is read."""
+    if n > 1 and tuple(work.model.hidden_layers):
+        raise InputError(
+            "workers: encoders with hidden_layers are trained by one worker, not by "
+            f"{n}. Train with --engine local."
+        )
 
 
 def _attempt(ray: Any, work: Training, workers: int, resume: bool) -> dict[str, Any]:

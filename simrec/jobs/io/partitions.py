@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.memory import as_arrow, as_numpy
+from simrec.data.arrays import as_arrow, as_numpy
 from simrec.errors import InputError
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, train
@@ -85,9 +85,9 @@ def test_train_and_its_checkpoint_replace_only_what_is_ours(tables, tmp_path):
     data, model = DataOptions(tables / "ratings.parquet"), TwoTower(embedding_dim=2)
     for paths in ({"out": foreign}, {"out": tmp_path / "m", "checkpoint": foreign}):
         with pytest.raises(InputError, match="holds other files"):
-            train(data, model=model, **paths)
+            train(model, data, **paths)
     with pytest.raises(InputError, match="is out"):
-        train(data, tmp_path / "m", model, checkpoint=tmp_path / "m")
+        train(model, data, tmp_path / "m", checkpoint=tmp_path / "m")
     assert {p.name for p in foreign.iterdir()} == {"manifest.json", "precious.bin"}
     assert [p.name for p in tmp_path.iterdir()] == ["w"]
 
@@ -95,7 +95,7 @@ def test_train_and_its_checkpoint_replace_only_what_is_ours(tables, tmp_path):
 def test_update_leaves_its_model_as_it_is(tables, model_directory):
     data = DataOptions(tables / "ratings.parquet")
     with pytest.raises(InputError, match="is model"):
-        update(data, model_directory, model_directory)
+        update(model_directory, data, model_directory)
     TwoTower.load(model_directory)
 
 
@@ -110,12 +110,12 @@ def test_of_two_trainings_into_one_output_one_is_refused(tables, tmp_path, monke
         return load(self, bounds)
 
     monkeypatch.setattr(DataOptions, "load_ratings", wait)
-    first = threading.Thread(target=train, args=(data, tmp_path / "m", TwoTower(embedding_dim=2)))
+    first = threading.Thread(target=train, args=(TwoTower(embedding_dim=2), data, tmp_path / "m"))
     first.start()
     begun.wait(60)
     try:
         with pytest.raises(InputError, match="writes to this output"):
-            train(data, tmp_path / "m", TwoTower(embedding_dim=3))
+            train(TwoTower(embedding_dim=3), data, tmp_path / "m")
     finally:
         go_on.set()
         first.join()

@@ -8,7 +8,7 @@ import pytest
 
 from simrec import InputError
 from simrec.files import sha256
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import parts
 from simrec.jobs.score import score
 

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import partitions
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.parts import PartWriter

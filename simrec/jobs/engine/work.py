@@ -1,9 +1,9 @@
-"""The engine-free core: a unit of input and a task in, the files of a part out."""
+"""The work on one unit of input, the same on every engine: read, process, write a part."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -11,38 +11,12 @@ from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter
 from simrec.jobs.io.sources import BadFragment, ChangedFragment, Unit
 
+if TYPE_CHECKING:
+    from simrec.jobs.io.sources import Source
+    from simrec.jobs.shared.entities import KnownIds
+
+Table: TypeAlias = "Source | KnownIds"
 OnBad = Literal["stop", "skip"]
-
-
-class Table(Protocol):
-    """What a job reads: a `Source`, or ids the model knows."""
-
-    @property
-    def bad(self) -> tuple[str, ...]:
-        """Messages about files left out."""
-        ...
-
-    def units(self, part_rows: int) -> list[Unit]:
-        """Divide the rows into units of work."""
-        ...
-
-    def batches(
-        self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = ...
-    ) -> Iterator[pa.Table]:
-        """Read a unit, some rows at a time."""
-        ...
-
-    def directory(self, unit: Unit) -> str:
-        """Return the Hive partition of a unit, empty for none."""
-        ...
-
-    def label(self, unit: Unit) -> str:
-        """Name a unit in messages."""
-        ...
-
-    def identity(self) -> Any:
-        """Return what distinguishes this input from another."""
-        ...
 
 
 class Task(Protocol):
@@ -50,12 +24,12 @@ class Task(Protocol):
 
     @property
     def columns(self) -> Sequence[str]:
-        """The input columns to read."""
+        """Return the input columns to read."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """The output columns."""
+        """Return the output columns."""
         ...
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
@@ -76,7 +50,7 @@ class Work:
     keep_partitions: bool
 
     def run(self, unit: Unit) -> Part:
-        """Read a unit, process it, write its files. The same on every engine."""
+        """Read a unit, process it, write its files."""
         counts: Counter[str] = Counter()
         name = f"part-{unit.index:06d}.parquet"
         try:
@@ -92,6 +66,12 @@ class Work:
                 raise
             return Part(unit.index, 0, skipped=str(error))
         return Part(unit.index, unit.rows, files, dict(counts))
+
+    def empty_part(self) -> Part:
+        """Write the one part of an input without rows: a file that has columns only."""
+        name = "part-000000.parquet"
+        kept = [f for f in self.task.schema if f.name not in (self.partition_by or ())]
+        return Part(0, 0, {name: self.writer.write(name, [], pa.schema(kept))})
 
     def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
         rows = 0

@@ -1,7 +1,9 @@
-"""Batch jobs: an engine-free function per unit of work, mapped by an engine, published whole."""
+"""Run a batch job: units of work mapped by an engine, their parts published as a whole."""
 
+import contextlib
 import logging
 import re
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,14 +12,14 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from simrec.errors import InputError
+from simrec.jobs.engine.work import OnBad, Table, Task, Work
 from simrec.jobs.io.lock import lock
 from simrec.jobs.io.outputs import Output
 from simrec.jobs.io.parts import Part
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Unit
-from simrec.jobs.models import ModelReference
 from simrec.jobs.options import Path
-from simrec.jobs.work import OnBad, Table, Task, Work
+from simrec.jobs.shared.model import ModelReference
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +139,7 @@ def run_batch(
         n_resumed = len(parts)
         try:
             missing = [unit for unit in units if unit.index not in parts]
-            if missing:
+            if missing or not units:
                 work = Work(
                     source,
                     prepare(Scratch(output.scratch(), parse_size(options.memory) // 4)),
@@ -147,6 +149,9 @@ def run_batch(
                     options.partition_by,
                     keep_partitions=not output.single,
                 )
+                if not units:
+                    parts[0] = work.empty_part()
+                    output.add(parts[0])
                 for part in _with_progress(options.map(work, missing), missing, source):
                     model.check()
                     output.add(part)
@@ -154,7 +159,8 @@ def run_batch(
         except BaseException:
             output.abandon_if_empty()
             raise
-        if parts and all(part.skipped for part in parts.values()):
+        # Every unit may have been skipped; empty files have nothing to partition.
+        if all(part.skipped for part in parts.values()):
             skipped = "\n  ".join(part.skipped for part in parts.values())
             output.discard()
             raise InputError(f"none of the input could be read:\n  {skipped}")
@@ -166,22 +172,23 @@ def run_batch(
 
 def _with_progress(parts: Iterator[Part], units: Sequence[Unit], source: Table) -> Iterator[Part]:
     """Show a bar on a terminal, log a line per part elsewhere."""
-    from tqdm import tqdm
-
     by_index = {unit.index: unit for unit in units}
-    total = sum(unit.rows for unit in units)
-    quiet = not logger.isEnabledFor(logging.INFO)
-    # disable=None hides the bar where standard error is no terminal.
-    with tqdm(total=total, unit=" rows", unit_scale=True, disable=True if quiet else None) as bar:
+    bar: Any = None
+    if logger.isEnabledFor(logging.INFO) and sys.stderr.isatty():
+        from tqdm import tqdm
+
+        bar = tqdm(total=sum(unit.rows for unit in units), unit=" rows", unit_scale=True)
+    with contextlib.closing(bar) if bar is not None else contextlib.nullcontext():
         for n, part in enumerate(parts, start=1):
-            bar.update(by_index[part.unit].rows)
-            if bar.disable:
-                label = source.label(by_index[part.unit])
+            unit = by_index[part.unit]
+            if bar is None:
                 rows = sum(file["rows"] for file in part.files.values())
                 done = part.skipped or f"{part.rows_in} rows in, {rows} rows out"
-                logger.info("%d/%d %s: %s", n, len(units), label, done)
-            elif part.skipped:
-                logger.warning("skipped: %s", part.skipped)
+                logger.info("%d/%d %s: %s", n, len(units), source.label(unit), done)
+            else:
+                bar.update(unit.rows)
+                if part.skipped:
+                    logger.warning("skipped: %s", part.skipped)
             yield part
 
 
@@ -197,7 +204,7 @@ def _summarise(
     for part in parts.values():
         counts.update(part.counts)
     rows_in = sum(part.rows_in for part in parts.values())
-    done = [part for part in parts.values() if part.files]
+    done = [part for part in parts.values() if not part.skipped]
     return {
         "job": job["job"],
         "model_id": job["model_id"],
@@ -214,7 +221,7 @@ def _summarise(
 
 
 def _row_group_rows(row_bytes: float) -> int:
-    """Return rows per row group: many, but for rows so wide that a group would not fit memory."""
+    """Return the rows of a row group: many, unless rows are so wide that memory would not do."""
     return int(min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1))))
 
 

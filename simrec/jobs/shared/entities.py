@@ -1,0 +1,232 @@
+"""Vectors of known and new entities, looked up by id."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.ids import IdMap
+from simrec.data.sides import ID_COLUMNS, Side
+from simrec.errors import InputError
+from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.sources import Source, Unit
+
+if TYPE_CHECKING:
+    from simrec.model.head import Found, Head
+    from simrec.model.tower import Tower
+
+Unknown = Literal["error", "prior", "skip"]
+BLOCK = 1 << 16  # rows embedded at once
+
+
+def check_columns(source: Source, *columns: str) -> None:
+    """Raise InputError unless a table has these columns; it may be empty."""
+    if not set(columns) <= set(source.schema.names):
+        source.require(*columns)
+
+
+def ids_of(tower: "Tower", source: Source) -> IdMap:
+    """Return the ids of a table of items or users, each of which may occur once."""
+    column = tower.id_column
+    check_columns(source, column)
+    values = source.read([column])[column]
+    ids = IdMap.from_values(values, f"{source.name}: {column}")
+    if len(ids) < len(values):
+        raise InputError(
+            f"{source.name}: {len(values) - len(ids)} rows repeat a {column}, for example "
+            f"{_first_repeated(values)!r}. Keep one row per {tower.singular}."
+        )
+    return ids
+
+
+def gives_features(tower: "Tower", source: Source) -> bool:
+    """Tell whether a table has features that the model can use, and not ids only."""
+    return tower.encoder is not None and len(source.schema.names) > 1
+
+
+def embed_table(
+    tower: "Tower", head: "Head", source: Source, ids: IdMap, vectors: np.ndarray
+) -> np.ndarray:
+    """Embed a table of any size, block by block.
+
+    Parameters
+    ----------
+    tower : Tower
+        The items or the users of the model.
+    head : Head
+        Their vectors.
+    source : Source
+        A table of ids, with features of those the model does not know.
+    ids : IdMap
+        Those of them to embed.
+    vectors : numpy.ndarray
+        Filled with a vector for each of `ids`, in their order.
+
+    Returns
+    -------
+    numpy.ndarray
+        For each of `ids` its row in the tower; -1 where its vector comes from features.
+    """
+    column = tower.id_column
+    known_rows = np.empty(len(ids), np.int64)
+    for unit in source.units(1 << 62):
+        for table in source.batches(unit, None, BLOCK):
+            place = ids.rows(table[column], column)
+            if (place < 0).any():
+                table = table.filter(pa.array(place >= 0))
+                place = place[place >= 0]
+            try:
+                found = tower.find(table[column], table)
+            except InputError as error:
+                raise InputError(f"{source.name}: {error}") from error
+            vectors[place] = head.of(found)
+            known_rows[place] = np.where(found.rows < found.n_known, found.rows, -1)
+    return known_rows
+
+
+def copy_known(head: "Head", found: "Found", vectors: np.ndarray) -> None:
+    """Fill an array with the vectors of known entities, some rows at a time."""
+    for start in range(0, len(found.rows), BLOCK):
+        some = slice(start, min(start + BLOCK, len(found.rows)))
+        vectors[some] = head.of(found._replace(rows=found.rows[some], average=found.average[some]))
+
+
+@dataclass(frozen=True)
+class Entities:
+    """Items or users with their vectors: those the model knows, and those of a table.
+
+    Attributes
+    ----------
+    side : {"items", "users"}
+        Which.
+    known : IdMap
+        Ids the model knows.
+    vectors : numpy.ndarray
+        A row for each known id, for each row of the table, and a last one for the prior where
+        `unknown` asks for it.
+    unknown : str
+        What to do with an id that is neither known nor in the table.
+    new : IdMap or None
+        Ids of the table.
+    place : numpy.ndarray or None
+        The row of each known id: its own, or that of the table if it is there too.
+    """
+
+    side: Side
+    known: IdMap
+    vectors: np.ndarray
+    unknown: Unknown
+    new: IdMap | None = None
+    place: np.ndarray | None = None
+
+    @classmethod
+    def collect(
+        cls,
+        tower: "Tower",
+        head: "Head",
+        source: Source | None,
+        unknown: Unknown,
+        scratch: Scratch,
+    ) -> "Entities":
+        """Gather the vectors of all entities a job may meet; a table is embedded once."""
+        side = tower.side
+        new = None if source is None else ids_of(tower, source)
+        if source is None or new is None or not len(new) or not gives_features(tower, source):
+            source = new = None
+        n_known, n_new = len(tower.ids), 0 if new is None else len(new)
+        if not n_new and unknown != "prior":
+            return cls(side, tower.ids, head.vectors, unknown)
+        shape = (n_known + n_new + (unknown == "prior"), head.width)
+        vectors = scratch.empty(f"{side}_vectors", shape, np.float32)
+        copy_known(head, tower.everyone(), vectors[:n_known])
+        if unknown == "prior":
+            vectors[-1] = head.prior
+        if source is None or new is None:
+            return cls(side, tower.ids, vectors, unknown)
+        embed_table(tower, head, source, new, vectors[n_known : n_known + n_new])
+        place = scratch.empty(f"{side}_place", (n_known,), np.int64)
+        place[:] = np.arange(n_known)
+        rows = tower.ids.rows(new.ids, tower.id_column)
+        place[rows[rows >= 0]] = n_known + np.flatnonzero(rows >= 0)
+        return cls(side, tower.ids, vectors, unknown, new, place)
+
+    def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
+        """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
+        column = ID_COLUMNS[self.side]
+        if values.null_count:
+            first = pc.index(pc.is_null(values), True).as_py()
+            raise InputError(
+                f"column {column}: {values.null_count} missing ids, the first in row {first} "
+                "of the batch. Remove those rows."
+            )
+        rows = self.known.rows(values, f"column {column}")
+        missing = rows < 0
+        if self.new is not None and self.place is not None:
+            if len(self.known):
+                rows = np.where(missing, -1, self.place[rows])
+            places = np.flatnonzero(missing)
+            found = self.new.rows(values.take(pa.array(places)), f"column {column}")
+            rows[places] = np.where(found >= 0, len(self.known) + found, -1)
+            missing = rows < 0
+        n_missing = int(missing.sum())
+        if n_missing and self.unknown == "error":
+            example = values[int(np.argmax(missing))].as_py()
+            raise InputError(
+                f"column {column}: {n_missing} rows with ids the model does not know, for "
+                f"example {example!r}. Give their features with --{self.side}, or say --unknown "
+                "prior (an average entity) or --unknown skip."
+            )
+        if n_missing and self.unknown == "prior":
+            rows = np.where(missing, len(self.vectors) - 1, rows)
+        return rows, n_missing
+
+
+@dataclass(frozen=True)
+class KnownIds:
+    """All ids a model knows of a side, as the input of a job."""
+
+    name: str
+    ids: pa.Array
+    bad: tuple[str, ...] = ()
+    row_bytes: float = 16.0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Return the one column of ids."""
+        return pa.schema([(self.name, self.ids.type)])
+
+    def identity(self) -> str:
+        """Return what distinguishes this input: nothing, since the model is part of the job."""
+        return "all the model knows"
+
+    def units(self, part_rows: int) -> list[Unit]:
+        """Divide the ids into units."""
+        starts = range(0, len(self.ids), part_rows)
+        return [Unit(i, 0, (s,), min(part_rows, len(self.ids) - s)) for i, s in enumerate(starts)]
+
+    def batches(
+        self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = 1 << 17
+    ) -> Iterator[pa.Table]:
+        """Yield the ids of a unit, `batch_rows` at a time."""
+        (start,) = unit.row_groups
+        for first in range(start, start + unit.rows, batch_rows):
+            n = min(batch_rows, start + unit.rows - first)
+            yield pa.table([self.ids.slice(first, n)], names=[self.name])
+
+    def directory(self, unit: Unit) -> str:
+        """Return the Hive partition: none."""
+        return ""
+
+    def label(self, unit: Unit) -> str:
+        """Name a unit in messages."""
+        side = self.name.removesuffix("_id")
+        return f"known {side}s {unit.row_groups[0]} to {unit.row_groups[0] + unit.rows - 1}"
+
+
+def _first_repeated(ids: pa.ChunkedArray) -> Any:
+    counts = pc.value_counts(ids)
+    repeated = pc.greater(counts.field("counts"), 1)
+    return counts.field("values").filter(repeated)[0].as_py()

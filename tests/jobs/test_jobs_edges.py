@@ -1,0 +1,267 @@
+"""Quiet days, odd values, and tables that are not quite alike."""
+
+import inspect
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower
+from simrec.cli import main
+from simrec.jobs import commands, pipeline
+from simrec.jobs.embed import embed
+from simrec.jobs.engine.batch import BatchOptions
+from simrec.jobs.recommend import recommend
+from simrec.jobs.score import score
+from simrec.jobs.shared.data import DataOptions
+
+
+@pytest.fixture
+def empty(tables, tmp_path):
+    """Give a table without rows, with the columns of another one."""
+
+    def write(name):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        path = tmp_path / "empty" / f"{name}.parquet"
+        pq.write_table(pq.read_table(tables / f"{name}.parquet").slice(0, 0), path)
+        return path
+
+    return write
+
+
+def test_no_new_items_today(tables, model_directory, empty, tmp_path, capsys):
+    items = empty("new_items")
+    words = ["recommend", "--model", str(model_directory), "--items", str(items)]
+    out = tmp_path / "lists"
+    assert main([*words, "--new-items-only", "--out", str(out), "--quiet"]) == 0
+    lists = pq.read_table(out)
+    assert lists.num_rows == 0
+    assert lists.column_names == ["user_id", "item_id", "score", "rank"]
+    assert embed(model_directory, tmp_path / "vectors", items=items)["rows_out"] == 0
+    vectors = pq.read_table(tmp_path / "vectors")
+    assert vectors.num_rows == 0 and vectors.column_names == ["item_id", "vector"]
+    assert embed(model_directory, tmp_path / "one.parquet", items=items)["rows_out"] == 0
+    again = embed(model_directory, tmp_path / "one.parquet", items=items)
+    assert again["already_complete"]
+    pairs = tables / "pairs.parquet"
+    score(model_directory, pairs, tmp_path / "with.parquet", items=items)
+    score(model_directory, pairs, tmp_path / "without.parquet")
+    scores = [pq.read_table(tmp_path / f"{name}.parquet") for name in ("with", "without")]
+    assert scores[0].equals(scores[1])
+
+
+def test_nobody_to_recommend_to(model_directory, empty, tmp_path):
+    assert recommend(model_directory, tmp_path / "a", users=empty("users"))["rows_out"] == 0
+    pq.write_table(pa.table({"user_id": [1, 2]}), tmp_path / "users.parquet")
+    users = tmp_path / "users.parquet"
+    summary = recommend(model_directory, tmp_path / "b", users=users, unknown="skip", k=2)
+    assert (summary["rows_out"], summary["unknown_users"]) == (0, 2)
+    assert pq.read_table(tmp_path / "b").num_rows == 0
+
+
+def test_empty_files_with_partitions(tables, model_directory, empty, tmp_path):
+    (tmp_path / "in").mkdir()
+    empty("pairs").rename(tmp_path / "in" / "0.parquet")
+    pairs = pq.read_table(tables / "pairs.parquet")
+    pairs = pairs.set_column(2, "note", pa.array(np.arange(len(pairs)) % 2))
+    pq.write_table(pairs.slice(0, 10), tmp_path / "in" / "1.parquet")
+    # A row group without rows, as some writers leave them.
+    with pq.ParquetWriter(tmp_path / "in" / "2.parquet", pairs.schema) as writer:
+        writer.write_table(pairs.slice(0, 0))
+    batch = BatchOptions(partition_by=("note",))
+    summary = score(model_directory, tmp_path / "in", tmp_path / "out", batch=batch)
+    assert summary["rows_out"] == pq.read_table(tmp_path / "out").num_rows == 10
+
+
+def test_k_takes_no_more_memory_than_there_are_items(model_directory, tmp_path, monkeypatch):
+    from simrec.jobs import recommend as module
+
+    asked = []
+    top_k = module.top_k
+
+    def noted(queries, items, k, *others, **options):
+        asked.append(k)
+        return top_k(queries, items, k, *others, **options)
+
+    monkeypatch.setattr(module, "top_k", noted)
+    recommend(model_directory, tmp_path / "a.parquet", k=10**6, exclude=None)
+    assert set(asked) == {50}
+    monkeypatch.undo()
+    recommend(model_directory, tmp_path / "b.parquet", k=50, exclude=None)
+    found = [pq.read_table(tmp_path / f"{name}.parquet") for name in "ab"]
+    assert found[0].equals(found[1]) and found[0].num_rows == 3000
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["recommend", "--model", "M", "--min-score", "nan"], "--min-score: expected a number"),
+        (["train", "--ratings", "R", "--random-state", "-1"], "--random-state: expected a whole"),
+        (["embed", "--model", "M", "--items", "R", "--side", "item"], "either items or users"),
+    ],
+)
+def test_odd_values(tables, model_directory, tmp_path, capsys, words, message):
+    places = {"M": str(model_directory), "R": str(tables / "ratings.parquet")}
+    words = [places.get(word, word) for word in words]
+    assert main([*words, "--out", str(tmp_path / "out")]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_embed_all_that_is_known(model_directory, tmp_path):
+    embed(model_directory, tmp_path / "out.parquet", side="user")
+    found, model = pq.read_table(tmp_path / "out.parquet"), TwoTower.load(model_directory)
+    assert found["user_id"].to_pylist() == model.users_.ids.to_pylist()
+    vectors = model.ranking("both")[0].users.vectors
+    np.testing.assert_array_equal(np.array(found["vector"].to_pylist()), vectors)
+
+
+def test_fresh_features_of_unrated_items(tables, model_directory, tmp_path):
+    """A catalogue with fresh features counts for items without ratings, as in the model."""
+    items = pq.read_table(tables / "items.parquet")
+    years = pa.array(np.where(np.arange(50) >= 40, 1900, items["year"].to_numpy()))
+    items = items.set_column(1, "year", years)
+    pq.write_table(items, tmp_path / "items.parquet")
+    model = TwoTower.load(model_directory)
+    pairs = pq.read_table(tables / "pairs.parquet").select(["user_id", "item_id"])
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    for features in ({}, {"items": tmp_path / "items.parquet"}):
+        out = tmp_path / f"scores{len(features)}.parquet"
+        score(model_directory, tmp_path / "pairs.parquet", out, **features)
+        scores = pq.read_table(out)["score"].to_numpy()
+        np.testing.assert_array_equal(scores, model.predict(pairs, **features))
+    assert not np.array_equal(scores, model.predict(pairs))
+    for explore in (0.0, 2.0):
+        out = tmp_path / f"lists{explore}.parquet"
+        recommend(model_directory, out, items=tmp_path / "items.parquet", k=50, explore=explore)
+        lists = pq.read_table(out)
+        expected = model.recommend(items=items, k=50, explore=explore, output="arrow")
+        assert lists["item_id"].to_pylist() == expected["item_id"].to_pylist()
+        np.testing.assert_array_equal(lists["score"], expected["score"])
+
+
+def test_a_list_of_ids_is_no_table_of_features(tables, model_directory, tmp_path):
+    """Ids without features in --items are as unknown as they are without --items."""
+    pairs = pa.table({"user_id": [100, 100], "item_id": ["i00", "zz"]})
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    pq.write_table(pairs.select(["item_id"]), tmp_path / "items.parquet")
+    model = TwoTower.load(model_directory)
+    words = {"items": tmp_path / "items.parquet", "unknown": "prior"}
+    score(model_directory, tmp_path / "pairs.parquet", tmp_path / "out.parquet", **words)
+    found = pq.read_table(tmp_path / "out.parquet")["score"].to_numpy()
+    np.testing.assert_array_equal(found, model.predict(pairs, **words))
+    with pytest.raises(InputError, match="1 rows with ids the model does not know"):
+        words = {"items": tmp_path / "items.parquet"}
+        score(model_directory, tmp_path / "pairs.parquet", tmp_path / "x.parquet", **words)
+
+
+def test_a_directory_and_a_glob_are_read_alike(tmp_path):
+    """Files whose integers differ in width, and one that lacks a column."""
+    first = {"user_id": pa.array([1, 2], pa.int32()), "item_id": ["a", "b"], "rating": [1.0, 2.0]}
+    second = {"user_id": pa.array([3], pa.int64()), "item_id": ["a"], "rating": [3.0]}
+    for day, columns in enumerate((first, {**second, "note": [7]})):
+        (tmp_path / "r" / f"day={day}").mkdir(parents=True)
+        pq.write_table(pa.table(columns), tmp_path / "r" / f"day={day}" / "p.parquet")
+    for place in ("r", "r/*", "r/*/p.parquet", "r/**/*.parquet"):
+        ratings = DataOptions(tmp_path / place).load_ratings(None)
+        assert ratings.users.ids.to_pylist() == [1, 2, 3]
+        assert ratings.values.tolist() == [1.0, 2.0, 3.0]
+    (tmp_path / "x[1].parquet").write_bytes((tmp_path / "r/day=0/p.parquet").read_bytes())
+    assert len(DataOptions(tmp_path / "x[1].parquet").load_ratings(None)) == 2
+    text = pa.table({**second, "user_id": ["x"]})
+    pq.write_table(text, tmp_path / "r" / "day=0" / "q.parquet")
+    messages = []
+    for place in ("r", "r/*"):
+        with pytest.raises(InputError, match="q.parquet") as caught:
+            DataOptions(tmp_path / place).load_ratings(None)
+        messages.append(str(caught.value).partition("): ")[2])
+    assert messages[0] == messages[1]
+
+
+def test_names_of_id_columns_reach_the_features(tables, tmp_path):
+    names = {"user_id": "who", "item_id": "what"}
+    for name in ("ratings", "items", "users"):
+        table = pq.read_table(tables / f"{name}.parquet")
+        renamed = [names.get(column, column) for column in table.column_names]
+        pq.write_table(table.rename_columns(renamed), tmp_path / f"{name}.parquet")
+    data = DataOptions(*(tmp_path / f"{n}.parquet" for n in ("ratings", "items", "users")), **names)
+    assert data.load_items().equals(pq.read_table(tables / "items.parquet"))
+    assert data.load_users().equals(pq.read_table(tables / "users.parquet"))
+    assert data.load_ratings(None).n_users == 60
+
+
+def test_interactions_and_weights(tmp_path, capsys):
+    table = {"user_id": [1, 2, 2], "item_id": ["a", "b", "a"], "plays": [3, 1, 0.5]}
+    pq.write_table(pa.table(table), tmp_path / "r.parquet")
+    ratings = DataOptions(tmp_path / "r.parquet", rating=None, weight="plays").load_ratings(None)
+    assert not ratings.has_ratings and ratings.weights.tolist() == [3, 1, 0.5]
+    assert DataOptions(tmp_path / "r.parquet", rating=None).load_ratings(None).weights is None
+    with pytest.raises(InputError, match="'play'"):
+        DataOptions(tmp_path / "r.parquet", rating=None, weight="play").load_ratings(None)
+    for option, expected in commands.options("train").items():
+        if option in ("rating", "weight"):
+            assert expected.parse("none") is expected.check("none") is None
+
+
+def test_jobs_take_their_arguments_in_one_order():
+    for name in commands.SECTIONS:
+        parameters = inspect.signature(commands.function(name)).parameters
+        positional = [n for n, p in parameters.items() if p.kind is not p.KEYWORD_ONLY]
+        order = [n for n in ("model", "data", "pairs", "out") if n in parameters]
+        if name not in ("evaluate", "report"):
+            assert positional == order, name
+        if {"items", "users"} <= set(parameters):
+            assert list(parameters).index("items") < list(parameters).index("users"), name
+            assert not {"items", "users"} & set(positional), name
+
+
+def test_sections_take_what_commands_take(tables, tmp_path):
+    few = {"user_id": [100, 900], "item_id": ["i00", "i01"], "rating": [5.0, 1.0]}
+    pq.write_table(pa.table(few), tmp_path / "few.parquet")
+    text = f"""
+        [data]
+        items = "{tables}/items.parquet"
+        [train]
+        ratings = "{tables}/ratings.parquet"
+        embedding_dim = 2
+        bounds = [1, 5]
+        epochs = 2
+        out = "model"
+        [update]
+        ratings = "few.parquet"
+        out = "updated"
+        [[similar]]
+        item_id = "i00"
+        k = 3
+        [[similar]]
+        user_id = "900"
+        """
+    (tmp_path / "pipeline.toml").write_text(text)
+    train, update, items, users = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
+    assert TwoTower.load(tmp_path / "model").embedding_dim == 2
+    assert update["parent"] == train["model_id"] and update["new_users"] == 1
+    assert [n["rank"] for n in items["neighbours"]] == [1, 2, 3]
+    assert users["user_id"] == 900 and len(users["neighbours"]) == 10  # known since the update
+    (tmp_path / "pipeline.toml").write_text("[data]\nratings='r'\n[update]\nmodel='m'\nout='o'")
+    with pytest.raises(InputError, match=r"\[update\] lacks 'ratings'"):
+        list(pipeline.run(tmp_path / "pipeline.toml"))
+
+
+def test_similar(tables, model_directory, capsys):
+    words = ["similar", "--model", str(model_directory)]
+    assert main([*words, "--item-id", "i00", "--k", "3"]) == 0
+    shown = capsys.readouterr().out
+    expected = TwoTower.load(model_directory).similar_items("i00", k=3, output="arrow")
+    for item in expected["item_id"].to_pylist():
+        assert item in shown
+    assert main([*words, "--item-id", "n0", "--items", str(tables / "new_items.parquet")]) == 0
+    assert "similarity" in capsys.readouterr().out
+    for bad, message in (
+        (["--item-id", "n0"], "--items"),
+        ([], "either item_id or user_id"),
+        (["--item-id", "zz", "--items", str(tables / "items.parquet")], "no item_id 'zz'"),
+        (["--item-id", "i00", "--k", "0"], "k must be"),
+    ):
+        assert main([*words, *bad]) == 2
+        assert message in capsys.readouterr().err
