@@ -22,6 +22,7 @@ from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
 from simrec.model.head import Found, Head, JoinedHead
 from simrec.model.lists import choose_uptake_weight
+from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.prepare import Encoding, Prepared, pair_matrix, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
@@ -37,6 +38,7 @@ from simrec.simec.params import Params
 if TYPE_CHECKING:
     from simrec.model.export.faiss_index import Index
     from simrec.model.export.formats import Format
+    from simrec.simec.simec import SimEc
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ TableKind = Literal["pandas", "arrow"]
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 # Coordinates of an embedding and sweeps of the rating part, where they are not given.
 _EMBEDDING_DIM, _EPOCHS = 16, 16
+# Most iterations of each of two SimEcs.
+_ITERATIONS = 200
 
 
 class TwoTower(Params):
@@ -55,6 +59,10 @@ class TwoTower(Params):
     around what its features say; one without has what its features say. One model answers for
     known users and items, new items, new users, and both new.
 
+    With ``method="simec"`` two `SimEc` are trained one after the other, and nothing is added to
+    them: item features -> ratings, then user features -> ratings with W_l frozen to the item
+    embeddings, both with a sigmoid within the bounds; docs/ordered.md compares the two.
+
     Parameters
     ----------
     embedding_dim : int or None
@@ -62,7 +70,8 @@ class TwoTower(Params):
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
     epochs : int or None
-        Sweeps over both towers; None for 16.
+        Sweeps over both towers; None for 16. Of ``method="simec"`` the most iterations of each
+        SimEc; None for 200.
     hidden_layers : sequence of int
         Widths of the hidden layers of the encoders of new items and users; none for linear ones,
         which are fitted much faster and usually do as well.
@@ -74,6 +83,11 @@ class TwoTower(Params):
         Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
     item_columns, user_columns : mapping of str to str or None
         How to encode feature columns: number, category, list, vector, text or ignore.
+    method : {"default", "simec"}
+        How ratings are learned: with all that is known to help, or by two SimEcs as they are.
+    item_encoder, user_encoder : keras.Model or None
+        Encoders of your own for ``method="simec"``: tf_keras models, Sequential or functional, from
+        encoded features to `embedding_dim` linear units. Copies are trained from their weights.
     random_state : int
         Seed; the same seed gives the same model on the same machine.
     verbose : int
@@ -134,6 +148,9 @@ class TwoTower(Params):
         knots: int = 10,
         item_columns: Mapping[str, str] | None = None,
         user_columns: Mapping[str, str] | None = None,
+        method: Literal["default", "simec"] = "default",
+        item_encoder: Any = None,
+        user_encoder: Any = None,
         random_state: int = 0,
         verbose: int = 0,
     ) -> None:
@@ -146,6 +163,9 @@ class TwoTower(Params):
         self.knots = knots
         self.item_columns = item_columns
         self.user_columns = user_columns
+        self.method = method
+        self.item_encoder = item_encoder
+        self.user_encoder = user_encoder
         self.random_state = random_state
         self.verbose = verbose
 
@@ -191,10 +211,11 @@ class TwoTower(Params):
         """
         self._check()
         run = Run.of(strategy, checkpoint, resume)
-        if run.workers.size > 1 and tuple(self.hidden_layers):
+        if run.workers.size > 1 and (tuple(self.hidden_layers) or self.method == "simec"):
+            what = "method='simec'" if self.method == "simec" else "encoders with hidden_layers"
             raise InputError(
-                "strategy: encoders with hidden_layers are trained by one worker, not by "
-                f"{run.workers.size}. Train without strategy (--engine local)."
+                f"strategy: {what} is trained by one worker, not by {run.workers.size}. Train "
+                "without strategy (--engine local)."
             )
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
@@ -217,17 +238,28 @@ class TwoTower(Params):
         return self
 
     def _fit_rating(self, data: Prepared, epochs: int, run: Run, progress: Progress) -> None:
-        part, chosen = RatingPart.fit(
-            data,
-            self.embedding_dim or _EMBEDDING_DIM,
-            epochs,
-            self.folds,
-            tuple(self.hidden_layers),
-            np.random.default_rng(self.random_state),
-            progress.epoch,
-            run.workers,
-            run.checkpoint(self.get_params(), data),
-        )
+        d, hidden_layers = self.embedding_dim or _EMBEDDING_DIM, tuple(self.hidden_layers)
+        rng = np.random.default_rng(self.random_state)
+        part: Part
+        if self.method == "simec":
+            if run.resume:
+                logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
+            own = Sides(self.item_encoder, self.user_encoder)
+            part, chosen = OrderedPart.fit(
+                data, d, self.epochs or _ITERATIONS, hidden_layers, own, rng, progress.epoch
+            )
+        else:
+            part, chosen = RatingPart.fit(
+                data,
+                d,
+                epochs,
+                self.folds,
+                hidden_layers,
+                rng,
+                progress.epoch,
+                run.workers,
+                run.checkpoint(self.get_params(), data),
+            )
         self.parts_[part.name] = part
         self.chosen_ |= chosen
 
@@ -239,7 +271,9 @@ class TwoTower(Params):
         self.chosen_ |= fit.chosen
         if self.parts_:
             d = self.embedding_dim or _EMBEDDING_DIM
-            self.uptake_weight_, reached = choose_uptake_weight(data, fit, d, rng)
+            weight, reached = choose_uptake_weight(data, fit, d, rng)
+            # It was chosen beside ratings; a scalar product may be on another scale.
+            self.uptake_weight_ = weight / self.parts_["rating"].output.slope()
             self.chosen_ |= {"uptake_weight": self.uptake_weight_, "expected_ndcg@10": reached}
         self.parts_["uptake"] = UptakePart.of(fit, data)
         progress.epoch({"val_lists": fit.chosen["expected_ndcg@20_known_users"]})
@@ -610,6 +644,28 @@ class TwoTower(Params):
         """All user ids the model knows."""
         return self.towers_.users.ids
 
+    @property
+    def item_simec_(self) -> SimEc:
+        """The item tower as a `SimEc`: item features against W_l, what was learned of the users.
+
+        With ``method="simec"`` the SimEc that was trained, whose W_l are the known users. By
+        default the encoder of new items in closed form, whose W_l is [w, 1] of the posterior means
+        of the users; `transform` gives embeddings and biases in units of the ratings' spread.
+        """
+        return self._simec("items")
+
+    @property
+    def user_simec_(self) -> SimEc:
+        """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings."""
+        return self._simec("users")
+
+    def _simec(self, side: Side) -> SimEc:
+        self._check_fitted()
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart | OrderedPart):
+            raise InputError(f"{SINGULAR[side]}_simec_: the model was fitted without ratings.")
+        return part.simec(side)
+
     def _parts(self, rank_by: RankBy) -> list[tuple[Part, float]]:
         """Return the parts that a ranking is the weighted sum of."""
         if rank_by not in ("both", "rating", "uptake"):
@@ -628,6 +684,10 @@ class TwoTower(Params):
 
     def _rating(self, what: str) -> RatingPart:
         part = self.parts_.get("rating")
+        if isinstance(part, OrderedPart):
+            raise InputError(
+                f"{what}: method='simec' has vectors and no posteriors. Fit with method='default'."
+            )
         if not isinstance(part, RatingPart):
             raise InputError(f"{what}: the model was fitted without ratings, and has no variance.")
         return part
@@ -666,6 +726,15 @@ class TwoTower(Params):
         return None if output.lower == output.upper else (output.lower, output.upper)
 
     def _check(self) -> None:
+        if self.method not in ("default", "simec"):
+            raise InputError(f"method must be 'default' or 'simec', got {self.method!r}.")
+        for name in ("item_encoder", "user_encoder"):
+            if getattr(self, name) is None:
+                continue
+            if self.method != "simec":
+                raise InputError(f"{name}: only method='simec' trains an encoder of your own.")
+            if tuple(self.hidden_layers):
+                raise InputError(f"{name} and hidden_layers both describe an encoder: give one.")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is None and name in ("embedding_dim", "epochs"):
