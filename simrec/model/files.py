@@ -113,6 +113,9 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
             name: _part(name, document, artifact, towers)
             for name, document in artifact.documents["parts"].items()
         }
+        rating = model.parts_.get("rating")
+        if isinstance(rating, OrderedPart):
+            model.item_encoder, model.user_encoder = rating.own_encoders()
         shape = (len(towers.users.ids), len(towers.items.ids))
         model.rated_ = artifact.csr_matrix("rated", shape)
         model.uptake_weight_ = float(artifact.documents["lists"]["uptake_weight"])

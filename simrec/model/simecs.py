@@ -30,7 +30,8 @@ def linear_simec(weights: np.ndarray, last_layer: np.ndarray, output: Output) ->
     kernel, bias = weights[:-1], weights[-1]
     if not len(kernel):
         kernel = np.zeros((1, len(bias)), np.float32)
-    encoder = DenseStack("sparse", *kernel.shape[:1], kernel.shape[1:]).build(_anyhow())
+    stack = DenseStack("sparse", len(kernel), (kernel.shape[1],))
+    encoder = stack.build(np.random.default_rng(0))
     encoder.set_weights([kernel, bias])
     return _made(encoder, "sparse", len(kernel), last_layer, output)
 
@@ -39,7 +40,8 @@ def identity_simec(table: np.ndarray, last_layer: np.ndarray, output: Output) ->
     """Make a SimEc whose encoder is a table: the identity in place of features."""
     from simrec.simec.encoders import DenseStack
 
-    encoder = DenseStack("identity", *table.shape[:1], table.shape[1:]).build(_anyhow())
+    stack = DenseStack("identity", len(table), (table.shape[1],))
+    encoder = stack.build(np.random.default_rng(0))
     encoder.set_weights([table])
     return _made(encoder, "identity", len(table), last_layer, output)
 
@@ -49,22 +51,20 @@ def network_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc
     return _made(encoder, "sparse", int(encoder.input_shape[1]), last_layer, output)
 
 
-def _anyhow() -> np.random.Generator:
-    """Return a source for weights that are set next."""
-    return np.random.default_rng(0)
-
-
 def _made(encoder: Any, kind: str, n: int, last_layer: np.ndarray, output: Output) -> SimEc:
     from simrec.simec.encoders import DenseStack
     from simrec.simec.simec import SimEc
 
     stack = getattr(encoder, "stack", None)
-    own = not isinstance(stack, DenseStack)
+    built_in = isinstance(stack, DenseStack)
+    bounds = None
+    if output.lower is not None and output.upper is not None:
+        bounds = (output.lower, output.upper)
     simec = SimEc(
         embedding_dim=len(last_layer),
-        hidden_layers=() if own else stack.widths[:-1],
-        encoder=encoder if own else None,
-        bounds=None if output.lower is None or output.upper is None else (output.lower, output.upper),
+        hidden_layers=stack.widths[:-1] if isinstance(stack, DenseStack) else (),
+        encoder=None if built_in else encoder,
+        bounds=bounds,
     )
     simec.encoder_, simec.decoder_ = encoder, None
     simec.last_layer_, simec.output_ = last_layer, output

@@ -198,7 +198,7 @@ def train_by_lbfgs(
     variables = network.trainable_variables
     shapes = [v.shape.as_list() for v in variables]
     sizes = [int(np.prod(s)) for s in shapes]
-    held_out = None if validation is None else validation.everything()
+    held_out: Any = None if validation is None else validation.everything()
 
     @tf.function
     def value_and_gradient(flat: Any) -> Any:

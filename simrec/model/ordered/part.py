@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
 
 # Rounds in which the precisions of later ratings are estimated.
-_ROUNDS = 4
+_ROUNDS = 8
 # What the ratings of an entity add to its vector.
 _OFFSET = {"items": "how it was rated", "users": "how they rated"}
 
@@ -177,6 +177,14 @@ class OrderedPart(Part):
         )
         return cls(Sides.of(head), output, kept, simecs), chosen
 
+    def own_encoders(self) -> Sides[Any]:
+        """Return the trained encoders of the user's own; None where they are built in."""
+
+        def own(head: StoredHead) -> Any:
+            return head.encoder.networks[0].simec.encoder if head.encoder.networks else None
+
+        return self.heads.map(own)
+
     def simec(self, side: Side) -> SimEc:
         """Return the SimEc of a side: as trained, or rebuilt from plain data."""
         if self.trained is not None:
@@ -215,32 +223,43 @@ class OrderedPart(Part):
         rated: sparse.csr_matrix,
         only_new: bool,
     ) -> tuple[OrderedPart, Sides[np.ndarray]]:
-        """Solve again for those who have learned, with their partners frozen: users, then items."""
+        """Solve again for those who have learned, with their partners frozen: items, then users.
+
+        A rating counts once: for the one of the two with fewer ratings before, of equals for the
+        user. Otherwise both would move to explain it, and together too far.
+        """
         part = self
-        learned = later.rows.map(
-            lambda rows, count: np.unique(rows[count[rows] == 0] if only_new else rows), counts
-        )
-        places = (later.rows.users, later.rows.items)
-        values = sparse.csr_matrix((later.values.astype(np.float32), places), shape=rated.shape)
-        pairs = sparse.csr_matrix((np.ones(len(later.values)), places), shape=rated.shape)
-        # Confidence in a pair is positive: what later ratings have not covered was there before.
-        before = sparse.csr_matrix((rated > 0).astype(np.float32) - (pairs > 0))
-        before.eliminate_zeros()
-        for side in ("users", "items"):
+        before = later.rows.map(lambda rows, count: count[rows], counts)
+        to_items = before.items < before.users
+        uses = Sides(to_items, ~to_items)
+        if only_new:
+            uses = uses.map(lambda use, count: use & (count == 0), before)
+        learned = uses.map(lambda use, rows: np.unique(rows[use]), later.rows)
+        for side in ("items", "users"):
             if len(learned[side]):
-                part = part._solved(side, learned[side], before, values)
+                part = part._solved(side, learned[side], later, uses[side], rated)
         return part, learned
 
     def _solved(
-        self, side: Side, rows: np.ndarray, before: sparse.csr_matrix, values: sparse.csr_matrix
+        self,
+        side: Side,
+        rows: np.ndarray,
+        later: LaterRatings,
+        use: np.ndarray,
+        rated: sparse.csr_matrix,
     ) -> OrderedPart:
         head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
-        if side == "items":
-            before, values = sparse.csr_matrix(before.T), sparse.csr_matrix(values.T)
+        every = rated if side == "users" else sparse.csr_matrix(rated.T)
+        place = (later.rows[side], later.rows.other(side))
+        given = sparse.csr_matrix((np.ones(len(use), np.float32), place), shape=every.shape)
+        before = sparse.csr_matrix((every[rows] > 0).astype(np.float32) - (given[rows] > 0))
+        before.eliminate_zeros()
+        used = (later.values[use].astype(np.float32), (place[0][use], place[1][use]))
+        values = sparse.csr_matrix(used, shape=every.shape)[rows]
         precisions = self._kept("update").precisions[side]
         vectors = np.array(head.vectors)
         vectors[rows] = solve_again(
-            vectors[rows], before[rows], values[rows], partners, precisions, self.output
+            vectors[rows], before, values, partners, precisions, self.output
         )
         head = replace(head, vectors=vectors)
         heads = Sides(head, self.heads.users) if side == "items" else Sides(self.heads.items, head)

@@ -1,8 +1,8 @@
 """The two SimEcs in closed form, with their output taken as straight around the mean.
 
-There a SimEc is linear in its encoder and in W_l in turn, and both have exact solutions. L-BFGS goes
-on from here with the bounded output. Of the coordinates of an embedding one begins as a constant of
-the items and one as a constant of the users, so that both sides have biases.
+There a SimEc is linear in its encoder and in W_l in turn, and both have exact solutions. L-BFGS
+goes on from here with the bounded output. Of the coordinates of an embedding one begins as a
+constant of the items and one as a constant of the users, so that both sides have biases.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ _SWEEPS = 6
 _WORSE = 1.005
 # With fewer entities none is held out: the penalties of the start are used as they are.
 _FEWEST = 20
+# Directions of the users' prior are taken as at most this much wider or narrower than the middle
+# one. Those that the ratings do not use have a width that means nothing.
+_MOST_STRETCHED = 10.0
 # Penalty of the constant.
 _CONSTANT = 1e-3
 
@@ -86,7 +89,8 @@ def item_start(
     for strength in _STRENGTHS if held.any() else ():
         for _ in range(2):
             stats = statistics(items, columns(users, encoder, B))
-            B, _ = solve(encoder, stats, _penalty(strength * penalties, encoder, precisions.t, D), B)
+            penalty = _penalty(strength * penalties, encoder, precisions.t, D)
+            B, _ = solve(encoder, stats, penalty, B)
         w = columns(users, encoder, B).mean
         error = _error(T[held], _products(T[held], whole.X[held] @ B, w, biases=True))
         if error < best[0]:
@@ -100,7 +104,8 @@ def item_start(
     def point(rows: np.ndarray) -> Point:
         items, users, encoder = arranged(rows)
         stats = statistics(items, columns(users, encoder, B))
-        weights, _ = solve(encoder, stats, _penalty(strength * penalties, encoder, precisions.t, D), B)
+        penalty = _penalty(strength * penalties, encoder, precisions.t, D)
+        weights, _ = solve(encoder, stats, penalty, B)
         Y, W = scale(weights, columns(users, encoder, weights).mean)
         Y[:-1, -1] = 0  # the constant of the items is no feature
         return Point([Y[:-1] / widths[:, None], Y[-1]], W)
@@ -243,8 +248,8 @@ def _standard(
 class _Scale:
     """From [y, b] in units of the ratings' spread to rows of Y and columns of W_l.
 
-    Coordinates are chosen such that the users' prior is the same in all directions, up to a factor:
-    one `l2_last` then stands for it, and training does not drift off where it is too weak.
+    Coordinates are chosen such that the users' prior is about the same in all directions: one
+    `l2_last` then stands for it, and training does not drift off where it would be too weak.
 
     Attributes
     ----------
@@ -264,7 +269,10 @@ class _Scale:
     @classmethod
     def of(cls, kernel: np.ndarray, users: Precisions, unit: float, output: Output) -> _Scale:
         """Choose coordinates in which the encoder's kernel keeps its size."""
-        root = np.linalg.cholesky(users.L[:-1, :-1])
+        values, vectors = np.linalg.eigh(users.L[:-1, :-1])
+        middle = np.median(values)
+        values = np.clip(values, middle / _MOST_STRETCHED, middle * _MOST_STRETCHED)
+        root = np.linalg.cholesky((vectors * values) @ vectors.T)
         turned = np.linalg.inv(root).T
         size = np.square(kernel[:, :-1]).sum() / np.square(kernel[:, :-1] @ turned).sum()
         factor = float(np.sqrt(size)) if np.isfinite(size) and size > 0 else 1.0

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _FACTORS = (1.0, 0.1, 0.01, 0.001)
 # The next share is tried if the last one lowered the error this much, and training goes on for so
 # many iterations without a gain.
-_GAIN, _PATIENCE = 5e-3, 10
+_GAIN, _PATIENCE = 1e-3, 10
 # Of all iterations whose error is within this share of the least, the first is taken: the least one
 # is a draw among the last ones before the error rises, and with all rows it rises earlier.
 _MARGIN = 1e-3
@@ -83,9 +83,10 @@ def train(
         W_l, if it is frozen.
     """
     linear = not simec.hidden_layers and simec.encoder is None
-    scaled = X is not None and simec.encoder is None and start.widths is not None
-    if scaled:
-        X = sparse.csr_matrix(X @ sparse.diags_array(start.widths), dtype=np.float32)
+    # A user's own encoder takes features as they are.
+    widths = start.widths if simec.encoder is None else None
+    if X is not None and widths is not None:
+        X = sparse.csr_matrix(X @ sparse.diags_array(widths), dtype=np.float32)
 
     def fitted(factor: float, begin: Point, X: Any, R: Any, **more: Any) -> SimEc:
         options = {"l2": factor * start.l2, "l2_last": factor * start.l2_last, **more}
@@ -105,9 +106,9 @@ def train(
         good = int(np.argmax(errors <= (1 + _MARGIN) * errors.min()))
         best = Choice(good, factor, float(errors[good]))
     found = fitted(best.factor, start.final, X, R, epochs=best.iterations)
-    if scaled:  # the encoder takes features as they are
+    if widths is not None:  # into the encoder, which then takes features as they are
         first, *others = found.encoder_.get_weights()
-        found.encoder_.set_weights([first * start.widths[:, None], *others])
+        found.encoder_.set_weights([first * widths[:, None], *others])
     return found, best
 
 

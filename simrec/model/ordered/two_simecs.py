@@ -84,7 +84,7 @@ def fit_two_simecs(
     """
     from simrec.simec.simec import SimEc
 
-    shared = {
+    shared: dict[str, Any] = {
         "embedding_dim": embedding_dim,
         "bounds": bounds,
         "optimizer": "lbfgs",
