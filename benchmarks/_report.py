@@ -15,6 +15,7 @@ from peers import ALS, EASE, PEERS
 
 _LABELS = {
     "simrec": "**SimRec**",
+    "simrec-simec": 'SimRec, two SimEcs (`method="simec"`)',
     "mean": "mean of all ratings",
     "bias": "shrunken biases",
     "ridge-svd": "SVD + ridge from features",
@@ -22,7 +23,6 @@ _LABELS = {
     "myfm": "myFM (Bayesian FM)",
     "lightgbm": "LightGBM",
     "tfrs": "TFRS two towers",
-    "simrec-ranking": "**SimRec, ranking objective**",
     "lightfm": "LightFM WARP",
     "popularity": "popularity",
     "random": "random",

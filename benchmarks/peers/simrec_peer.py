@@ -57,15 +57,10 @@ class SimRec(Peer):
         return TwoTower(bounds=(low, high) if low < high else None, random_state=self.random_state)
 
 
-class SimRecRanking(SimRec):
-    """`TwoTower(objective="ranking")`."""
+class SimRecSimEc(SimRec):
+    """`TwoTower(method="simec")`: the two SimEcs as ordered, and nothing added."""
 
-    name = "simrec-ranking"
+    name = "simrec-simec"
 
     def _model(self) -> TwoTower:
-        return TwoTower(
-            bounds=self.bounds,
-            objective="ranking",
-            threshold=self.liked,
-            random_state=self.random_state,
-        )
+        return super()._model().set_params(method="simec")

