@@ -79,9 +79,11 @@ def demo(
     say("Training the two SimEcs as ordered, to compare ...")
     ordered = TwoTower(method="simec", bounds=bounds, random_state=0)
     ordered.fit(split.train, items=sample.items, users=sample.users)
+    errors = {
+        name: rmse(part.values, ordered.predict(part)) for name, part in split.tasks().items()
+    }
     for task in tasks:
-        part = split.tasks()[task["task"]]
-        task["rmse_two_simecs"] = rmse(ordered.predict(part), part.values)
+        task["rmse_two_simecs"] = errors.get(task["task"])
         task["best_rmse"] = best.get(task["task"])
     shown = [{**task, "task": _NAMES.get(task["task"], task["task"])} for task in tasks]
     say(

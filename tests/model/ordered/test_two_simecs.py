@@ -266,7 +266,8 @@ def test_bad_use_is_named(model):
 
 @pytest.mark.parametrize("hidden_layers", [(), pytest.param((4,), marks=pytest.mark.slow)])
 def test_the_default_shows_its_towers_as_simecs(default, hidden_layers, tmp_path):
-    model = fitted(method="default", hidden_layers=hidden_layers) if hidden_layers else default
+    options = {"method": "default", "hidden_layers": hidden_layers, "folds": 2}
+    model = fitted(**options) if hidden_layers else default
     part, towers = rating(model), model.towers_
     for side, simec in (("items", model.item_simec_), ("users", model.user_simec_)):
         assert isinstance(simec, SimEc)
