@@ -21,6 +21,8 @@ _COMMANDS = {
     "train": "train a model from ratings and features, and save it",
     "update": "learn new ratings into a trained model, as a new version of it",
     "evaluate": "hold out items, users and ratings, train, and print the four-task table",
+    "compare": "say which of two models is better at what, or that it cannot be told",
+    "replay": "walk through history: how often must a model be trained again?",
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user",
     "explain": "tell what adds how much to the score of a user and an item",
@@ -30,6 +32,9 @@ _COMMANDS = {
     "run": "run the jobs of a pipeline file (TOML)",
     "doctor": "show versions, threads and memory, and try a small model",
 }
+# Commands that fit a model, and hence take its settings; options that are given without a name.
+_FITTED = ("train", "evaluate", "replay")
+_POSITIONAL = {"compare": ("a", "b")}
 _EPILOG = (
     "`simrec COMMAND --help` lists its options. Exit codes: 0 done, 1 failed, 2 bad usage or input."
 )
@@ -104,7 +109,7 @@ def _run(command: str, values: dict[str, Any]) -> int:
         from simrec.jobs import commands
         from simrec.jobs.options import call
 
-        if command in ("train", "evaluate"):
+        if command in _FITTED:
             settings = {k: values.pop(k) for k in list(values) if k in commands.model_options()}
             values["model"] = commands.make_model(settings, verbose=progress)
         outcome = call(commands.function(command), values)
@@ -188,11 +193,15 @@ def _add_job_options(parser: argparse.ArgumentParser, command: str) -> None:
     for option in options_of(commands.function(command)).values():
         if option.group not in groups:
             groups[option.group] = parser.add_argument_group(titles[option.group])
+        if option.name in _POSITIONAL.get(command, ()):
+            parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
+            continue
         _add_option(groups[option.group], option)
-    if command in ("train", "evaluate"):
+    if command in _FITTED:
         group = parser.add_argument_group("model")
         for option in commands.model_options().values():
-            _add_option(group, option)
+            if command != "evaluate" or option.name != "random_state":  # it has --seeds
+                _add_option(group, option)
 
 
 def _add_option(group: Any, option: "Option") -> None:

@@ -59,16 +59,36 @@ def result(values: Mapping[str, Any]) -> str:
     """Show the result of a job: its table of tasks, if any, and what else it says."""
     parts = []
     if "tasks" in values:
-        parts.append(table(values["tasks"]))
+        parts.append(four_tasks(values["tasks"]))
+    for name in ("figures", "policies"):
+        if name in values:
+            parts.append(table(values[name]))
     if "contributions" in values:
         parts.append(table(_with_bars(values["contributions"], "contribution")))
     rest = {
         name: value
         for name, value in values.items()
-        if name not in ("tasks", "contributions", "job") and not (name == "skipped" and not value)
+        if name not in ("tasks", "figures", "policies", "periods", "contributions", "job")
+        and not (name == "skipped" and not value)
     }
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
+
+
+def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
+    """Show a record for each task as a column, a figure a line, with its deviation if known."""
+    lines = []
+    for name in records[0]:
+        if name == "task" or name.endswith("_std"):
+            continue
+        line: dict[str, Any] = {"": name}
+        for record in records:
+            value, std = record[name], record.get(f"{name}_std")
+            whole = isinstance(value, float) and value.is_integer() and abs(value) >= 2
+            shown = number(int(value) if whole else value)
+            line[record["task"]] = shown if std is None else f"{shown} ± {std:.4f}"
+        lines.append(line)
+    return table(lines)
 
 
 def _with_bars(

@@ -1,8 +1,10 @@
 """Splits into one set of ratings to train on and four to answer: by chance, or by time."""
 
+import contextlib
 import datetime
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -202,49 +204,38 @@ def split_by_known(train: Ratings, test: Ratings) -> ColdStartSplit:
     )
 
 
-def as_moment(at: Moment, dtype: np.dtype) -> "int | float | np.datetime64":
+def as_moment(at: Moment, dtype: np.dtype) -> Any:
     """Convert a moment to the unit of timestamps of type `dtype`."""
-    number = isinstance(at, int | float | np.integer | np.floating) and not isinstance(at, bool)
-    if isinstance(at, str):
-        try:
-            at, number = float(at), True
-        except ValueError:
-            pass
-    if not number:
-        try:
-            if isinstance(at, str):
-                at = datetime.datetime.fromisoformat(at)
-            if isinstance(at, datetime.datetime) and at.tzinfo is not None:
-                at = at.astimezone(datetime.timezone.utc).replace(tzinfo=None)
-            moment = np.datetime64(at, "us")
-        except (TypeError, ValueError):
-            raise InputError(
-                f"at must be a date such as '2014-06-01', a datetime or seconds since 1970; "
-                f"got {at!r}."
-            ) from None
-        if dtype.kind == "M":
-            return moment
-        return float(moment.astype(np.int64) / 1e6)
-    return np.datetime64(round(float(at) * 1e6), "us") if dtype.kind == "M" else at  # type: ignore[return-value, arg-type]
+    moment: Any = at
+    if isinstance(moment, str):
+        with contextlib.suppress(ValueError):
+            moment = float(moment)
+    if isinstance(moment, int | float | np.integer | np.floating):
+        return np.datetime64(round(float(moment) * 1e6), "us") if dtype.kind == "M" else moment
+    try:
+        if isinstance(moment, str):
+            moment = datetime.datetime.fromisoformat(moment)
+        if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
+            moment = moment.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        moment = np.datetime64(moment, "us")
+    except (TypeError, ValueError):
+        raise InputError(
+            f"at must be a date such as '2014-06-01', a datetime or seconds since 1970; got {at!r}."
+        ) from None
+    return moment if dtype.kind == "M" else float(moment.astype(np.int64) / 1e6)
 
 
 def days(span: np.ndarray) -> np.ndarray:
     """Convert differences of timestamps (seconds, or timedelta64) to days."""
     span = np.asarray(span)
-    if span.dtype.kind == "m":
-        return span / np.timedelta64(1, "D")
-    return span / 86400.0
+    return span / np.timedelta64(1, "D") if span.dtype.kind == "m" else span / 86400.0
 
 
-def show_moment(moment: "int | float | np.datetime64") -> str:
+def show_moment(moment: Any) -> str:
     """Write a timestamp as a date, with the time of day where there is one."""
-    seconds = np.datetime64(round(float(moment)), "s") if not _is_time(moment) else moment
+    seconds: Any = moment if isinstance(moment, np.datetime64) else round(float(moment))
     text = str(np.datetime64(seconds, "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
-
-
-def _is_time(moment: object) -> bool:
-    return isinstance(moment, np.datetime64)
 
 
 def _times(ratings: Ratings) -> np.ndarray:

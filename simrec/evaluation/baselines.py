@@ -30,7 +30,7 @@ class MeanBaseline:
     mean: float
 
     @classmethod
-    def fit(cls, train: Ratings) -> "MeanBaseline":
+    def fit(cls, train: Ratings) -> MeanBaseline:
         """Take the mean of `train`."""
         return cls(_mean(train))
 
@@ -58,7 +58,7 @@ class BiasBaseline:
     @classmethod
     def fit(
         cls, train: Ratings, user_shrinkage: float = 10.0, item_shrinkage: float = 2.0
-    ) -> "BiasBaseline":
+    ) -> BiasBaseline:
         """Fit the biases of `train`."""
         if user_shrinkage < 0 or item_shrinkage < 0:
             raise InputError(
@@ -114,7 +114,7 @@ class PopularityBaseline:
     @classmethod
     def fit(
         cls, train: Ratings, items: TableLike | None = None, threshold: float | None = None
-    ) -> "PopularityBaseline":
+    ) -> PopularityBaseline:
         """Count the ratings of `train`, those from `threshold` on; `items` are the features."""
         liked = np.ones(len(train), bool) if threshold is None else train.values >= threshold
         counts = np.bincount(train.item_rows[liked], minlength=train.n_items)

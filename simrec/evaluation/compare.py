@@ -64,8 +64,8 @@ def compare(
     """Compare fitted models on the four tasks of a split, each with the first.
 
     All answer the same ratings and make lists for the same users, so differences are paired.
-    Users are drawn with replacement, each with all their ratings (a cluster bootstrap): ratings
-    of one user are not independent. An interval says what other users of the same kind could
+    Users are drawn with replacement, each with all their ratings, because ratings of one user are
+    not independent (a cluster bootstrap). An interval says what other users of the same kind could
     show. It does not know how much a model changes when it is fitted again with another seed;
     differences below `margin` are therefore never called better.
 
@@ -169,30 +169,52 @@ def _difference(
 ) -> dict[str, Any]:
     sums = np.stack([np.bincount(groups, v.astype(np.float64)) for v in pair], axis=1)
     counts = np.bincount(groups).astype(np.float64)
-    sums, counts = sums[counts > 0], counts[counts > 0]
-
-    def figures(weights: np.ndarray) -> np.ndarray:
-        means = (weights @ sums) / (weights @ counts)[:, None]
-        return np.sqrt(means) if root else means
-
-    value, other = figures(np.ones((1, len(counts))))[0]
-    drawn = np.concatenate([figures(w) for w in _weights(len(counts), *draw)])
+    cases = np.column_stack([sums, counts])[counts > 0]
+    total, n = cases.sum(axis=0), len(cases)
+    value, other = _figures(total[None], root)[0]
+    difference = float(value - other)
+    drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
     spread = drawn[:, 0] - drawn[:, 1]
-    difference, n = value - other, len(counts)
     tail = 100 * (1 - level) / 2
-    low, high = np.percentile(spread, [tail, 100 - tail])
-    # Percentiles of few users are too narrow by the factor of a variance over n instead of n - 1,
-    # and by that of Student's distribution.
-    wider = _wider(n, level)
+    ends = np.percentile(spread, [tail, 100 - tail]) - difference
+    se = _standard_error(cases, root)
+    # Percentiles are too narrow where few users have most of the ratings. They give the shape of
+    # the interval; the jackknife and Student's distribution give its width.
+    wider = se * _student(cases[:, 2], level) / max(float(spread.std()), 1e-300)
     return {
         "n_users": n,
-        "value": value,
-        "other_value": other,
+        "value": float(value),
+        "other_value": float(other),
         "difference": difference,
-        "low": difference + wider * (low - difference),
-        "high": difference + wider * (high - difference),
-        "se": wider * float(spread.std()),
+        "low": difference + wider * ends[0],
+        "high": difference + wider * ends[1],
+        "se": se,
     }
+
+
+def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
+    """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
+    means = totals[:, :2] / totals[:, 2:]
+    return np.sqrt(means) if root else means
+
+
+def _standard_error(cases: np.ndarray, root: bool) -> float:
+    """Give the jackknife standard error of the difference: each user left out once."""
+    n = len(cases)
+    if n < 2:
+        return float("inf")
+    figures = _figures(cases.sum(axis=0) - cases, root)
+    without = figures[:, 0] - figures[:, 1]
+    return float(np.sqrt((n - 1) * without.var()))
+
+
+def _student(counts: np.ndarray, level: float) -> float:
+    """Give how much wider Student's distribution is, by the effective number of users."""
+    from scipy.stats import t
+
+    freedom = max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0)
+    end = 0.5 + level / 2
+    return float(t.ppf(end, freedom)) / NormalDist().inv_cdf(end)
 
 
 def _weights(n: int, draws: int, seed: int) -> Any:
@@ -203,15 +225,6 @@ def _weights(n: int, draws: int, seed: int) -> Any:
         size = min(step, draws - start)
         picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
-
-
-def _wider(n: int, level: float) -> float:
-    from scipy.stats import t
-
-    if n < 2:
-        return float("inf")
-    normal = NormalDist().inv_cdf(0.5 + level / 2)
-    return float(t.ppf(0.5 + level / 2, n - 1) / normal * np.sqrt(n / (n - 1)))
 
 
 def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
@@ -239,8 +252,10 @@ def _sentence(table: "pd.DataFrame") -> str:
             parts.append(f"{who} is better than {whom} at {_joined(what)}")
     open_ = int(table["better"].isna().sum())
     if not parts:
-        return f"{name} and {other}: it cannot be told which is better at any of {len(table)} figures."
-    rest = f" The other {open_} of {len(table)} figures cannot be told apart." if open_ else ""
+        return (
+            f"{name} and {other}: it cannot be told which is better at any of {len(table)} figures."
+        )
+    rest = f" On {open_} of {len(table)} figures they cannot be told apart." if open_ else ""
     return "; ".join(parts) + "." + rest
 
 

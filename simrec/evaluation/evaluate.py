@@ -56,7 +56,7 @@ class Predictor(Protocol):
 
 def evaluate(
     model: Predictor,
-    split: "ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit]",
+    split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],
     k: int = 10,
     threshold: float | None = None,
     *,
@@ -65,7 +65,7 @@ def evaluate(
     max_users: int = 2000,
     random_state: int = 0,
     seeds: int | Sequence[int] | None = None,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Measure a model on the four tasks of a split.
 
     Errors are over all ratings of a task; there are none where the data are interactions without
@@ -162,7 +162,7 @@ def unfitted_copy(model: Any, random_state: int | None = None) -> Any:
     return type(model)(**settings)
 
 
-def verdicts(table: "pd.DataFrame", k: int = 10) -> list[str]:
+def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     """Say where the model is no better than a baseline: a sentence each, none if it always is."""
     found = []
     for row in table.to_dict("records"):
@@ -190,7 +190,7 @@ class Catalogue:
     vectors: sparse.csr_matrix
 
     @classmethod
-    def of(cls, train: Ratings, items: TableLike | None) -> "Catalogue":
+    def of(cls, train: Ratings, items: TableLike | None) -> Catalogue:
         """Compare items by their features, or by who rated them where there are none."""
         if items is None:
             return cls(train, train.items, sparse.csr_matrix(train.to_csr().astype(bool).T))
@@ -239,7 +239,7 @@ def _table(
     items: TableLike | None,
     max_users: int,
     random_state: int,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     import pandas as pd
 
     train, threshold = split.train, liked_from(split.train, threshold)
@@ -278,7 +278,7 @@ def _table(
 
 
 def _splitter(
-    split: "ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit]",
+    split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],
 ) -> Callable[[int], ColdStartSplit]:
     if isinstance(split, ColdStartSplit):
         return lambda seed: split
@@ -288,7 +288,7 @@ def _splitter(
     return lambda seed: cold_start_split(ratings, random_state=seed)
 
 
-def _spread(tables: "list[pd.DataFrame]") -> "pd.DataFrame":
+def _spread(tables: list[pd.DataFrame]) -> pd.DataFrame:
     """Give the mean and the standard deviation of each figure over several tables."""
     import pandas as pd
 

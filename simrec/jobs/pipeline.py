@@ -35,8 +35,8 @@ else:
     import tomli as tomllib
 
 _BATCH = ("score", "recommend", "embed")
-_FITTED = ("train", "evaluate")
-_JOBS = (*_FITTED, *_BATCH, "report", "export")
+_FITTED = ("train", "evaluate", "replay")
+_JOBS = (*_FITTED, *_BATCH, "report", "export", "compare")
 # What a training takes of [engine].
 _CLUSTER = ("engine", "workers", "address")
 _SECTIONS = ("data", "model", "engine", *_JOBS)
@@ -160,7 +160,7 @@ def _plan(
                 values = {**{k: shared[k] for k in _CLUSTER if k in shared}, **values, **data}
             elif section != "export":
                 values |= data
-            if section not in _FITTED and trained is not None:
+            if section not in (*_FITTED, "compare") and trained is not None:
                 values.setdefault("model", trained)
             options = options_of(commands.function(section))
             for name, option in options.items():

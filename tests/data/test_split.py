@@ -195,7 +195,9 @@ def test_time_split_is_a_partition_in_time(seed, test):
     answered = np.concatenate([part.timestamps for part in split.tasks().values()])
     assert split.train.timestamps.max() < answered.min() == split.at
     assert len(answered) >= test * len(frame)
-    known = split_by_known(split.train, Ratings.from_pandas(frame).select(frame.timestamp >= split.at))
+    known = split_by_known(
+        split.train, Ratings.from_pandas(frame).select(frame.timestamp >= split.at)
+    )
     assert rows_of(known.new_both) == rows_of(split.new_both)
 
 
