@@ -180,7 +180,8 @@ def _difference(
     se = _standard_error(cases, root)
     # Percentiles are too narrow where few users have most of the ratings. They give the shape of
     # the interval; the jackknife and Student's distribution give its width.
-    wider = se * _student(cases[:, 2], level) / max(float(spread.std()), 1e-300)
+    width = float(spread.std())
+    wider = se * _student(cases[:, 2], level) / width if width else 0.0
     return {
         "n_users": n,
         "value": float(value),

@@ -100,7 +100,7 @@ def next_steps(measures: Measures) -> list[tuple[str, str]]:
     found += [
         step for side, frame in measures.revealed.items() if (step := first_ratings(frame, side))
     ]
-    if measures.calibration is not None:
+    if measures.calibration is not None and len(measures.calibration):
         off = measures.calibration.assign(
             off=lambda f: (f["observed"] - f["nominal"]).abs()
         ).nlargest(1, "off")

@@ -127,7 +127,7 @@ def leaks(tested: TestedModel, side: str) -> list[Alert]:
     found = []
     for column, kind in encoder.columns_.items():
         values, about = table[column], f"{side}: {column}"
-        if _identifies(values, kind):
+        if identifies(values, kind):
             distinct = pc.count_distinct(values).as_py()
             what = f"{distinct:,} different values for {len(values):,} {side}s: it identifies them."
             remedy = (
@@ -167,7 +167,7 @@ def drift(tested: TestedModel, side: str) -> list[Alert]:
         return []
     found = []
     for column, kind in encoder.columns_.items():
-        if _identifies(table[column], kind):
+        if identifies(table[column], kind):
             continue  # new ones have new values by nature
         index, groups, tests = stability(table[column], kind, old, new)
         if groups < 2:
@@ -312,7 +312,8 @@ def _constant(values: pa.ChunkedArray) -> bool:
     return len(pc.unique(values)) < 2
 
 
-def _identifies(values: pa.ChunkedArray, kind: str) -> bool:
+def identifies(values: pa.ChunkedArray, kind: str) -> bool:
+    """Tell whether most entities have a value of their own."""
     known = len(values) - values.null_count
     if known < _ENOUGH or kind in ("vector", "text", "list"):
         return False

@@ -15,9 +15,9 @@ from simrec.evaluation.report.tested_model import TestedModel
 # What the ratings of an entity say, by the names `TwoTower.explain` gives to it.
 _HISTORY = {
     "who rated it": "who rated the item",
-    "how it was rated": "how the item was rated",
-    "what they rated": "which items the user rated",
-    "how they rated": "how the user rates",
+    "how it was rated": "how much the item is liked",
+    "what they rated": "which items the user chose",
+    "how they rated": "what the user likes",
 }
 # Values that are no words: kinds of features, and what stands for a value training never saw.
 _NO_VALUES = ("vector", "text", "<unknown>", "unknown", "missing", "")
@@ -108,7 +108,7 @@ def _liked(tested: TestedModel, user: Any, most: int = 3) -> list[str]:
     return [tested.name_of(item) for item in mine.items.take(mine.item_rows[best]).to_pylist()]
 
 
-def reasons(why: pa.Table, most: int = 3) -> list[Reason]:
+def reasons(why: pa.Table, most: int = 4) -> list[Reason]:
     """Put the largest contributions of a table of `TwoTower.explain` into words."""
     rows = sorted(why.to_pylist(), key=lambda row: -abs(row["contribution"]))
     found = []

@@ -19,7 +19,7 @@ from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBa
 from simrec.evaluation.compare import compare
 from simrec.evaluation.evaluate import Catalogue, evaluate
 from simrec.evaluation.metrics import rmse
-from simrec.evaluation.report.alerts import Alert, alerts, levels
+from simrec.evaluation.report.alerts import Alert, alerts, identifies, levels
 from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.tested_model import SIDES, TestedModel, entity
 
@@ -33,8 +33,8 @@ NOMINAL = (0.5, 0.8, 0.9, 0.95)
 ALL = "(all features)"
 # Ratings of an entity that stay hidden at least, and how many entities to follow.
 _TO_MEASURE, _ENTITIES, _FEW = 5, 500, 10
-# Test ratings a group, or an item, needs; and users whose lists are counted.
-_GROUP, _ITEM, _USERS = 50, 8, 2000
+# Test ratings a group, or an item, needs; members of a group; users whose lists are counted.
+_GROUP, _ITEM, _MEMBERS, _USERS = 50, 8, 5, 2000
 # Standard errors by which a group has to be worse than the others to be called badly served.
 _CLEARLY = 2.5
 
@@ -114,6 +114,8 @@ def compare_with_baselines(tested: TestedModel, settings: dict[str, Any]) -> pd.
     """Compare the copy with popularity for lists, and with the better of mean and biases."""
     import pandas as pd
 
+    if not any(map(len, tested.split.tasks().values())):
+        return pd.DataFrame()
     train, items = tested.split.train, tested.items
     popular = PopularityBaseline.fit(train, items, tested.threshold)
     others: list[Any] = [popular]
@@ -299,10 +301,11 @@ def badly_served(tested: TestedModel) -> pd.DataFrame:
         found = places.rows(ids.ids)
         row_of = np.where(found >= 0, order[found], -1)[of_rating]
         for column, kind in encoder.columns_.items():
-            for level, mask in levels(table[column], kind).items():
+            groups = {} if identifies(table[column], kind) else levels(table[column], kind)
+            for level, mask in groups.items():
                 inside = (row_of >= 0) & mask[row_of]
                 n, members = int(inside.sum()), len(np.unique(of_rating[inside]))
-                if min(n, len(error) - n) < _GROUP or members < _FEW:
+                if min(n, len(error) - n) < _GROUP or members < _MEMBERS:
                     continue
                 own, others = error[inside] ** 2, error[~inside] ** 2
                 noise = np.hypot(

@@ -1,6 +1,6 @@
 """Coverage of the intervals of `simrec.compare`, on synthetic comparisons whose truth is known.
 
-    python benchmarks/coverage.py [--comparisons 200] [--users 400]
+    python benchmarks/coverage_of_compare.py [--comparisons 200] [--users 400]
 
 Each comparison draws users from a population in which two models err in known ways: users have
 very different numbers of ratings, both models share part of their error, and one is better for
@@ -82,10 +82,12 @@ def models_and_split(user, item, rating, errors, hits):
     return models, split
 
 
-def coverage(n_comparisons: int, n_users: int, seed: int = 0, n_bootstrap: int = 1000):
+def coverage(
+    n_comparisons: int, n_users: int, seed: int = 0, n_bootstrap: int = 1000, n_truth: int = 60_000
+):
     """Return the share of intervals that hold the truth, by metric, and the number of them."""
     rng = np.random.default_rng(seed)
-    big = models_and_split(*draw(rng, 60_000))
+    big = models_and_split(*draw(rng, n_truth))
     options = {"k": K, "threshold": 4, "max_users": 10**9}
     truth = compare(*big, n_bootstrap=1, **options).table.set_index("metric")["difference"]
     held = {metric: [] for metric in truth.index}
