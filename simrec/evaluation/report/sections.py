@@ -100,7 +100,7 @@ def parent(measures: Measures) -> Section | None:
     if frame is None:
         if not name:
             return None
-        words = f"The parent is model {name}. Give its directory (--parent) to see its figures."
+        words = f"The parent is model {name}: give its directory (--parent) to see its figures."
         return Section("parent", "Since the parent", paragraph(words))
     parent = tested.parent
     grown = {
@@ -258,7 +258,13 @@ def examples(measures: Measures) -> Section | None:
         items = []
         for item in example.items:
             why = [
-                tag("li", _signed(r.by), " ", r.words, " (sensitive)" if r.sensitive else "")
+                tag(
+                    "li",
+                    tag("b", _plus(r.by, 2)),
+                    " ",
+                    r.words,
+                    " (sensitive)" if r.sensitive else "",
+                )
                 for r in item.reasons
             ]
             score = tag("span", number(float(item.score), 2), class_="score")
@@ -342,8 +348,8 @@ def title(task: str) -> str:
     return WHO[task][0].upper() + WHO[task][1:]
 
 
-def _plus(value: float) -> str:
-    text = number(float(value))
+def _plus(value: float, digits: int = 3) -> str:
+    text = number(float(value), digits)
     return text if text.startswith((MINUS, DASH)) else f"+{text}"
 
 
@@ -359,7 +365,3 @@ def _columns(encoder: Any) -> str:
     if encoder is None:
         return "none"
     return ", ".join(f"{name} ({kind})" for name, kind in encoder.columns_.items()) or "none"
-
-
-def _signed(value: float) -> Html:
-    return tag("b", f"{value:+.2f}".replace("-", MINUS))
