@@ -78,7 +78,7 @@ def test_coverage_of_the_interval():
         from coverage_of_compare import coverage
     finally:
         sys.path.pop(0)
-    found = coverage(40, 150, n_truth=20_000, n_bootstrap=300)
+    found = coverage(30, 150, n_truth=8_000, n_bootstrap=300)
     assert set(found) == {"rmse", "ndcg@5"}
     assert all(0.85 <= share <= 1 for share in found.values())
 

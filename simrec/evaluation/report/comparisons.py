@@ -65,7 +65,8 @@ def _outcome(row: dict[str, Any] | None) -> Html | None:
     small = abs(change) > 2 or change != change
     shown = f"{number(row['value'])} against {number(row['other_value'])}" if small else ""
     how = "better" if row["better"] == "model" else "worse"
-    return tag("span", f"{how}: {shown or percent(change, 1, signed=True)}", class_=how)
+    what = "error " if row["metric"] == "rmse" else ""
+    return tag("span", f"{how}: {what}{shown or percent(change, 1, signed=True)}", class_=how)
 
 
 def lists(measures: Measures) -> Section | None:

@@ -16,8 +16,14 @@ def replay_page(replay: Replay, every: str, refit: str) -> str:
         [p["policy"], POLICIES[p["policy"]], p["rmse"], p[f"ndcg@{k}"], f"{p['seconds']:.1f} s"]
         for p in replay.policies.to_dict("records")
     ]
+    # Months where there are years to show, else days.
+    years = int(periods[-1][:4]) - int(periods[0][:4]) > 1
+    labels = [p[:7] if years else p[5:] for p in periods]
     figures = []
-    for metric, title in ((f"ndcg@{k}", f"NDCG@{k} (higher is better)"), ("rmse", "RMSE (lower)")):
+    for metric, title in (
+        (f"ndcg@{k}", f"NDCG@{k} (higher is better)"),
+        ("rmse", "RMSE (lower is better)"),
+    ):
         lines = {
             name: list(frame[frame["policy"] == name].set_index("period")[metric].reindex(periods))
             for name in names
@@ -27,9 +33,7 @@ def replay_page(replay: Replay, every: str, refit: str) -> str:
                 f"{name} {number(line[0])} to {number(line[-1])}" for name, line in lines.items()
             ]
             says = f"{title} from {periods[0]} to {periods[-1]}: {'; '.join(ends)}."
-            drawing = line_chart(
-                [p[5:] for p in periods], lines, "first day of the period", title, says
-            )
+            drawing = line_chart(labels, lines, "first day of the period", title, says)
             figures.append(tag("figure", drawing))
     about = f"{len(periods)} periods of {every} from {periods[0]}; refits after {refit}."
     return document(
