@@ -104,7 +104,7 @@ def uncertainty_rows(model: TwoTower, split: ColdStartSplit) -> Iterator[Row]:
 def explore_rows(model: TwoTower) -> Iterator[Row]:
     """See how many of the ten best items are new."""
     users = model.users_.ids.slice(0, 1000)
-    counts = np.asarray(model.item_counts_)
+    counts = np.asarray(model.towers_.items.counts)
     for explore in (0.0, 0.5, 1.0, 2.0):
         items = model.recommend(users, k=10, explore=explore)["item_id"]
         share = float(np.mean(counts[model.items_.rows(items)] == 0))

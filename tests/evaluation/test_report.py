@@ -148,10 +148,10 @@ class Parsed(HTMLParser):
 
 def test_the_copy_has_the_settings_and_not_the_test_ratings(tested):
     assert tested.copy.get_params() | {"verbose": 0} == tested.model.get_params() | {"verbose": 0}
-    assert tested.copy.item_counts_.sum() == len(tested.split.train)
-    assert tested.model.item_counts_.sum() == len(tested.ratings)
+    assert tested.copy.towers_.items.counts.sum() == len(tested.split.train)
+    assert tested.model.towers_.items.counts.sum() == len(tested.ratings)
     held_out = tested.split.new_items.items.ids
-    assert (tested.copy.item_counts_[tested.copy.items_.rows(held_out)] == 0).all()
+    assert (tested.copy.towers_.items.counts[tested.copy.items_.rows(held_out)] == 0).all()
 
 
 def test_gains_are_against_the_best_baseline(found):
@@ -291,7 +291,7 @@ def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
 
 def test_the_lists_are_counted(tested, found):
     listed = found.listed
-    lists = tested.model.recommend(k=10, exclude=tested.ratings)
+    lists = tested.model.recommend(k=10, exclude=tested.ratings, output="arrow")
     names = [tested.name_of(item) for item in lists["item_id"].to_pylist()]
     counted = Counter(names).most_common(10)
     assert listed["n_users"] == 150
@@ -385,7 +385,7 @@ def test_examples(tested):
 
 def test_reasons_name_what_explain_gives(tested):
     """The words for what ratings say are those of the real `explain`."""
-    why = tested.model.explain(0, "i001")
+    why = tested.model.explain(0, "i001", output="arrow")
     history = [row for row in why.to_pylist() if row["value"].endswith("ratings")]
     assert len(history) == 4
     words = {r.words for r in reasons(why, most=99)}
@@ -475,7 +475,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     liked = rows.filter(pa.compute.greater_equal(rows["rating"], 4)).drop_columns(["rating"])
     ratings = Ratings.from_arrow(liked, rating=None)
     given = {name: str(saved / f"{name}.parquet") for name in ("items", "users")}
-    model = TwoTower(objective="ranking", embedding_dim=4, epochs=4)
+    model = TwoTower(embedding_dim=4)
     model.fit(ratings, **given).save(tmp_path / "model")
     made = make_tested_model(
         TwoTower.load(tmp_path / "model"), read_manifest(tmp_path / "model"), ratings, **given
@@ -503,8 +503,8 @@ def test_the_parent_stands_beside(saved, tmp_path):
     settings = {"bounds": (1, 5), "embedding_dim": 4, "item_columns": {"average": "ignore"}}
     parent = TwoTower(**settings).fit(ratings.filter(early), **given)
     made = model_of(saved, parent=parent)
-    assert made.parent_copy.user_counts_.sum() < len(made.split.train)
-    assert set(made.parent_copy.user_counts_[60:]) == {0}
+    assert made.parent_copy.towers_.users.counts.sum() < len(made.split.train)
+    assert set(made.parent_copy.towers_.users.counts[60:]) == {0}
     found = measure(made)
     assert set(found.parent["other"]) == {"parent"}
     text = page(found, TODAY)
