@@ -412,3 +412,15 @@ def _shrink(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
     places = np.cumsum(used, dtype=rows.dtype)
     places -= 1
     return IdMap(ids.take(np.flatnonzero(used))), places[rows]
+
+
+def liked_from(bounds: tuple[float, float]) -> float:
+    """Return the rating from which an item counts as liked: three quarters of the way up.
+
+    Examples
+    --------
+    >>> liked_from((1, 5))
+    4.0
+    """
+    low, high = bounds
+    return low + 0.75 * (high - low)

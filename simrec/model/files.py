@@ -20,6 +20,7 @@ from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
+from simrec.model.uptake.part import UptakePart
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 KIND = "two_tower"
 _SPARSE = ("data", "indices", "indptr")
 # Every kind of part, by the name under which it is saved.
-PARTS: dict[str, type[Part]] = {part.name: part for part in (RatingPart,)}
+PARTS: dict[str, type[Part]] = {part.name: part for part in (RatingPart, UptakePart)}
 
 
 def save(model: TwoTower, path: str | os.PathLike[str]) -> str:

@@ -65,23 +65,25 @@ class Network:
         return self.simec.transform(X) @ self.place
 
     def document(self) -> dict[str, Any]:
-        """Return the layers as plain data; the weights go elsewhere."""
-        from simrec.simec.files import encoder_document
+        """Return the encoder as plain data; its weights are saved as arrays."""
+        from simrec.simec.encoder_files import encoder_document
 
-        shape = list(self.simec.feature_shape_)
-        return {"encoder": encoder_document(self.simec.encoder_), "shape": shape}
+        return encoder_document(self.simec.encoder_)
 
     @classmethod
     def restored(
         cls, document: Mapping[str, Any], weights: list[np.ndarray], place: np.ndarray
     ) -> Network:
-        """Rebuild a network from what `document` returned and its weights."""
-        from simrec.simec.files import encoder_from_document
+        """Return the network that `document` described, with these weights; runs no code."""
+        from simrec.simec.encoder_files import encoder_from_document
+        from simrec.simec.encoders import check_encoder_shapes
         from simrec.simec.simec import SimEc
 
         simec = SimEc(embedding_dim=len(place))
-        simec.encoder_ = encoder_from_document(document["encoder"], weights)
-        simec.feature_kind_, simec.feature_shape_ = "sparse", tuple(document["shape"])
+        simec.encoder_ = encoder_from_document(document, weights)
+        simec.feature_kind_ = "sparse"
+        simec.feature_shape_ = tuple(simec.encoder_.input_shape[1:])
+        check_encoder_shapes(simec.encoder_, simec.feature_shape_, len(place))
         return cls(simec, place)
 
 

@@ -118,6 +118,13 @@ def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None
     return Ratings.from_table(source, bounds=bounds, name="ratings")
 
 
+def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:
+    """Return users x items with the confidence in each pair, 1 without weights."""
+    values = np.ones(len(ratings), np.float32) if ratings.weights is None else ratings.weights
+    entries = (values.astype(np.float32), (ratings.user_rows, ratings.item_rows))
+    return sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))
+
+
 def _side(
     side: Side, rated: IdMap, counts: np.ndarray, source: TableLike | None, encoding: Encoding
 ) -> PreparedSide:

@@ -21,13 +21,16 @@ from simrec.model.answer.explain import explain
 from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
 from simrec.model.head import Found, Head, JoinedHead
+from simrec.model.lists import choose_uptake_weight
 from simrec.model.part import Part
-from simrec.model.prepare import Encoding, prepare, read_ratings
+from simrec.model.prepare import Encoding, Prepared, pair_matrix, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
 from simrec.model.update.update import State, forget, learn, rated_matrix
+from simrec.model.uptake.fit import fit_uptake
+from simrec.model.uptake.part import UptakePart
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params
 
@@ -197,31 +200,49 @@ class TwoTower(Params):
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)
         data = prepare(taken, self.bounds, Sides(items, users), encoding)
-        rng = np.random.default_rng(self.random_state)
         epochs = self.epochs or _EPOCHS
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
+        self.parts_, self.chosen_, self.uptake_weight_ = {}, {}, 1.0
         with Progress(epochs, verbose, callbacks, log_dir) as progress:
-            part, chosen = RatingPart.fit(
-                data,
-                self.embedding_dim or _EMBEDDING_DIM,
-                epochs,
-                self.folds,
-                tuple(self.hidden_layers),
-                rng,
-                progress.epoch,
-                run.workers,
-                run.checkpoint(self.get_params(), data),
-            )
+            if taken.has_ratings:
+                self._fit_rating(data, epochs, run, progress)
+            self._fit_uptake(data, progress)
         self.towers_ = data.sides.map(lambda side: side.tower)
-        self.parts_ = {part.name: part}
-        self.uptake_weight_ = 0.0
         self.rated_ = _rated(data.ratings, self.towers_)
-        self.chosen_, self.history_, self.schema_ = chosen, progress.history, data.schema
+        self.history_, self.schema_ = progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
         for name, value in self.chosen_.items():
             logger.info("chosen: %s = %s", name, value)
         return self
+
+    def _fit_rating(self, data: Prepared, epochs: int, run: Run, progress: Progress) -> None:
+        part, chosen = RatingPart.fit(
+            data,
+            self.embedding_dim or _EMBEDDING_DIM,
+            epochs,
+            self.folds,
+            tuple(self.hidden_layers),
+            np.random.default_rng(self.random_state),
+            progress.epoch,
+            run.workers,
+            run.checkpoint(self.get_params(), data),
+        )
+        self.parts_[part.name] = part
+        self.chosen_ |= chosen
+
+    def _fit_uptake(self, data: Prepared, progress: Progress) -> None:
+        # A source of its own: what the rating part draws does not depend on lists.
+        rng = np.random.default_rng([self.random_state, 1])
+        features = data.sides.map(lambda side: side.X[:, :-1])
+        fit = fit_uptake(pair_matrix(data.ratings), features, self.embedding_dim, rng)
+        self.chosen_ |= fit.chosen
+        if self.parts_:
+            d = self.embedding_dim or _EMBEDDING_DIM
+            self.uptake_weight_, reached = choose_uptake_weight(data, fit, d, rng)
+            self.chosen_ |= {"uptake_weight": self.uptake_weight_, "expected_ndcg@10": reached}
+        self.parts_["uptake"] = UptakePart.of(fit, data)
+        progress.epoch({"val_lists": fit.chosen["expected_ndcg@20_known_users"]})
 
     def predict(
         self,

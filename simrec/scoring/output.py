@@ -1,7 +1,8 @@
 """The output nonlinearity g of the scorer: identity, or bounded to the rating scale."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -50,16 +51,29 @@ class Output:
 
     def __call__(self, z: np.ndarray) -> np.ndarray:
         """Return g(z) with the dtype of z."""
-        z = np.asarray(z)
+        return self.apply(np.asarray(z), _sigmoid, np.clip)
+
+    def apply(self, z: Any, sigmoid: Callable[..., Any], clip: Callable[..., Any]) -> Any:
+        """Return g(z) by the functions of the library that z belongs to.
+
+        NumPy arrays use the call above; a tensor takes ``tf.sigmoid`` and ``tf.clip_by_value``.
+        """
+        z = z + self.shift
         if self.lower is None or self.upper is None:
-            return z + z.dtype.type(self.shift)
-        if self.kind == "clip":
-            return np.clip(
-                z + z.dtype.type(self.shift), z.dtype.type(self.lower), z.dtype.type(self.upper)
-            )
-        one = z.dtype.type(1)
-        # 0.5 * (1 + tanh(z / 2)) is the sigmoid without overflow.
-        half = np.tanh((z + z.dtype.type(self.shift)) * z.dtype.type(0.5))
-        scale = z.dtype.type(0.5 * (self.upper - self.lower))
-        out = z.dtype.type(self.lower) + scale * (one + half)
-        return np.clip(out, z.dtype.type(self.lower), z.dtype.type(self.upper))
+            return z
+        if self.kind == "sigmoid":
+            z = self.lower + (self.upper - self.lower) * sigmoid(z)
+        # Rounding in float32 can carry a scaled sigmoid past its bounds.
+        return clip(z, self.lower, self.upper)
+
+    def slope(self) -> float:
+        """Return the derivative of g at z = 0."""
+        if self.lower is None or self.upper is None or self.kind == "clip":
+            return 1.0
+        share = (float(self(np.zeros(1))[0]) - self.lower) / (self.upper - self.lower)
+        return (self.upper - self.lower) * share * (1 - share)
+
+
+def _sigmoid(z: np.ndarray) -> np.ndarray:
+    # No overflow, and no import of scipy.special (0.09 s) for scipy's expit when scoring starts.
+    return 0.5 * (1 + np.tanh(0.5 * z))

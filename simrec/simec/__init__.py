@@ -1,1 +1,1 @@
-"""The similarity encoder, whole: open this to change how features become embeddings."""
+"""The similarity encoder: open this to change how features become embeddings."""

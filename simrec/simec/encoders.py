@@ -1,13 +1,18 @@
 """Encoders, features -> embeddings: linear, hidden layers, or a Keras model of the user's."""
 
-import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from simrec.errors import InputError
 from simrec.simec.keras import keras, tf
+
+ACTIVATIONS = (
+    *("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu"),
+    *("sigmoid", "softmax", "softplus", "softsign", "swish", "tanh"),
+)
 
 
 def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
@@ -22,98 +27,91 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def _seed(rng: np.random.Generator) -> int:
-    return int(rng.integers(2**31 - 1))
+def check_activation(activation: str) -> str:
+    """Return the name of a Keras activation, or raise for anything else."""
+    if activation not in ACTIVATIONS:
+        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+    return activation
 
 
-def build_encoder(
-    kind: str,
-    n_features: int,
-    embedding_dim: int,
-    hidden_layers: Sequence[int] = (),
-    activation: str = "tanh",
-    bias: bool = True,
-    dropout: float = 0.0,
-    bias_range: float = 0.0,
-    rng: np.random.Generator | None = None,
-) -> Any:
-    """Return a Keras model from features to embeddings; no nonlinearity on the last layer.
+@dataclass(frozen=True)
+class DenseStack:
+    """The shape of a built-in encoder or decoder: enough to build it again, without its weights.
 
     Parameters
     ----------
-    kind : {"dense", "sparse", "identity"}
-        What the features are; "identity" takes row numbers in place of one-hot vectors.
-    n_features : int
+    features : {"dense", "sparse", "identity"}
+        What the inputs are; "identity" takes row numbers in place of one-hot vectors.
+    n_inputs : int
         Number of features (of rows, for the identity).
-    embedding_dim : int
-        Size d of the embedding.
-    hidden_layers : sequence of int
-        Widths of the hidden layers; none for a linear encoder.
+    widths : tuple of int
+        Units of each layer. The last layer is linear, the others have an activation.
     activation : str
-        Nonlinearity of the hidden layers.
+        Nonlinearity of all layers but the last.
     bias : bool
-        Whether layers add a bias (an identity's first layer never does: it would add nothing).
+        Whether layers add a bias. The first layer of an identity never does: its table of vectors
+        can express any bias.
     dropout : float
         Share of hidden units dropped in training.
-    bias_range : float
-        Initial biases of hidden layers lie between minus this and this.
-    rng : numpy.random.Generator or None
-        Source of the initial weights and of the dropout.
     """
-    rng = rng if rng is not None else np.random.default_rng()
-    widths = [*check_hidden_layers(hidden_layers), embedding_dim]
-    if kind == "identity":
-        inputs = keras.Input((), dtype="int32")
-    else:
-        inputs = keras.Input((n_features,), sparse=kind == "sparse")
-    x = inputs
-    for depth, width in enumerate(widths):
-        last = depth == len(widths) - 1
-        initial = keras.initializers.GlorotUniform(seed=_seed(rng))
-        if depth == 0 and kind == "identity":
-            # A one-hot vector times a matrix is one of its rows: look it up. Rows start small, so
-            # that early products are small whatever the number of rows.
-            x = keras.layers.Embedding(
-                n_features,
-                width,
-                embeddings_initializer=keras.initializers.RandomNormal(0, 0.1, seed=_seed(rng)),
-            )(x)
+
+    features: str
+    n_inputs: int
+    widths: tuple[int, ...]
+    activation: str = "tanh"
+    bias: bool = True
+    dropout: float = 0.0
+
+    def build(self, rng: np.random.Generator, bias_range: float = 0.0) -> Any:
+        """Return the Keras model with fresh weights; its attribute `stack` is this description.
+
+        Initial biases of hidden layers lie between minus and plus `bias_range`.
+        """
+        table = self.features == "identity"
+        if table:
+            inputs = keras.Input((), dtype="int32")
         else:
-            x = keras.layers.Dense(
-                width,
-                use_bias=bias,
-                kernel_initializer=initial,
-                bias_initializer=keras.initializers.RandomUniform(
-                    -bias_range, bias_range, seed=_seed(rng)
-                )
-                if bias_range and not last
-                else "zeros",
-            )(x)
-        if not last:
-            x = keras.layers.Activation(activation)(x)
-            if dropout:
-                x = keras.layers.Dropout(dropout, seed=_seed(rng))(x)
-    return keras.Model(inputs, x, name="encoder")
+            inputs = keras.Input((self.n_inputs,), sparse=self.features == "sparse")
+        x = inputs
+        for depth, width in enumerate(self.widths):
+            hidden = depth < len(self.widths) - 1
+            kernel = keras.initializers.GlorotUniform(seed=_seed(rng))
+            if depth == 0 and table:
+                # A one-hot vector times a matrix is a row of the matrix. Rows start small, so that
+                # early products are small whatever the number of rows.
+                rows = keras.initializers.RandomNormal(0, 0.1, seed=_seed(rng))
+                x = keras.layers.Embedding(self.n_inputs, width, embeddings_initializer=rows)(x)
+            else:
+                bias: Any = "zeros"
+                if bias_range and hidden:
+                    bias = keras.initializers.RandomUniform(
+                        -bias_range, bias_range, seed=_seed(rng)
+                    )
+                x = keras.layers.Dense(
+                    width, use_bias=self.bias, kernel_initializer=kernel, bias_initializer=bias
+                )(x)
+            if hidden:
+                x = keras.layers.Activation(self.activation)(x)
+                if self.dropout:
+                    x = keras.layers.Dropout(self.dropout, seed=_seed(rng))(x)
+        model = keras.Model(inputs, x)
+        model.stack = self
+        return model
+
+    def weight_shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the model's weights, in the order of ``get_weights()``."""
+        shapes: list[tuple[int, ...]] = []
+        for depth, (n, width) in enumerate(
+            zip((self.n_inputs, *self.widths), self.widths, strict=False)
+        ):
+            shapes.append((n, width))
+            if self.bias and not (depth == 0 and self.features == "identity"):
+                shapes.append((width,))
+        return shapes
 
 
-def build_decoder(
-    n_features: int,
-    embedding_dim: int,
-    hidden_layers: Sequence[int],
-    activation: str,
-    rng: np.random.Generator,
-) -> Any:
-    """Return the mirrored encoder: embedding -> hidden layers in reverse -> features."""
-    inputs = x = keras.Input((embedding_dim,))
-    widths = [*reversed(check_hidden_layers(hidden_layers)), n_features]
-    for depth, width in enumerate(widths):
-        last = depth == len(widths) - 1
-        x = keras.layers.Dense(
-            width,
-            activation=None if last else activation,
-            kernel_initializer=keras.initializers.GlorotUniform(seed=_seed(rng)),
-        )(x)
-    return keras.Model(inputs, x, name="decoder")
+def _seed(rng: np.random.Generator) -> int:
+    return int(rng.integers(2**31 - 1))
 
 
 def copy_encoder(encoder: Any, feature_shape: tuple[int, ...], embedding_dim: int) -> Any:
@@ -138,39 +136,24 @@ def copy_encoder(encoder: Any, feature_shape: tuple[int, ...], embedding_dim: in
         copy.build((None, *feature_shape))
     if encoder.built:
         copy.set_weights(encoder.get_weights())
-    expected = tuple(copy.input_shape[1:])
+    check_encoder_shapes(copy, feature_shape, embedding_dim)
+    return copy
+
+
+def check_encoder_shapes(encoder: Any, feature_shape: tuple[int, ...], embedding_dim: int) -> None:
+    """Raise where an encoder's inputs are not feature rows or its outputs not embeddings."""
+    expected = tuple(encoder.input_shape[1:])
     if len(expected) != len(feature_shape) or any(
         e is not None and e != f for e, f in zip(expected, feature_shape, strict=True)
     ):
         raise InputError(
             f"encoder takes inputs of shape {expected}, but a row of X has shape {feature_shape}"
         )
-    if tuple(copy.output_shape[1:]) != (embedding_dim,):
+    if tuple(encoder.output_shape[1:]) != (embedding_dim,):
         raise InputError(
-            f"encoder gives outputs of shape {tuple(copy.output_shape[1:])}, but embedding_dim is "
-            f"{embedding_dim}: end it with Dense({embedding_dim}) and no activation"
+            f"encoder gives outputs of shape {tuple(encoder.output_shape[1:])}, but embedding_dim "
+            f"is {embedding_dim}: end it with Dense({embedding_dim}) and no activation"
         )
-    return copy
-
-
-def check_no_code(layers: Any) -> None:
-    """Raise where a network's Keras configuration holds a layer that is code."""
-    if isinstance(layers, dict):
-        if str(layers.get("class_name", "")).endswith("Lambda"):
-            raise InputError(
-                f"the encoder holds a {layers['class_name']} layer, which is code: it is neither "
-                "saved nor loaded. Build the encoder from plain Keras layers"
-            )
-        layers = list(layers.values())
-    if isinstance(layers, list):
-        for part in layers:
-            check_no_code(part)
-
-
-def encoder_from_json(layers: dict[str, Any]) -> Any:
-    """Return a network from its Keras configuration, refusing layers that carry code."""
-    check_no_code(layers)
-    return keras.models.model_from_json(json.dumps(layers))
 
 
 def linear_kernel(encoder: Any) -> tuple[np.ndarray, np.ndarray] | None:

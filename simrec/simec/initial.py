@@ -1,4 +1,4 @@
-"""Where the last layer starts: at random, or a truncated decomposition of a subsample."""
+"""Start values of the last layer: random, or a truncated decomposition of sampled rows."""
 
 from typing import Any
 
@@ -17,17 +17,14 @@ def random_last_layer(n_columns: int, d: int, rng: np.random.Generator) -> np.nd
 
 
 def _linear_targets(targets: Targets, output: Output, rows: np.ndarray) -> Any:
-    """Return the sampled rows net of g(0), on the scale of z, missing entries as zero.
+    """Return sampled rows of R on the scale of z: (R - g(0)) / g'(0), with zero where missing.
 
-    Where entries are missing the rest is scaled up by the inverse of the observed share, so that
-    sums over rows keep their expectation.
+    Observed entries are divided by the observed share, so that sums over rows keep their
+    expectation.
     """
     matrix = targets.matrix[rows]
     at_zero = float(output(np.zeros(1))[0])
-    slope = 1.0
-    if output.lower is not None and output.upper is not None:
-        share = (at_zero - output.lower) / (output.upper - output.lower)
-        slope = (output.upper - output.lower) * share * (1 - share)
+    slope = output.slope()
     if sp.issparse(matrix):
         share = matrix.nnz / (matrix.shape[0] * matrix.shape[1])
         matrix = matrix.copy()
@@ -49,9 +46,9 @@ def spectral_last_layer(
 ) -> np.ndarray:
     """Return W_l^T from a truncated decomposition of at most `n_rows` sampled rows.
 
-    For a symmetric S (`rows_of_targets` given) the d largest positive eigenvalues of the block of
-    sampled targets, W_l = L^{1/2} U^T, carried to the other targets by Nystroem's formula. For any
-    other R the truncated SVD of the sampled rows, W_l = s^{1/2} V^T scaled to all rows.
+    A symmetric S (`rows_of_targets` given) uses the d largest positive eigenvalues of the block of
+    sampled targets, W_l = L^{1/2} U^T, and Nystroem's formula for the other targets. Any other R
+    uses the truncated SVD of the sampled rows, W_l = s^{1/2} V^T, scaled to all rows.
     """
     if rows_of_targets is not None:
         n = targets.n_columns
@@ -87,7 +84,7 @@ def _top_eigen(block: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
     block = (block + block.T).astype(np.float64) / 2
     values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
     values, vectors = values[::-1], vectors[:, ::-1]
-    # A direction without positive spectrum cannot be W_l^T W_l: start it small.
+    # W_l^T W_l has no negative eigenvalues: such directions start small.
     values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
     if len(values) < d:
         pad = d - len(values)
@@ -99,7 +96,7 @@ def _top_eigen(block: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
 def _truncated_svd(
     matrix: Any, rank: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Randomised subspace iteration: enough for a start, and O(entries x d)."""
+    """Return a truncated SVD by randomised subspace iteration, in O(entries x d)."""
     probe = rng.normal(size=(matrix.shape[1], rank + 10)).astype(np.float32)
     basis = np.asarray(matrix @ probe)
     for _ in range(3):

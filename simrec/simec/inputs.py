@@ -1,7 +1,7 @@
-"""What a similarity encoder is trained on: features X and targets R, checked once and laid out.
+"""Features X and targets R of a similarity encoder: checked once, then fetched in batches.
 
-Targets of k relations are laid side by side as k * n columns, so that the network knows only
-"rows x columns" and one relation is no special case.
+Targets of k relations lie side by side as k * n columns, so that the network only knows rows and
+columns.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from simrec.errors import InputError
+
+FEATURE_KINDS = ("dense", "sparse", "identity")
 
 
 def _example(bad: np.ndarray) -> str:
@@ -75,7 +77,7 @@ class Features:
         return features
 
     def as_kind(self, kind: str) -> "Features":
-        """Return the same rows dense or sparse, as the encoder was built for."""
+        """Return the same rows as the kind that the encoder takes."""
         if kind == self.kind:
             return self
         data = self.data.toarray() if kind == "dense" else sp.csr_matrix(self.data)
@@ -110,7 +112,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Targets:
-    """Target entries of m rows and k * n columns, with which of them were observed.
+    """Targets of m rows and k * n columns, some of them observed.
 
     Attributes
     ----------
@@ -152,7 +154,7 @@ class Targets:
         dense = np.ascontiguousarray(dense, dtype=np.float32)
         if dense.size == 0:
             raise InputError(f"{name} is empty: shape {dense.shape}")
-        # One pass over a large matrix without blemish: a sum is finite only if all its terms are.
+        # The sum is finite only if all terms are: one pass, no array of the size of R.
         complete = bool(np.isfinite(dense.sum()))
         if not complete:
             if np.isinf(dense).any():
@@ -260,7 +262,7 @@ class Targets:
                 return {"targets": targets, "weights": tf.ones_like(targets) * weights}
             missing = tf.math.is_nan(targets)
             mask = tf.cast(~missing, tf.float32)
-            # A NaN times a weight of zero is NaN: the value itself has to go.
+            # NaN times a weight of zero is NaN: replace the value too.
             targets = tf.where(missing, tf.zeros_like(targets), targets)
             return {"targets": targets, "weights": mask if weights is None else mask * weights}
 

@@ -1,8 +1,8 @@
-"""The one door to TensorFlow: Keras 2 switched on before anything of TensorFlow is used.
+"""The only module that imports TensorFlow; it selects Keras 2 first.
 
 TensorFlow Recommenders is written for Keras 2 (the package ``tf_keras``). TensorFlow decides which
-Keras answers as ``tf.keras`` when that name is first used, by the variable ``TF_USE_LEGACY_KERAS``.
-Whatever needs TensorFlow in SimRec writes ``from simrec.simec.keras import keras, tf, tfrs``.
+Keras ``tf.keras`` is when that name is first used, by the variable ``TF_USE_LEGACY_KERAS``. Every
+other module writes ``from simrec.simec.keras import keras, tf, tfrs``.
 """
 
 import os
@@ -12,8 +12,8 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# Read when TensorFlow starts: this must run before the imports below. A person who has set the
-# log level wants TensorFlow's own messages, and gets them all.
+# Read when TensorFlow starts, so set before the imports below. A user who has set the log level
+# gets all of TensorFlow's messages.
 os.environ["TF_USE_LEGACY_KERAS"] = "1"
 _QUIET = "TF_CPP_MIN_LOG_LEVEL" not in os.environ
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -23,7 +23,7 @@ CURE = (
     "TwoTower from simrec before anything that uses tf.keras"
 )
 
-# Information lines of the C++ start-up, among them some that no log level silences.
+# Information lines that C++ writes at start-up; no log level silences all of them.
 _NOISE = re.compile(
     rb"^(WARNING: All log messages before absl::InitializeLog.*|[IW]\d{4} .*"
     rb"|E\d{4} .*cuda.*|To enable the following instructions:.*)\n?$"
@@ -32,11 +32,11 @@ _NOISE = re.compile(
 
 @contextmanager
 def _without_startup_noise() -> Iterator[None]:
-    """Hold back what C++ writes to stderr while importing, and pass on all but the noise."""
+    """Collect what C++ writes to stderr while importing, and pass on all but the noise."""
     try:
         sys.stderr.flush()
         saved = os.dup(2)
-    except (AttributeError, OSError, ValueError):  # no stderr to speak of
+    except (AttributeError, OSError, ValueError):  # no usable stderr
         yield
         return
     with tempfile.TemporaryFile() as held:
@@ -75,7 +75,7 @@ with _without_startup_noise() if _QUIET else _as_it_is():
         )
     import tensorflow_recommenders as tfrs
 
-    # Asks the drivers now, while their complaints on a machine without a GPU are held back.
+    # Asks for GPUs now, while messages about missing drivers are filtered.
     tf.config.list_physical_devices()
 
 __all__ = ["keras", "tf", "tfrs"]

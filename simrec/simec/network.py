@@ -1,61 +1,22 @@
 """The similarity encoder as a network: a `tfrs.Model` whose loss sees observed entries only."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
+from simrec.errors import InputError
 from simrec.scoring.output import Output
-from simrec.simec.encoders import kernels_squared
+from simrec.simec import losses
+from simrec.simec.encoders import (
+    DenseStack,
+    check_hidden_layers,
+    copy_encoder,
+    kernels_squared,
+)
+from simrec.simec.initial import random_last_layer, spectral_last_layer
+from simrec.simec.inputs import Features, Targets
 from simrec.simec.keras import keras, tf, tfrs
-from simrec.simec.losses import Factors, ObservedLoss, mean_squared_error
-
-
-@dataclass(frozen=True)
-class Penalties:
-    """Weights of everything in the loss besides the error on observed entries.
-
-    The formulas are in docs/simec.md; a weight of zero takes the term out.
-    """
-
-    l2: float = 0.0
-    l2_embedding: float = 0.0
-    l2_last: float = 0.0
-    symmetric: float = 0.0
-    self_similarity: float = 0.0
-    orthogonal: float = 0.0
-    decoder: float = 0.0
-    input_dropout: float = 0.0
-
-
-class SymmetricBlock:
-    """The square block of S whose rows are the targets, for ``||S - W_l^T W_l||^2``.
-
-    Kept apart where there are few targets: their whole product then costs less than a batch.
-    """
-
-    def __init__(self, blocks: Sequence[Any]):
-        self.n = blocks[0].shape[0]
-        dense = [block.toarray() if sp.issparse(block) else block for block in blocks]
-        if sp.issparse(blocks[0]):
-            # What is not stored is missing, and what is stored counts, a zero included.
-            for values, block in zip(dense, blocks, strict=True):
-                stored = block.copy()
-                stored.data = np.ones_like(stored.data)
-                values[stored.toarray() == 0] = np.nan
-        self.values = [tf.constant(np.nan_to_num(block, nan=0.0), tf.float32) for block in dense]
-        self.masks = [tf.constant(~np.isnan(block), tf.float32) for block in dense]
-
-    def __call__(self, last: Any) -> Any:
-        """Return the mean over relations of the error of W_l^T W_l."""
-        errors = []
-        for r, (values, mask) in enumerate(zip(self.values, self.masks, strict=True)):
-            w = last[r * self.n : (r + 1) * self.n]
-            error = tf.math.squared_difference(values, tf.matmul(w, w, transpose_b=True))
-            errors.append(tf.math.divide_no_nan(tf.reduce_sum(error * mask), tf.reduce_sum(mask)))
-        return tf.add_n(errors) / len(errors)
 
 
 class SimEcNetwork(tfrs.Model):
@@ -64,27 +25,27 @@ class SimEcNetwork(tfrs.Model):
     Parameters
     ----------
     encoder : keras.Model
-        f', from features to embeddings.
+        The map f' from features to embeddings.
     last_layer : ndarray
         Initial W_l^T, a row for each column of the targets.
     trainable_last : bool
-        Whether W_l is trained, or frozen.
+        Whether W_l is trained; otherwise it is frozen.
     output : Output
-        g.
+        The output nonlinearity g.
     loss : str
         The pointwise loss.
-    penalties : Penalties
-        Weights of the further terms.
-    block : SymmetricBlock or None
+    penalties : losses.Penalties
+        Weights of the other terms of the loss.
+    block : losses.SymmetricBlock or None
         For the symmetric regulariser with few targets.
     decoder : keras.Model or None
         From embeddings back to features.
     target_of_row : ndarray or None
-        For the symmetric terms: the target column that each row is, or -1.
+        For the symmetric terms: the target that each row corresponds to, or -1.
     n_relations : int
         Number of relations side by side in the columns.
     seed : int
-        Of the input dropout.
+        Seed of the input dropout.
     expand : bool
         Whether squared errors of complete rows are computed without forming Y W_l.
     """
@@ -96,8 +57,8 @@ class SimEcNetwork(tfrs.Model):
         trainable_last: bool,
         output: Output,
         loss: str,
-        penalties: Penalties,
-        block: SymmetricBlock | None = None,
+        penalties: losses.Penalties,
+        block: losses.SymmetricBlock | None = None,
         decoder: Any = None,
         target_of_row: np.ndarray | None = None,
         n_relations: int = 1,
@@ -110,7 +71,7 @@ class SimEcNetwork(tfrs.Model):
         self.last = tf.Variable(
             last_layer, trainable=trainable_last, dtype=tf.float32, name="last_layer"
         )
-        self.task = tfrs.tasks.Ranking(loss=ObservedLoss(loss, output))
+        self.task = tfrs.tasks.Ranking(loss=losses.ObservedLoss(loss, output))
         self.error = keras.metrics.Mean("error")
         self.penalties = penalties
         self.block = block
@@ -142,7 +103,7 @@ class SimEcNetwork(tfrs.Model):
             right = tf.gather(self.last, inputs["columns"])
             z = tf.reduce_sum(left * right, axis=1)
         elif self.expand and weights is None:
-            z = Factors(y, self.last, tf.matmul(inputs["targets"], self.last))
+            z = losses.Factors(y, self.last, tf.matmul(inputs["targets"], self.last))
         else:
             z = tf.matmul(y, self.last, transpose_b=True)
         loss = self.task(inputs["targets"], z, sample_weight=weights, compute_metrics=False)
@@ -155,9 +116,9 @@ class SimEcNetwork(tfrs.Model):
         return loss + self._penalty(inputs, y) if training else loss
 
     def train_step(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        """Take one step; as in `tfrs.Model`, but with the gradients of look-ups summed by row.
+        """Take one step, as in `tfrs.Model` but with sparse gradients made dense.
 
-        Adam's moments are dense in any case, and sorting out repeated rows costs more than summing.
+        Adam's moments are dense in any case, and merging repeated rows costs more than a sum.
         """
         with tf.GradientTape() as tape:
             total_loss = self.compute_loss(inputs, training=True)
@@ -174,100 +135,129 @@ class SimEcNetwork(tfrs.Model):
         if p.l2_embedding:
             total += p.l2_embedding * tf.reduce_mean(tf.reduce_sum(y * y, axis=1))
         if p.l2_last:
-            total += p.l2_last * self._last_norm(inputs)
+            total += p.l2_last * losses.last_layer_norm(self.last, inputs)
         if p.symmetric:
-            total += p.symmetric * self._symmetric(inputs)
+            if self.block is not None:
+                error = self.block(self.last)
+            else:
+                error = losses.symmetric_error(
+                    self.last, inputs, self.target_of_row, self.n_relations, self.expand
+                )
+            total += p.symmetric * error
         if p.orthogonal:
-            total += p.orthogonal * self._off_diagonal()
+            total += p.orthogonal * losses.off_diagonal(self.last, self.n_relations)
         if p.self_similarity:
-            total += p.self_similarity * self._self_similarity(inputs, y)
+            total += p.self_similarity * losses.self_similarity_error(
+                y, inputs, self.target_of_row, self.last.shape[0]
+            )
         if p.decoder:
             x = inputs["x"]
             x = tf.sparse.to_dense(x) if isinstance(x, tf.SparseTensor) else x
             total += p.decoder * tf.reduce_mean(tf.math.squared_difference(x, self.decoder(y)))
         return total
 
-    def _last_norm(self, inputs: dict[str, Any]) -> Any:
-        """Mean over the observed entries of ||w_j||^2: frequent columns count more."""
-        norms = tf.reduce_sum(self.last * self.last, axis=1)
-        if "segments" in inputs:
-            return tf.reduce_mean(tf.gather(norms, inputs["columns"]))
-        if "weights" not in inputs:
-            return tf.reduce_mean(norms)
-        observed = tf.reduce_sum(tf.cast(inputs["weights"] > 0, tf.float32), axis=0)
-        return tf.math.divide_no_nan(tf.reduce_sum(observed * norms), tf.reduce_sum(observed))
 
-    def _symmetric(self, inputs: dict[str, Any]) -> Any:
-        """Error of W_l^T W_l: the whole block of few targets, else the batch's rows of it.
+def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:
+    """Return a given W_l (d x n, or d x n x k) as the network keeps it: a row per column of R."""
+    given = np.asarray(last_layer, dtype=np.float32)
+    expected: tuple[int, ...] = (d, targets.n_columns)
+    if targets.n_relations > 1:
+        expected = (*expected, targets.n_relations)
+    if given.shape != expected:
+        raise InputError(
+            f"last_layer must be {' x '.join(map(str, expected))} (embedding_dim x targets"
+            f"{' x relations' if targets.n_relations > 1 else ''}), got shape {given.shape}"
+        )
+    if not np.isfinite(given).all():
+        raise InputError("last_layer holds NaN or infinite values")
+    return columns_from_last_layer(given)
 
-        The rows of a batch are a sample of S, fetched already: for many targets the product of all
-        with all is never formed.
-        """
-        if self.block is not None:
-            return self.block(self.last)
-        column = tf.gather(self.target_of_row, inputs["rows"])
-        k = self.n_relations
-        n = self.last.shape[0] // k
-        if "segments" in inputs:
-            row = tf.gather(column, inputs["segments"])
-            inside = tf.squeeze(tf.where(row >= 0), 1)
-            other = tf.gather(inputs["columns"], inside)
-            # The target itself, within the columns of the entry's relation.
-            own = tf.gather(row, inside) + (other // n) * n
-            z = tf.reduce_sum(tf.gather(self.last, own) * tf.gather(self.last, other), axis=1)
-            error = tf.math.squared_difference(tf.gather(inputs["targets"], inside), z)
-            weights = tf.ones_like(error)
-        else:
-            inside = tf.squeeze(tf.where(column >= 0), 1)
-            own = tf.gather(column, inside)
-            targets = tf.gather(inputs["targets"], inside)
-            parts = tf.split(self.last, k)
-            if k == 1 and self.expand and "weights" not in inputs:
-                z = Factors(tf.gather(self.last, own), self.last, tf.matmul(targets, self.last))
-                return mean_squared_error(targets, z)
-            z = tf.concat([tf.matmul(tf.gather(w, own), w, transpose_b=True) for w in parts], 1)
-            error = tf.math.squared_difference(targets, z)
-            weights = tf.ones_like(error)
-            if "weights" in inputs:
-                weights = tf.cast(tf.gather(inputs["weights"], inside) > 0, tf.float32)
-        return tf.math.divide_no_nan(tf.reduce_sum(error * weights), tf.reduce_sum(weights))
 
-    def _off_diagonal(self) -> Any:
-        """Mean square of the off-diagonal of W_l W_l^T; the diagonal is free."""
-        d = self.last.shape[1]
-        parts = tf.split(self.last, self.n_relations)
-        errors = []
-        for part in parts:
-            gram = tf.matmul(part, part, transpose_a=True)
-            gram = gram - tf.linalg.diag(tf.linalg.diag_part(gram))
-            errors.append(tf.reduce_sum(gram * gram) / max(1, d * (d - 1)))
-        return tf.add_n(errors) / len(errors)
+def columns_from_last_layer(last_layer: np.ndarray) -> np.ndarray:
+    """Return W_l (d x n, or d x n x k) as the network keeps it: (k n) x d, relation by relation."""
+    if last_layer.ndim == 2:
+        return np.ascontiguousarray(last_layer.T)
+    return np.ascontiguousarray(last_layer.transpose(2, 1, 0).reshape(-1, last_layer.shape[0]))
 
-    def _self_similarity(self, inputs: dict[str, Any], y: Any) -> Any:
-        """Error of Y Y^T on the observed entries of S between rows of the batch."""
-        column = tf.gather(self.target_of_row, inputs["rows"])
-        if "segments" in inputs:
-            n = tf.shape(self.last)[0]
-            is_target = tf.where(column >= 0)
-            place = tf.tensor_scatter_nd_update(
-                tf.fill([n], -1),
-                tf.cast(tf.gather(column, is_target), tf.int32),
-                tf.cast(tf.squeeze(is_target, 1), tf.int32),
+
+def last_layer_from_columns(columns: np.ndarray, n_relations: int) -> np.ndarray:
+    """Return W_l (d x n, or d x n x k) from the (k n) x d rows that the network keeps."""
+    if n_relations == 1:
+        return columns.T
+    k, d = n_relations, columns.shape[1]
+    return columns.reshape(k, -1, d).transpose(2, 1, 0)
+
+
+def build_network(
+    params: Mapping[str, Any],
+    features: Features,
+    targets: Targets,
+    output: Output,
+    rows_of_targets: np.ndarray | None,
+    last_layer: Any,
+    rng: np.random.Generator,
+) -> SimEcNetwork:
+    """Return an untrained network for these options and data."""
+    d = params["embedding_dim"]
+    if params["encoder"] is not None:
+        encoder = copy_encoder(params["encoder"], features.shape, d)
+    else:
+        stack = DenseStack(
+            features.kind,
+            int(np.prod(features.shape)),
+            (*check_hidden_layers(params["hidden_layers"]), d),
+            params["activation"],
+            params["bias"],
+            params["dropout"],
+        )
+        # Least squares keeps the hidden layers as they start: random biases make their units differ
+        # in more than direction.
+        encoder = stack.build(rng, bias_range=1.0 if params["init"] == "least_squares" else 0.0)
+    decoder = None
+    if params["decoder_weight"]:
+        mirrored = reversed(check_hidden_layers(params["hidden_layers"]))
+        widths = (*mirrored, features.shape[0])
+        decoder = DenseStack("dense", d, widths, params["activation"]).build(rng)
+    if last_layer is not None:
+        if params["symmetric"] or params["orthogonal"]:
+            raise InputError(
+                "last_layer is frozen, but symmetric and orthogonal train it: leave one out"
             )
-            other = tf.gather(place, inputs["columns"])
-            both = tf.squeeze(tf.where(other >= 0), 1)
-            left = tf.gather(y, tf.gather(inputs["segments"], both))
-            right = tf.gather(y, tf.gather(other, both))
-            error = tf.math.squared_difference(
-                tf.gather(inputs["targets"], both), tf.reduce_sum(left * right, axis=1)
+        start = check_last_layer(last_layer, d, targets)
+    elif params["init"] != "random":
+        start = spectral_last_layer(targets, d, output, rows_of_targets, params["init_rows"], rng)
+    else:
+        start = random_last_layer(targets.matrix.shape[1], d, rng)
+    seed = int(rng.integers(2**31 - 1))
+    block = target_of_row = None
+    if rows_of_targets is not None:
+        if params["symmetric"] and targets.n_columns <= params["symmetric_block"]:
+            block = losses.SymmetricBlock(
+                [targets.relation(r)[rows_of_targets] for r in range(targets.n_relations)]
             )
-            return tf.math.divide_no_nan(tf.reduce_sum(error), tf.cast(tf.size(both), tf.float32))
-        inside = tf.squeeze(tf.where(column >= 0), 1)
-        columns = tf.gather(column, inside)
-        right = tf.gather(y, inside)
-        targets = tf.gather(inputs["targets"], columns, axis=1)
-        error = tf.math.squared_difference(targets, tf.matmul(y, right, transpose_b=True))
-        if "weights" not in inputs:
-            return tf.math.divide_no_nan(tf.reduce_sum(error), tf.cast(tf.size(error), tf.float32))
-        weights = tf.gather(inputs["weights"], columns, axis=1)
-        return tf.math.divide_no_nan(tf.reduce_sum(error * weights), tf.reduce_sum(weights))
+        target_of_row = np.full(targets.n_rows, -1, np.int32)
+        target_of_row[rows_of_targets] = np.arange(targets.n_columns)
+    penalties = losses.Penalties(
+        l2=params["l2"],
+        l2_embedding=params["l2_embedding"],
+        l2_last=params["l2_last"] if last_layer is None else 0.0,
+        symmetric=params["symmetric"],
+        self_similarity=params["self_similarity"],
+        orthogonal=params["orthogonal"],
+        decoder=params["decoder_weight"],
+        input_dropout=params["input_dropout"],
+    )
+    return SimEcNetwork(
+        encoder,
+        start,
+        last_layer is None,
+        output,
+        params["loss"],
+        penalties,
+        block,
+        decoder,
+        target_of_row,
+        targets.n_relations,
+        seed,
+        expand=params["optimizer"] != "lbfgs",
+    )

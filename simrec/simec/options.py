@@ -1,16 +1,18 @@
-"""Checks of a similarity encoder's options against each other and against the data."""
+"""Checks of the options against each other and against the data, and the choices they make."""
 
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from simrec.errors import InputError
-from simrec.simec.encoders import check_hidden_layers
+from simrec.simec.encoders import check_activation, check_hidden_layers
 from simrec.simec.initial import INITS
 from simrec.simec.inputs import Features, Targets, check_columns
 from simrec.simec.losses import check_loss
+from simrec.simec.training import OPTIMIZERS, SCHEDULES
 
 _NOT_NEGATIVE = (
     "l2",
@@ -22,18 +24,22 @@ _NOT_NEGATIVE = (
     "decoder_weight",
     "ridge",
 )
-_SAMPLE = 1500
 _SHARES = ("dropout", "input_dropout", "validation_fraction")
+_AT_LEAST = {"epochs": 0, "batch_size": 1, "symmetric_block": 2, "init_rows": 2, "sweeps": 1}
+_SAMPLE = 1500  # rows and columns on which symmetry is checked
 
 
 def check_params(params: Mapping[str, Any]) -> None:
-    """Raise for an option that no data could make right."""
+    """Raise for options that are wrong whatever the data."""
     d = params["embedding_dim"]
     if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 1:
         raise InputError(f"embedding_dim must be a positive integer, got {d!r}")
     check_hidden_layers(params["hidden_layers"])
+    check_activation(params["activation"])
     bounds = params["bounds"]
-    if bounds is not None and (len(bounds) != 2 or not bounds[0] < bounds[1]):
+    if bounds is not None and not (
+        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] < bounds[1]
+    ):
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
     check_loss(params["loss"], bounds)
     for name in _NOT_NEGATIVE:
@@ -56,10 +62,20 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise InputError(
             f"target_choice must be 'first' or 'random', got {params['target_choice']!r}"
         )
-    for name in ("symmetric_block", "init_rows", "sweeps"):
-        least = 1 if name == "sweeps" else 2
-        if int(params[name]) != params[name] or params[name] < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {params[name]!r}")
+    for name, least in _AT_LEAST.items():
+        value = params[name]
+        if isinstance(value, bool) or int(value) != value or value < least:
+            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+    if params["optimizer"] not in OPTIMIZERS:
+        raise InputError(
+            f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {params['optimizer']!r}"
+        )
+    if params["schedule"] not in SCHEDULES:
+        raise InputError(f"schedule must be one of {SCHEDULES}, got {params['schedule']!r}")
+    if not params["learning_rate"] > 0:
+        raise InputError(f"learning_rate must be positive, got {params['learning_rate']!r}")
+    if params["patience"] is not None and params["patience"] < 1:
+        raise InputError(f"patience must be None or at least 1, got {params['patience']!r}")
     if params["encoder"] is not None and params["hidden_layers"]:
         raise InputError(
             "hidden_layers describes the built-in encoder, but an encoder is given: leave one out"
@@ -67,7 +83,7 @@ def check_params(params: Mapping[str, Any]) -> None:
 
 
 def check_features(params: Mapping[str, Any], features: Features) -> None:
-    """Raise for an option that these features cannot serve."""
+    """Raise for options that do not fit the kind of features."""
     if features.kind == "identity":
         for name in ("input_dropout", "decoder_weight", "validation_fraction"):
             if params[name]:
@@ -127,23 +143,23 @@ def choose_targets(
     columns: Any,
     rng: np.random.Generator,
 ) -> tuple[Targets, np.ndarray, np.ndarray | None]:
-    """Return the targets to train on, their columns, and the row that each of them is.
+    """Return the targets to train on, their columns, and the row that each of them belongs to.
 
-    The last is None unless a term of the loss compares targets with rows, for which S must be
-    square and symmetric (or its first columns, or those named).
+    The last is None unless a term of the loss compares targets with rows. Such a term needs a
+    square symmetric S, or some of its columns.
     """
-    params_n = params["n_targets"]
+    n_targets = params["n_targets"]
     square = params["symmetric"] or params["self_similarity"]
-    if columns is not None and params_n is not None:
+    if columns is not None and n_targets is not None:
         raise InputError("targets and n_targets both choose columns: give one of them")
     rows_of_targets = np.arange(targets.n_columns)
-    if columns is None and params_n is not None:
-        columns = int(params_n)
+    if columns is None and n_targets is not None:
+        columns = int(n_targets)
         if params["target_choice"] == "random" and 0 < columns <= targets.n_columns:
             columns = np.sort(rng.permutation(targets.n_columns)[:columns])
     if columns is not None:
         if targets.n_columns < targets.n_rows and np.size(columns) == targets.n_columns:
-            # The columns are chosen already; `targets` says which rows they are.
+            # R holds these columns only; `columns` says which rows they belong to.
             rows_of_targets = check_columns(columns, targets.n_rows)
             chosen = rows_of_targets
         else:
@@ -167,7 +183,7 @@ def choose_targets(
         raise InputError(
             f"self_similarity compares Y Y^T with one S, but R has {targets.n_relations} relations"
         )
-    # A sample of a large matrix: a matrix that is not symmetric differs nearly everywhere.
+    # A sample is enough: a matrix that is not symmetric differs nearly everywhere.
     some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
     for r in range(targets.n_relations):
         _check_symmetric(targets.relation(r)[rows_of_targets[some]][:, some], name)
@@ -177,7 +193,7 @@ def choose_targets(
 def _check_symmetric(block: Any, name: str) -> None:
     if sp.issparse(block):
         difference = abs(block - block.T)
-        # An entry stored on one side only says nothing about symmetry.
+        # Only entries stored on both sides can be compared.
         pattern = block.copy()
         pattern.data = np.ones_like(pattern.data)
         gap = difference.multiply(pattern.multiply(pattern.T)).max() if block.nnz else 0.0
@@ -194,3 +210,45 @@ def _check_symmetric(block: Any, name: str) -> None:
 
 def _nanmax(array: np.ndarray) -> float:
     return float(np.nanmax(array)) if not np.isnan(array).all() else 0.0
+
+
+def split_rows(
+    targets: Targets, share: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (training rows, held-out rows) among the rows that have entries."""
+    rows = np.flatnonzero(targets.counts())
+    n_held = round(share * len(rows))
+    if share and not 1 <= n_held < len(rows):
+        raise InputError(
+            f"validation_fraction={share:g} of {len(rows)} rows leaves nothing to "
+            f"{'measure on' if n_held < 1 else 'train on'}"
+        )
+    shuffled = rng.permutation(rows) if n_held else rows
+    return np.sort(shuffled[n_held:]), np.sort(shuffled[:n_held])
+
+
+def check_validation_data(
+    data: Any, features: Features, targets: Targets, columns: np.ndarray, n_columns: int
+) -> tuple[Features, Targets]:
+    """Return held-out features and targets, the targets on the columns that are trained."""
+    if features.kind == "identity":
+        raise InputError("validation_data needs features, but X is None (the identity)")
+    try:
+        X, R = data
+    except (TypeError, ValueError) as error:
+        raise InputError("validation_data must be a pair (X, R)") from error
+    held = Targets.check(R, "validation R")
+    held_features = Features.check(X, held.n_rows, "validation X")
+    if held_features.kind != features.kind or held_features.shape != features.shape:
+        raise InputError(
+            f"validation X has {held_features.kind} rows of shape {held_features.shape}, but X has "
+            f"{features.kind} rows of shape {features.shape}"
+        )
+    if held.n_columns == n_columns and held.n_columns != targets.n_columns:
+        held = held.select_columns(columns)
+    if (held.n_columns, held.n_relations) != (targets.n_columns, targets.n_relations):
+        raise InputError(
+            f"validation R has {held.n_columns} columns and {held.n_relations} relations, but R "
+            f"has {targets.n_columns} and {targets.n_relations}"
+        )
+    return held_features, held

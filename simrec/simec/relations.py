@@ -32,17 +32,17 @@ class Spectrum:
         return float(squares[self.values < 0].sum() / max(squares.sum(), 1e-300))
 
     def error_symmetric(self, d: int) -> float:
-        """Least mean squared error of any Y Y^T: the d largest positive eigenvalues kept."""
+        """Return the least mean squared error of any Y Y^T: d largest positive eigenvalues kept."""
         kept = np.maximum(self.values[:d], 0)
         return float(max((self.values**2).sum() - (kept**2).sum(), 0.0) / self.size)
 
     def error_free(self, d: int) -> float:
-        """Least mean squared error of any Y W_l: the d largest by magnitude kept."""
+        """Return the least mean squared error of any Y W_l: d largest by magnitude kept."""
         squares = np.sort(self.values**2)[::-1]
         return float(squares[d:].sum() / self.size)
 
     def report(self, d: int) -> str:
-        """Return in a few lines whether the symmetric regulariser would hurt at size d."""
+        """Return a few lines on whether the symmetric regulariser would hurt at size d."""
         symmetric, free = self.error_symmetric(d), self.error_free(d)
         verdict = (
             "the symmetric regulariser costs accuracy: leave it out and use Y W_l"
@@ -82,10 +82,9 @@ def split_similarity(S: np.ndarray) -> tuple[np.ndarray, np.ndarray, Spectrum]:
     Returns
     -------
     S1, S2 : ndarray
-        The parts of the positive and of the negative eigenvalues (the latter with their sign
-        turned).
+        The parts of the positive and of the negative eigenvalues, both with positive sign.
     spectrum : Spectrum
-        Of S.
+        The spectrum of S.
     """
     S = _check_similarity(S)
     values, vectors = eigh(S)

@@ -1,4 +1,4 @@
-"""Why: what each input feature contributes to a scalar product y . w."""
+"""Relevance: what each input feature contributes to a scalar product y . w."""
 
 from typing import Any
 
@@ -16,9 +16,9 @@ def relevance(
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 
     `w` is one vector, or one for each row. A linear encoder y = x A + b gives x_f (A w)_f and the
-    base b . w, exactly. For any other the relevance is the integrated gradient along the line from
-    0 to x (midpoint rule with `steps` points, the small remainder of the rule spread in
-    proportion), and the base is f'(0) . w.
+    base b . w, exactly. Any other encoder gives the integrated gradient along the line from 0 to x
+    and the base f'(0) . w. The integral is a midpoint rule with `steps` points; its small error is
+    spread over the features in proportion to their relevance.
     """
     if features.kind == "identity":
         raise InputError("relevance needs features, but the model was fitted with X=None")

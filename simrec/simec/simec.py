@@ -8,13 +8,19 @@ import numpy as np
 
 from simrec.errors import InputError
 from simrec.scoring.output import Output
-from simrec.simec import build, options
-from simrec.simec.answers import BLOCK, Answers
+from simrec.simec import options
 from simrec.simec.inputs import Features, Targets
+from simrec.simec.keras import tf
+from simrec.simec.network import build_network, last_layer_from_columns
+from simrec.simec.params import Params
+from simrec.simec.relevance import relevance
 from simrec.simec.training import Batches, Schedule, train
 
+# Rows encoded at a time by `transform`; bounds memory, changes no result.
+BLOCK = 4096
 
-class SimEc(Answers):
+
+class SimEc(Params):
     """Similarity encoder: embeddings y = f'(x) and a last layer W_l with g(Y W_l) ~ R.
 
     The loss is the mean over the observed entries of R, plus the terms whose weights are given;
@@ -27,12 +33,12 @@ class SimEc(Answers):
     hidden_layers : sequence of int
         Widths of the encoder's hidden layers; none for a linear encoder.
     activation : str
-        Nonlinearity of the hidden layers.
+        Nonlinearity of the hidden layers, by its Keras name.
     bias : bool
         Whether the encoder's layers have a bias.
     encoder : keras.Model or None
-        An encoder of your own (Sequential or functional tf_keras model, ending in d linear
-        units); its weights are the start, and it stays as it is.
+        An encoder of your own: a Sequential or functional tf_keras model that ends in d linear
+        units. A copy is trained from its weights; the model itself stays as it is.
     bounds : (float, float) or None
         Range of the predictions; None for the scalar product itself.
     loss : {"mse", "mae", "bce"}
@@ -45,7 +51,8 @@ class SimEc(Answers):
     symmetric : float
         Weight lambda of ``||S - W_l^T W_l||^2`` (mean over observed entries), for a symmetric S.
     symmetric_block : int
-        Most targets whose whole product is formed in each step; of more, the batch's rows.
+        With at most this many targets each step forms their whole product, with more only the
+        rows of the batch.
     self_similarity : float
         Weight of ``||S - Y Y^T||^2`` over pairs of a batch, for a symmetric S.
     orthogonal : float
@@ -60,8 +67,8 @@ class SimEc(Answers):
         Which columns `n_targets` takes.
     init : {"random", "spectral", "least_squares"}
         Start of W_l: small random numbers, or a truncated decomposition of a subsample of rows.
-        "least_squares" goes on from there in closed form, alternating between the encoder's last
-        layer and W_l (squared error, no bounds).
+        "least_squares" starts from the decomposition and solves for the encoder's last layer and
+        for W_l in turn (squared error, no bounds).
     init_rows : int
         Size of that subsample.
     sweeps : int
@@ -75,8 +82,8 @@ class SimEc(Answers):
     schedule : {"cosine", "constant"}
         Whether the step size decays to zero over the epochs.
     epochs, batch_size : int
-        Passes over the data (0 leaves it at a least-squares start); rows of a batch (where rows
-        have the mean number of entries).
+        Passes over the data (0 keeps the least-squares start as it is), and rows of a batch where
+        rows have the mean number of entries.
     validation_fraction : float
         Share of rows held out whole, on which to measure and stop early.
     patience : int or None
@@ -96,8 +103,8 @@ class SimEc(Answers):
         g.
     targets_ : ndarray
         The columns of R that were trained on.
-    history_ : dict of list
-        Loss and errors by epoch.
+    history_ : list of dict
+        Loss and errors of each epoch.
     n_relations_ : int
         Number of relations k.
 
@@ -191,7 +198,7 @@ class SimEc(Answers):
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
     ) -> "SimEc":
-        """Learn encoder and last layer; an earlier fit is forgotten.
+        """Fit encoder and last layer; an earlier fit is forgotten.
 
         Parameters
         ----------
@@ -203,8 +210,8 @@ class SimEc(Answers):
         last_layer : ndarray or None
             W_l, d x n (x k): used as it is and not trained.
         targets : int, sequence of int or None
-            Columns of R to train on: so many of the first, or those named. For some columns of a
-            symmetric S, the rows that they are.
+            Columns of R to train on: the first so many, or those listed. Where R is already some
+            columns of a symmetric S, the rows that these columns belong to.
         validation_data : (X, R) or None
             Held-out rows to measure on, instead of `validation_fraction`.
         callbacks : sequence of keras.callbacks.Callback or None
@@ -219,66 +226,53 @@ class SimEc(Answers):
         """
         params = self.get_params()
         options.check_params(params)
-        schedule = Schedule(
-            self.optimizer,
-            self.learning_rate,
-            self.schedule,
-            self.epochs,
-            self.batch_size,
-            self.patience,
-            self.verbose,
-        )
-        schedule.check()
         rng = np.random.default_rng(self.random_state)
         given = Targets.check(R)
         features = Features.check(X, given.n_rows)
         options.check_features(params, features)
-        goal, columns, rows_of_targets = options.choose_targets(params, given, targets, rng)
-        options.check_bounds(self.bounds, goal)
+        chosen, columns, rows_of_targets = options.choose_targets(params, given, targets, rng)
+        options.check_bounds(self.bounds, chosen)
         if validation_data is not None and self.validation_fraction:
             raise InputError("validation_data and validation_fraction both hold out rows: give one")
-        rows, held = build.split_rows(goal, self.validation_fraction, rng)
+        rows, held_out = options.split_rows(chosen, self.validation_fraction, rng)
         output = Output()
         if self.bounds is not None:
-            output = Output.fit(self.bounds, float(goal.take(rows).values().mean(dtype=float)))
+            output = Output.fit(self.bounds, float(chosen.take(rows).values().mean(dtype=float)))
         weights = options.relation_column_weights(
-            self.relation_weights, goal.n_relations, goal.n_columns
+            self.relation_weights, chosen.n_relations, chosen.n_columns
         )
-        network = build.make_network(
-            params, features, goal, output, rows_of_targets, last_layer, rng
-        )
+        network = build_network(params, features, chosen, output, rows_of_targets, last_layer, rng)
         densify = self.encoder is not None
         if self.init == "least_squares":
             from simrec.simec.least_squares import least_squares_start
 
             least_squares_start(
-                network, features, goal, rows, rows_of_targets, self.sweeps, self.ridge, densify
+                network, features, chosen, rows, rows_of_targets, self.sweeps, self.ridge, densify
             )
         validation = None
         if validation_data is not None:
-            held_data = build.check_validation_data(
-                validation_data, features, goal, columns, given.n_columns
+            held_out_data = options.check_validation_data(
+                validation_data, features, chosen, columns, given.n_columns
             )
-            validation = Batches(*held_data, BLOCK, weights, densify)
-        elif len(held):
-            validation = Batches(features, goal, BLOCK, weights, densify, rows=held)
-        self.history_: dict[str, list[float]] = {"error": []}
+            validation = Batches(*held_out_data, BLOCK, weights, densify)
+        elif len(held_out):
+            validation = Batches(features, chosen, BLOCK, weights, densify, rows=held_out)
+        self.history_: list[dict[str, float]] = []
         if self.epochs:
             self.history_ = train(
                 network,
-                Batches(features, goal, self.batch_size, weights, densify, rng, rows),
+                Batches(features, chosen, self.batch_size, weights, densify, rng, rows),
                 validation,
-                schedule,
+                Schedule.from_params(params),
                 callbacks or (),
                 None if log_dir is None else os.fspath(log_dir),
             )
         self.encoder_ = network.encoder
         self.decoder_ = network.decoder
-        self.network_ = network
-        self.last_layer_ = build.layer_of(network.last.numpy(), goal.n_relations)
+        self.last_layer_ = last_layer_from_columns(network.last.numpy(), chosen.n_relations)
         self.output_ = output
         self.targets_ = columns
-        self.n_relations_ = goal.n_relations
+        self.n_relations_ = chosen.n_relations
         self.feature_kind_ = features.kind
         self.feature_shape_ = features.shape
         return self
@@ -286,3 +280,103 @@ class SimEc(Answers):
     def fit_transform(self, X: Any, R: Any) -> np.ndarray:
         """Fit and return the embeddings of the rows."""
         return self.fit(X, R).transform(X)
+
+    def transform(self, X: Any = None) -> np.ndarray:
+        """Return the embeddings Y of feature rows (None: of the identity's rows)."""
+        features = self._features(X)
+        fetch = features.fetcher(densify=self.encoder is not None)
+        blocks = [
+            self.encoder_(fetch(tf.range(start, min(start + BLOCK, features.n_rows))))
+            for start in range(0, features.n_rows, BLOCK)
+        ]
+        return tf.concat(blocks, 0).numpy()
+
+    def products(self, X: Any = None) -> np.ndarray:
+        """Return the scalar products Y W_l with the targets, before the output: m x n (x k)."""
+        return np.tensordot(self.transform(X), self.last_layer_, axes=1)
+
+    def predict(self, X: Any = None) -> np.ndarray:
+        """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k."""
+        return self.output_(self.products(X))
+
+    def similarity(self, X1: Any = None, X2: Any = None) -> np.ndarray:
+        """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself)."""
+        Y1 = self.transform(X1)
+        return Y1 @ (Y1 if X2 is None else self.transform(X2)).T
+
+    def inverse_transform(self, Y: np.ndarray) -> np.ndarray:
+        """Return the features that the decoder gives for embeddings (their pre-images)."""
+        self._check_fitted()
+        if self.decoder_ is None:
+            raise InputError("there is no decoder: fit with decoder_weight > 0")
+        Y = np.asarray(Y, dtype=np.float32)
+        if Y.ndim != 2 or Y.shape[1] != self.embedding_dim:
+            raise InputError(f"Y must be rows of {self.embedding_dim} numbers, got shape {Y.shape}")
+        return self.decoder_(Y).numpy()
+
+    def explain(
+        self, X: Any, target: int, relation: int = 0, steps: int = 64
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what each feature contributes to the scalar product with one target.
+
+        Exact for a linear encoder; integrated gradients from the zero vector for a deep one.
+
+        Parameters
+        ----------
+        X : ndarray or scipy sparse matrix
+            Feature rows.
+        target : int
+            Position of the target among those trained on.
+        relation : int
+            Which of k relations.
+        steps : int
+            Points at which a deep encoder's gradient is taken.
+
+        Returns
+        -------
+        relevance : ndarray
+            The contribution of each feature, a dense array of the shape of X.
+        base : ndarray
+            The rest of each row: relevance.sum() + base is the scalar product.
+        """
+        features = self._features(X)
+        layer = self.last_layer_ if self.n_relations_ > 1 else self.last_layer_[..., None]
+        if not 0 <= target < layer.shape[1]:
+            raise InputError(f"target must be between 0 and {layer.shape[1] - 1}, got {target}")
+        if not 0 <= relation < self.n_relations_:
+            raise InputError(f"relation must be below {self.n_relations_}, got {relation}")
+        return relevance(self.encoder_, features, layer[:, target, relation], steps)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted model to a directory: no pickle, no code."""
+        from simrec.simec import files as simec_files
+
+        self._check_fitted()
+        simec_files.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "SimEc":
+        """Return a model written by `save`; no code in it is run."""
+        from simrec.simec import files as simec_files
+
+        return simec_files.load(cls, path)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "encoder_"):
+            raise InputError("this SimEc is not fitted yet: call fit first")
+
+    def _features(self, X: Any) -> Features:
+        self._check_fitted()
+        if X is None and self.feature_kind_ != "identity":
+            raise InputError("X is None, but the model was fitted on features")
+        if X is not None and self.feature_kind_ == "identity":
+            raise InputError(
+                "the model was fitted with X=None (the identity): it takes no features"
+            )
+        features = Features.check(X, self.feature_shape_[0] if X is None else None)
+        if features.shape != self.feature_shape_:
+            raise InputError(
+                f"a row of X has shape {features.shape}, but the model was fitted on "
+                f"{self.feature_shape_}"
+            )
+        return features.as_kind(self.feature_kind_)

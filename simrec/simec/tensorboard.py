@@ -1,6 +1,6 @@
 """Scalars by epoch for TensorBoard, written by TensorFlow itself.
 
-`keras.callbacks.TensorBoard` would need the package tensorboard; only reading the logs should.
+`keras.callbacks.TensorBoard` needs the package tensorboard; this needs it only for reading.
 """
 
 from typing import Any
@@ -27,5 +27,5 @@ class ScalarLog(keras.callbacks.Callback):
                 )
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Finish the file."""
+        """Close the file."""
         self.writer.close()

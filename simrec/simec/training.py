@@ -1,8 +1,8 @@
 """Training a `SimEcNetwork`: batches of rows through `fit`, or all rows at once by L-BFGS."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -23,34 +23,38 @@ SCHEDULES = ("cosine", "constant")
 class Schedule:
     """How long and how fast to train."""
 
-    optimizer: str = "adam"
-    learning_rate: float = 0.01
-    schedule: str = "cosine"
-    epochs: int = 50
-    batch_size: int = 256
-    patience: int | None = None
-    verbose: int = 0
+    optimizer: str
+    learning_rate: float
+    schedule: str
+    epochs: int
+    batch_size: int
+    patience: int | None
+    verbose: int
 
-    def check(self) -> None:
-        """Raise for values that cannot be trained with."""
-        if self.optimizer not in OPTIMIZERS:
-            raise InputError(
-                f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {self.optimizer!r}"
-            )
-        if self.schedule not in SCHEDULES:
-            raise InputError(f"schedule must be one of {SCHEDULES}, got {self.schedule!r}")
-        if not self.learning_rate > 0:
-            raise InputError(f"learning_rate must be positive, got {self.learning_rate!r}")
-        for name, least in (("epochs", 0), ("batch_size", 1)):
-            value = getattr(self, name)
-            if isinstance(value, bool) or int(value) != value or value < least:
-                raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
-        if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience must be None or at least 1, got {self.patience!r}")
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> "Schedule":
+        """Return the schedule among the options of a `SimEc`."""
+        return cls(**{field.name: params[field.name] for field in fields(cls)})
 
 
 class Batches:
-    """Batches of rows as a `tf.data.Dataset`; only row numbers pass through Python."""
+    """Batches of rows; only row numbers pass through Python.
+
+    Parameters
+    ----------
+    features, targets : Features, Targets
+        The data.
+    batch_size : int
+        Rows of a batch where rows have the mean number of entries.
+    column_weights : ndarray or None
+        Weight of each column; None where all count alike.
+    densify : bool
+        Whether sparse features are fetched as dense ones.
+    rng : numpy.random.Generator or None
+        Shuffles the rows of each pass; None keeps their order.
+    rows : ndarray or None
+        Rows to use; None for all.
+    """
 
     def __init__(
         self,
@@ -83,7 +87,7 @@ class Batches:
             yield from row_batches(self.counts, self.batch_size, self.rng)
 
     def dataset(self) -> Any:
-        """Return the batches: one pass in order, or passes without end, each shuffled anew."""
+        """Return one pass in order, or with a generator endless passes, each shuffled anew."""
         if self.rng is None:
             fixed = row_batches(self.counts, self.batch_size, None)
             lengths = [len(batch) for batch in fixed]
@@ -108,15 +112,15 @@ def train(
     schedule: Schedule,
     callbacks: Sequence[Any] = (),
     log_dir: str | None = None,
-) -> dict[str, list[float]]:
-    """Train the network in place and return its history, a list of one value per epoch."""
+) -> list[dict[str, float]]:
+    """Train the network in place and return the loss and errors of each epoch."""
     if schedule.optimizer == "lbfgs":
         if validation is not None or callbacks or log_dir:
             raise InputError(
                 "optimizer='lbfgs' takes all rows at once and has no epochs to stop or call back "
                 "at: use another optimizer, or leave out validation, callbacks and log_dir"
             )
-        return minimise(network, training, schedule)
+        return train_by_lbfgs(network, training, schedule)
     n_batches = training.n_batches
     rate: Any = schedule.learning_rate
     if schedule.schedule == "cosine":
@@ -129,7 +133,11 @@ def train(
     # Variables made while tracing a step would have it traced twice.
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
-    calls = list(callbacks)
+    history: list[dict[str, float]] = []
+    record = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda _, logs: history.append({k: float(v) for k, v in logs.items()})
+    )
+    calls = [record, *callbacks]
     if validation is not None and schedule.patience is not None:
         calls.append(
             keras.callbacks.EarlyStopping(
@@ -141,7 +149,7 @@ def train(
         )
     if log_dir is not None:
         calls.append(ScalarLog(log_dir))
-    history = network.fit(
+    network.fit(
         training.dataset(),
         epochs=schedule.epochs,
         # One endless iterator: starting a new one costs more than an epoch of a small matrix.
@@ -150,14 +158,13 @@ def train(
         callbacks=calls,
         verbose=schedule.verbose,
     )
-    found = {name: [float(v) for v in values] for name, values in history.history.items()}
-    final = found["error"][-1]
+    final = history[-1]["error"]
     if not np.isfinite(final):
         raise InputError(
             "training diverged: the error is not finite. Lower learning_rate, or scale X and R"
         )
-    logger.info("trained %d epochs, error %.6g", len(found["error"]), final)
-    return found
+    logger.info("trained %d epochs, error %.6g", len(history), final)
+    return history
 
 
 def _optimizer_class(name: str) -> Any:
@@ -172,14 +179,14 @@ def _optimizer_class(name: str) -> Any:
     }[name]
 
 
-def minimise(
+def train_by_lbfgs(
     network: SimEcNetwork, training: Batches, schedule: Schedule
-) -> dict[str, list[float]]:
+) -> list[dict[str, float]]:
     """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
     from scipy.optimize import minimize
 
     data = training.everything()
-    network.compute_loss(data)  # builds what is built on first use
+    network.compute_loss(data)  # creates variables that are created on first use
     variables = network.trainable_variables
     shapes = [v.shape.as_list() for v in variables]
     sizes = [int(np.prod(s)) for s in shapes]
@@ -198,19 +205,18 @@ def minimise(
         ]
         return loss, tf.concat(flat_gradients, 0), network.error.result()
 
-    history: dict[str, list[float]] = {"total_loss": [], "error": []}
-    latest = [np.nan, np.nan]
+    history: list[dict[str, float]] = []
+    latest: dict[str, float] = {}
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient, error = value_and_gradient(tf.constant(flat, tf.float32))
-        latest[:] = [float(loss), float(error)]
+        latest.update(total_loss=float(loss), error=float(error))
         return float(loss), gradient.numpy().astype(np.float64)
 
     def note(_: np.ndarray) -> None:
-        history["total_loss"].append(latest[0])
-        history["error"].append(latest[1])
+        history.append(dict(latest))
         if schedule.verbose:
-            logger.info("iteration %d: error %.6g", len(history["error"]), latest[1])
+            logger.info("iteration %d: error %.6g", len(history), latest["error"])
 
     start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
     result = minimize(

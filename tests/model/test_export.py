@@ -312,7 +312,8 @@ def test_columns_of_any_name_are_exported(data, tmp_path):
     assert set(specs) == set(inputs)
     given = {name: users[column].to_numpy() for name, column in zip(inputs, names, strict=True)}
     found = loaded(**{name: tf.constant(values) for name, values in given.items()})["vector"]
-    expected = model.user_tower_.encode(users)
+    X = model.towers_.users.encoder.transform(users)
+    expected = model.ranking("both")[0].users.encode(X)
     np.testing.assert_allclose(found[:, : expected.shape[1]], expected, atol=1e-5)
 
 
@@ -320,15 +321,16 @@ def test_hidden_layers_are_exported(data, model, tmp_path):
     from simrec import SimEc
     from simrec.model.export.savedmodel import FoldedTower, save
     from simrec.model.head import Network
-    from simrec.simec.encoders import build_encoder
+    from simrec.simec.encoders import DenseStack
     from simrec.simec.keras import tf
 
     tower, head = model.towers_.items, model.parts_["rating"].heads.items
     simec, n_features = SimEc(embedding_dim=2), tower.encoder.n_features_
-    simec.encoder_ = build_encoder("sparse", n_features, 2, (3,), rng=np.random.default_rng(0))
+    simec.encoder_ = DenseStack("sparse", n_features, (3, 2)).build(np.random.default_rng(0))
     simec.feature_kind_, simec.feature_shape_ = "sparse", (n_features,)
     place = np.ones((2, head.width), np.float32)
-    deep = dataclasses.replace(head, networks=[Network(simec, place)])
+    encoder = dataclasses.replace(head.encoder, networks=[Network(simec, place)])
+    deep = dataclasses.replace(head, encoder=encoder)
     save(FoldedTower(tower, deep, 3.5), tmp_path / "tower")
     loaded = tf.saved_model.load(str(tmp_path / "tower")).signatures["serving_default"]
     specs = loaded.structured_input_signature[1]

@@ -276,10 +276,8 @@ def test_recommend_for_new_users_from_a_table(model, data):
 
 
 def test_embeddings_score_by_scalar_product(model, data):
-    items, users = (
-        model.embed_items(data[1], output="arrow"),
-        model.embed_users(data[2], output="arrow"),
-    )
+    items = model.embed_items(data[1], rank_by="rating", output="arrow")
+    users = model.embed_users(data[2], rank_by="rating", output="arrow")
     V = np.stack(items["vector"].to_numpy())
     W = np.stack(users["vector"].to_numpy())
     pairs = pa.table({"user_id": [4], "item_id": ["i007"]})
@@ -346,8 +344,8 @@ def test_many_sparse_columns_and_text_and_vectors():
     table = pa.Table.from_pandas(items, preserve_index=False)
     table = table.append_column("tags", pa.array(wide))
     table = table.append_column("plot", pa.array([f"words of number {k} here" for k in range(60)]))
-    vectors = pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=60 * 8)), 8)
-    table = table.append_column("poster", vectors)
+    poster = pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=60 * 8)), 8)
+    table = table.append_column("poster", poster)
     model = TwoTower(embedding_dim=2, epochs=4, min_count=1, item_columns={"plot": "text"})
     model.fit(ratings, items=table, users=users)
     assert model.towers_.items.encoder.n_features_ > 2000

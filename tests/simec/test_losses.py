@@ -4,13 +4,13 @@ import pytest
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.keras import tf
-from simrec.simec.losses import ObservedLoss, apply_output, check_loss
+from simrec.simec.losses import ObservedLoss, check_loss, predictions
 
 
 def test_output_in_tensorflow_equals_the_one_in_numpy():
     z = np.linspace(-30, 30, 101, dtype=np.float32)
-    for output in (Output(), Output(shift=2.0), Output.fit((1, 5), 3.6)):
-        np.testing.assert_allclose(apply_output(output, tf.constant(z)), output(z), atol=1e-6)
+    for output in (Output(), Output(shift=2.0), Output.fit((1, 5), 3.6), Output(1, 5, 3, "clip")):
+        np.testing.assert_allclose(predictions(output, tf.constant(z)), output(z), atol=1e-6)
 
 
 def test_loss_is_the_mean_over_weighted_entries():

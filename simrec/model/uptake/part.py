@@ -42,13 +42,12 @@ class UptakePart(Part):
     @classmethod
     def of(cls, fit: UptakeFit, data: Prepared) -> UptakePart:
         """Make the part from what was fitted to the rated entities of `data`."""
-        heads = Sides(
-            data.sides.items.head(fit.vectors.items, fit.encoders.items),
-            data.sides.users.head(fit.vectors.users, fit.encoders.users),
-        )
-        for side in ("items", "users"):
-            heads[side].prior = fit.priors[side]
-        return cls(heads, fit.output, fit.solver)
+
+        def head(side: Side) -> StoredHead:
+            made = data.sides[side].head(fit.vectors[side], fit.encoders[side])
+            return replace(made, prior=fit.priors[side])
+
+        return cls(Sides.of(head), fit.output, fit.solver)
 
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
@@ -84,10 +83,13 @@ class UptakePart(Part):
     def _solved(
         self, side: Side, rows: np.ndarray, known: np.ndarray, rated: sparse.csr_matrix
     ) -> UptakePart:
-        head, partners = self.heads[side], self.heads.other(side)
-        pairs = rated[rows] if side == "users" else sparse.csr_matrix(rated.T)[rows]
+        head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
+        by_side = rated if side == "users" else sparse.csr_matrix(rated.T)
+        partner_counts = np.asarray(by_side.sum(0)).ravel()
         vectors = np.array(head.vectors)
-        vectors[rows] = self.solver.solve(side, pairs, head.vectors[rows], partners.vectors, known)
+        vectors[rows] = self.solver.solve(
+            side, by_side[rows], head.vectors[rows], partners, partner_counts, known
+        )
         head = replace(head, vectors=vectors)
         heads = Sides(head, self.heads.users) if side == "items" else Sides(self.heads.items, head)
         return replace(self, heads=heads)

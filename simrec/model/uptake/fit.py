@@ -1,0 +1,205 @@
+"""Learn which items users take up, by least squares over all pairs.
+
+Every pair of a user and an item counts: one for what was taken up, zero for all the rest. Vectors
+have one coordinate more than an embedding, for popularity::
+
+    known item  [ v * factor,     popularity ]       new item  [ features -> v,        0     ]
+    known user  [ u,              0          ]       new user  [ features -> u,  share of it ]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from threadpoolctl import threadpool_limits
+
+from simrec.data.sides import Sides
+from simrec.model.head import Encoder
+from simrec.model.uptake.add_pairs import Solver
+from simrec.model.uptake.choices import (
+    Choices,
+    choose,
+    choose_item_encoder,
+    factor_norm,
+    item_factor,
+)
+from simrec.model.uptake.encoders import fit_encoder
+from simrec.model.uptake.held_out import HeldOut
+from simrec.model.uptake.least_squares import factorize, start_vectors
+from simrec.scoring.output import Output
+
+# Passes over both sides.
+_SWEEPS = 3
+# Pairs that are not there, for each that is, on which probabilities are calibrated.
+_ABSENT = 50
+
+
+@dataclass(eq=False)
+class UptakeFit:
+    """What was learned of the entities with pairs, and how to encode and solve for others.
+
+    Attributes
+    ----------
+    vectors, encoders, priors : Sides
+        Vectors of entities with pairs, encoders of others, vectors of average ones.
+    solver : Solver
+        How vectors follow from pairs.
+    output : Output
+        From scalar products to probabilities.
+    held, sample : HeldOut, Sides of numpy.ndarray
+        Held-out pairs, and vectors that were learned without them.
+    chosen : dict
+        What was chosen.
+    """
+
+    vectors: Sides[np.ndarray]
+    encoders: Sides[Encoder]
+    priors: Sides[np.ndarray]
+    solver: Solver
+    output: Output
+    held: HeldOut
+    sample: Sides[np.ndarray]
+    chosen: dict[str, Any]
+
+
+def fit_uptake(
+    R: sparse.csr_matrix,
+    features: Sides[sparse.csr_matrix],
+    embedding_dim: int | None,
+    rng: np.random.Generator,
+) -> UptakeFit:
+    """Learn from pairs.
+
+    Parameters
+    ----------
+    R : csr_matrix
+        Users x items: confidence in each pair.
+    features : Sides of csr_matrix
+        Feature rows of items and users; without columns where there are none.
+    embedding_dim : int or None
+        Coordinates without popularity; None to choose.
+    rng : numpy.random.Generator
+        Source of the start and of what is held out.
+    """
+    # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
+    with threadpool_limits(1, "blas"):
+        X = features.map(lambda one: one if one.shape[1] else None)
+        held = HeldOut.of(R, rng)
+        choices = choose(R, X.users, held, embedding_dim, rng)
+        d = choices.embedding_dim
+        U, V = factorize(R, start_vectors(R, d, rng), choices.ridge, choices.zero, _SWEEPS)
+        if X.items is not None:
+            choose_item_encoder(choices, R, X.items, U, V, rng)
+        return _assembled(R, features, U, V, choices, held, rng)
+
+
+def _assembled(
+    R: sparse.csr_matrix,
+    features: Sides[sparse.csr_matrix],
+    U: np.ndarray,
+    V: np.ndarray,
+    choices: Choices,
+    held: HeldOut,
+    rng: np.random.Generator,
+) -> UptakeFit:
+    counts = np.asarray(R.sum(0)).ravel()
+    sample = _sample_vectors(choices, held)
+    unit, shift = _calibrated(sample, held, rng)
+    solver = Solver(
+        choices.ridge,
+        choices.zero,
+        choices.begun_zero,
+        choices.begun_gain,
+        float(R.sum() / R.shape[1]),
+        float(R.sum() / R.shape[0]),
+        choices.exponent,
+        factor_norm(counts, choices.exponent),
+        unit,
+        R.shape[0],
+    )
+    d = V.shape[1]
+    prior_item = np.append(V.mean(0), 0).astype(np.float32)
+    prior_user = np.append(np.zeros(d), unit).astype(np.float32)
+    items = Encoder(prior_item[None].copy())
+    if features.items.shape[1]:
+        items = fit_encoder(features.items, V, choices.item_by_rarity, choices.item_penalty)
+        items.weights = np.pad(items.weights, ((0, 0), (0, 1)))
+    users = Encoder(np.zeros((features.users.shape[1] + 1, d + 1), np.float32))
+    users.weights[-1] = prior_user
+    if features.users.shape[1] and choices.popularity_share < 1:
+        share = np.float32(choices.popularity_share)
+        users = fit_encoder(features.users, U, False, choices.user_penalty)
+        users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
+        users.weights[-1, -1] = share * unit
+    chosen = {
+        "uptake_dimensions": d,
+        "uptake_zero": choices.zero,
+        "uptake_ridge": choices.ridge,
+        **{f"expected_ndcg@20_{task}": value for task, value in choices.quality.items()},
+    }
+    return UptakeFit(
+        Sides(solver.item_vectors(V, counts), solver.user_vectors(U)),
+        Sides(items, users),
+        Sides(prior_item, prior_user),
+        solver,
+        Output(0.0, 1.0, shift),
+        held,
+        Sides(sample.items, sample.users * np.float32(unit)),
+        chosen,
+    )
+
+
+def _sample_vectors(choices: Choices, held: HeldOut) -> Sides[np.ndarray]:
+    counts = np.asarray(held.train.sum(0)).ravel()
+    return Sides(choices.V * item_factor(counts, choices.exponent)[:, None], choices.U)
+
+
+def _calibrated(
+    sample: Sides[np.ndarray], held: HeldOut, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Fit the logit of uptake as a line of the scalar product; return slope and intercept.
+
+    Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
+    sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
+    stand for ten times as many.
+    """
+    ones = held.warm.tocoo()
+    if not ones.nnz:
+        return 1.0, 0.0
+    n_users, n_items = held.train.shape
+    n = min(_ABSENT * ones.nnz, n_users * n_items)
+    users, items = rng.integers(0, n_users, n), rng.integers(0, n_items, n)
+    there = np.asarray((held.train + held.warm)[users, items]).ravel() > 0
+    users, items = users[~there], items[~there]
+    z = np.concatenate(
+        [
+            np.einsum("ij,ij->i", sample.users[ones.row], sample.items[ones.col]),
+            np.einsum("ij,ij->i", sample.users[users], sample.items[items]),
+        ]
+    ).astype(np.float64)
+    y = np.r_[np.ones(ones.nnz), np.zeros(len(users))]
+    absent = n_users * n_items - held.train.nnz - held.warm.nnz
+    weight = np.r_[np.full(ones.nnz, 10.0), np.full(len(users), absent / max(len(users), 1))]
+    return _logistic_line(z, y, weight)
+
+
+def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Fit a weighted logistic regression on one variable by Newton's method."""
+    rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
+    scale = float(z.std()) or 1.0
+    a, b = 1.0, np.log(rate / (1 - rate))
+    x = z / scale
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(a * x + b, -30, 30)))
+        slope, v = weight * (y - p), weight * p * (1 - p)
+        gradient = np.array([(slope * x).sum(), slope.sum()]) - np.array([1e-3 * a, 0])
+        H = np.array([[(v * x * x).sum() + 1e-3, (v * x).sum()], [(v * x).sum(), v.sum()]])
+        step = np.linalg.solve(H + 1e-9 * np.eye(2), gradient)
+        step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        a, b = a + step[0], b + step[1]
+        if np.abs(step).max() < 1e-6:
+            break
+    return max(a / scale, 1e-6), float(b)
