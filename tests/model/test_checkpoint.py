@@ -71,7 +71,7 @@ def test_going_on_changes_no_bit(data, tmp_path, epoch):
     for part, expected in zip(model.parts_.values(), whole.parts_.values(), strict=True):
         for head, same in zip(part.heads, expected.heads, strict=True):
             assert head.vectors.tobytes() == same.vectors.tobytes()
-            assert head.weights.tobytes() == same.weights.tobytes()
+            assert head.encoder.weights.tobytes() == same.encoder.weights.tobytes()
     assert model.chosen_ == whole.chosen_
     losses = [{k: v for k, v in logs.items() if k != "seconds"} for logs in model.history_]
     assert losses == [{k: v for k, v in logs.items() if k != "seconds"} for logs in whole.history_]
