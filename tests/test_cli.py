@@ -114,7 +114,6 @@ def test_train_score_recommend_embed(run, data, tables, tmp_path):
     assert code == 0 and pq.read_table(tmp_path / "vectors").num_rows == 8
 
 
-@pytest.mark.skip(reason="TODO(evaluation): until that branch is merged")
 def test_evaluate_prints_four_tasks(run, data, tmp_path):
     code, out, err = run("evaluate", *data, "--bounds", 1, 5, "--json", tmp_path / "e.json")
     assert code == 0, err
@@ -269,7 +268,6 @@ def test_doctor(run):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo, run once: the directory, what was shown, and the result."""
-    pytest.skip("TODO(evaluation): until that branch is merged")
     directory = tmp_path_factory.mktemp("my demo") / "here"
     words = ["demo", "--out", str(directory), "--quiet", "--json", f"{directory}.json"]
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -18,19 +18,18 @@ from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.answer.explain import explain
+from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
 from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
-from simrec.model.head import Found, Head, JoinedHead
-from simrec.model.lists import choose_uptake_weight
+from simrec.model.fit import EPOCHS, Settings, fit_parts
+from simrec.model.head import Found, Head
 from simrec.model.part import Part
-from simrec.model.prepare import Encoding, Prepared, pair_matrix, prepare, read_ratings
+from simrec.model.prepare import Encoding, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
 from simrec.model.update.update import State, forget, learn, rated_matrix
-from simrec.model.uptake.fit import fit_uptake
-from simrec.model.uptake.part import UptakePart
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params
 
@@ -40,11 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RankBy = Literal["both", "rating", "uptake"]
 TableKind = Literal["pandas", "arrow"]
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
-# Coordinates of an embedding and sweeps of the rating part, where they are not given.
-_EMBEDDING_DIM, _EPOCHS = 16, 16
 
 
 class TwoTower(Params):
@@ -200,14 +196,20 @@ class TwoTower(Params):
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)
         data = prepare(taken, self.bounds, Sides(items, users), encoding)
-        epochs = self.epochs or _EPOCHS
+        settings = Settings(
+            self.embedding_dim,
+            self.epochs or EPOCHS,
+            self.folds,
+            tuple(self.hidden_layers),
+            self.random_state,
+        )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
-        self.parts_, self.chosen_, self.uptake_weight_ = {}, {}, 1.0
-        with Progress(epochs, verbose, callbacks, log_dir) as progress:
-            if taken.has_ratings:
-                self._fit_rating(data, epochs, run, progress)
-            self._fit_uptake(data, progress)
+        with Progress(settings.epochs, verbose, callbacks, log_dir) as progress:
+            kept = run.checkpoint(self.get_params(), data)
+            fitted = fit_parts(data, settings, run.workers, kept, progress.epoch)
+        self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
+        self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)
         self.rated_ = _rated(data.ratings, self.towers_)
         self.history_, self.schema_ = progress.history, data.schema
@@ -215,34 +217,6 @@ class TwoTower(Params):
         for name, value in self.chosen_.items():
             logger.info("chosen: %s = %s", name, value)
         return self
-
-    def _fit_rating(self, data: Prepared, epochs: int, run: Run, progress: Progress) -> None:
-        part, chosen = RatingPart.fit(
-            data,
-            self.embedding_dim or _EMBEDDING_DIM,
-            epochs,
-            self.folds,
-            tuple(self.hidden_layers),
-            np.random.default_rng(self.random_state),
-            progress.epoch,
-            run.workers,
-            run.checkpoint(self.get_params(), data),
-        )
-        self.parts_[part.name] = part
-        self.chosen_ |= chosen
-
-    def _fit_uptake(self, data: Prepared, progress: Progress) -> None:
-        # A source of its own: what the rating part draws does not depend on lists.
-        rng = np.random.default_rng([self.random_state, 1])
-        features = data.sides.map(lambda side: side.X[:, :-1])
-        fit = fit_uptake(pair_matrix(data.ratings), features, self.embedding_dim, rng)
-        self.chosen_ |= fit.chosen
-        if self.parts_:
-            d = self.embedding_dim or _EMBEDDING_DIM
-            self.uptake_weight_, reached = choose_uptake_weight(data, fit, d, rng)
-            self.chosen_ |= {"uptake_weight": self.uptake_weight_, "expected_ndcg@10": reached}
-        self.parts_["uptake"] = UptakePart.of(fit, data)
-        progress.epoch({"val_lists": fit.chosen["expected_ndcg@20_known_users"]})
 
     def predict(
         self,
@@ -348,6 +322,8 @@ class TwoTower(Params):
             confined to the bounds, and does not contain what `explore` adds.
         """
         self._check_fitted()
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
         given = Sides(items, users)
         chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
         if not len(chosen.items[0]):
@@ -358,18 +334,12 @@ class TwoTower(Params):
             seen = exclusions(chosen, self.rated_, more)
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
+        k = min(int(k), len(chosen.items[0]))  # before memory is taken for it
         return _table(recommend(chosen, heads, k, seen, bonus, shift), output)
 
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
         """Return the vectors whose scalar product ranks, and what is added to it for the score."""
-        parts = self._parts(rank_by)
-        shift = float(sum(weight * part.output.shift for part, weight in parts))
-        items: Head = parts[0][0].heads.items
-        users: Head = parts[0][0].heads.users
-        if len(parts) > 1:
-            items = JoinedHead([(part.heads.items, 1.0) for part, _ in parts])
-            users = JoinedHead([(part.heads.users, weight) for part, weight in parts])
-        return Sides(items, users), shift
+        return ranking(self._parts(rank_by))
 
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
         """Return explore * posterior standard deviation of items; None where it is 0."""
@@ -612,15 +582,7 @@ class TwoTower(Params):
 
     def _parts(self, rank_by: RankBy) -> list[tuple[Part, float]]:
         """Return the parts that a ranking is the weighted sum of."""
-        if rank_by not in ("both", "rating", "uptake"):
-            raise InputError(f"rank_by must be 'both', 'rating' or 'uptake', got {rank_by!r}.")
-        if rank_by != "both":
-            if rank_by not in self.parts_:
-                raise InputError(f"rank_by={rank_by!r}: the model has learned no {rank_by}.")
-            return [(self.parts_[rank_by], 1.0)]
-        if len(self.parts_) == 1:
-            return [(part, 1.0) for part in self.parts_.values()]
-        return [(self.parts_["rating"], 1.0), (self.parts_["uptake"], self.uptake_weight_)]
+        return ranked_parts(self.parts_, self.uptake_weight_, rank_by)
 
     def predictor(self) -> Part:
         """Return the part that `predict` answers by."""
@@ -648,7 +610,12 @@ class TwoTower(Params):
         self, source: Ratings | TableLike | None, tables: Sides[TableLike | None], only_new: bool
     ) -> dict[str, Any]:
         self._check_fitted()
-        ratings = None if source is None else read_ratings(source, self._rating_bounds())
+        ratings = None if source is None else read_ratings(source, self.rating_bounds())
+        if ratings is not None and "rating" in self.parts_ and not ratings.has_ratings:
+            raise InputError(
+                "ratings: the model has learned ratings, and these pairs have none. Give a column "
+                "'rating', or fit a model to pairs without ratings."
+            )
         state, learned = learn(self._state(), ratings, tables, only_new)
         self._take_over(state)
         return learned
@@ -658,7 +625,7 @@ class TwoTower(Params):
         self.towers_, self.parts_, self.rated_ = state.towers, dict(state.parts), state.rated
         self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
 
-    def _rating_bounds(self) -> tuple[float, float] | None:
+    def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to."""
         output = self.predictor().output
         if "rating" not in self.parts_ or output.lower is None or output.upper is None:
