@@ -257,7 +257,7 @@ def test_code_in_a_model_directory_is_refused_and_not_run(attack, saved, scene):
 
 @pytest.mark.parametrize("attack", NETWORKS)
 def test_code_in_the_encoder_of_a_tower_is_refused_and_not_run(attack, scene):
-    from simrec.model.fit.networks import Network
+    from simrec.model.head import Network
 
     fitted = SimEc(3, (4,), epochs=1)
     fitted.encoder_ = keras.Sequential([keras.Input((6,), sparse=True), layers.Dense(3)])
@@ -265,7 +265,7 @@ def test_code_in_the_encoder_of_a_tower_is_refused_and_not_run(attack, scene):
     place = np.eye(3, dtype=np.float32)
     document = replace_network(Network(fitted, place).document(), copy.deepcopy(NETWORKS[attack]))
     with pytest.raises(InputError, match="attack.*plain Keras layers"):
-        Network.restore(document, fitted.encoder_.get_weights(), place)
+        Network.restored(document, fitted.encoder_.get_weights(), place)
     assert not (scene / "ran").exists()
 
 
