@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("SIMREC_DATA", HERE.parents[1] / "shared" / "data"))
 # How long a period is, after what time a refit is due, and how many seeds are affordable.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5},
-    "amazon": {"every": "180d", "refit": "720d", "seeds": 3},
+    "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5, "splits": 6},
+    "amazon": {"every": "180d", "refit": "720d", "seeds": 3, "splits": 2},
 }
 SHOWN = ["n", "rmse", "rmse_bias", "n_ranked", "ndcg@10", "ndcg@10_popular", "coverage", "gini"]
 
@@ -61,14 +61,22 @@ def measure(name: str, directory: Path) -> None:
     title = f"## Seeds 0 to {settings['seeds'] - 1}: mean and standard deviation"
     write(title, "", markdown(spread[columns].T, 4))
 
-    cold = cold_start_split(ratings, random_state=0)
-    one, other = (TwoTower(random_state=s).fit(cold.train, **tables) for s in (0, 1))
-    biases = BiasBaseline.fit(cold.train)
-    said = [
-        compare({"SimRec": one, "biases": biases}, cold),
-        compare({"SimRec, seed 0": one, "SimRec, seed 1": other}, cold),
-    ]
-    write("## Compare", "", *(f"- {sentence}" for c in said for sentence in c.sentences))
+    lines = []
+    for number in range(settings["splits"]):
+        cold = cold_start_split(ratings, random_state=number)
+        fits = [TwoTower(random_state=s).fit(cold.train, **tables) for s in range(6)]
+        names = ("SimRec, seeds 0-2", "SimRec, seeds 3-5", "SimRec, seed 0", "SimRec, seed 3")
+        for pair in (
+            {names[0]: fits[:3], "biases": BiasBaseline.fit(cold.train)},
+            {names[0]: fits[:3], names[1]: fits[3:]},
+            {names[2]: fits[0], names[3]: fits[3]},
+        ):
+            found = compare(pair, cold)
+            told = int(found.table["better"].notna().sum())
+            against = " and ".join(pair)
+            lines.append(f"| {number} | {against} | {told} of {len(found.table)} |")
+    head = ["| split | models | figures told apart |", "| --- | --- | --- |"]
+    write("## Compare: several fits of each model, and single ones", "", *head, *lines)
 
 
 def pick(settings: dict[str, Any], *names: str) -> dict[str, Any]:

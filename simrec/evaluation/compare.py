@@ -1,7 +1,7 @@
 """Compare models on the same ratings and users: paired differences with bootstrap intervals."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ class Comparison:
 
 
 def compare(
-    models: Mapping[str, Predictor],
+    models: Mapping[str, Predictor | Sequence[Predictor]],
     split: ColdStartSplit,
     k: int = 10,
     threshold: float | None = None,
@@ -65,15 +65,17 @@ def compare(
 
     All answer the same ratings and make lists for the same users, so differences are paired.
     Users are drawn with replacement, each with all their ratings, because ratings of one user are
-    not independent (a cluster bootstrap). An interval says what other users of the same kind could
-    show. It does not know how much a model changes when it is fitted again with another seed;
-    differences below `margin` are therefore never called better.
+    not independent (a cluster bootstrap). The interval of two fitted models says what other users
+    of the same kind could show: it is about these two fits, and the same model fitted with another
+    seed can differ from itself by more. To compare ways of fitting, give several fits of each; how
+    much they differ is then part of the interval.
 
     Parameters
     ----------
     models : mapping of str to Predictor
         Two or more fitted models by name: anything with ``predict(pairs)`` or ``recommend(users,
-        k, items, exclude)``. What one of two lacks is left out.
+        k, items, exclude)``, or a list of fits of it with several seeds. What one of two lacks is
+        left out.
     split : ColdStartSplit
         As made by `cold_start_split` or `time_split`; the models were fitted on its `train`.
     k : int
@@ -103,16 +105,21 @@ def compare(
         raise InputError(f"compare needs two models or more, got {len(models)}: give a mapping.")
     threshold = liked_threshold(split.train, threshold)
     first, *others = models
+    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
+    if not all(fits.values()):
+        raise InputError("compare: a list of fits of a model is empty.")
     rows = []
     for task in tasks_of(split, threshold, max_users, random_state):
         logger.info("comparing %s", task.name)
         rated = has_ratings(split.train) and len(task.ratings) > 0
         squares, lists = {}, {}
-        for name, model in models.items():
-            if rated and predicts_ratings(model):
-                squares[name] = (task.predictions(model) - task.ratings.values) ** 2
-            if hasattr(model, "recommend") and len(task.users):
-                lists[name] = list_figures(task, task.lists(model, k))["ndcg"]
+        for name, several in fits.items():
+            if rated and all(map(predicts_ratings, several)):
+                errors = [task.predictions(fit) - task.ratings.values for fit in several]
+                squares[name] = np.stack(errors) ** 2
+            if len(task.users) and all(hasattr(fit, "recommend") for fit in several):
+                ndcg = [list_figures(task, task.lists(fit, k))["ndcg"] for fit in several]
+                lists[name] = np.stack(ndcg)
         for name in others:
             for metric, found, groups in (
                 (f"ndcg@{k}", lists, np.arange(len(task.users))),
@@ -130,7 +137,7 @@ def compare(
         row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows), level, margin)
     table = pd.DataFrame(rows)
     sentences = [_sentence(table[table["model"] == name]) for name in others]
-    return Comparison(table.drop(columns="se"), sentences)
+    return Comparison(table.drop(columns=["se", "freedom"]), sentences)
 
 
 def paired_interval(
@@ -156,7 +163,8 @@ def paired_interval(
     level, n_bootstrap, random_state
         As in `compare`.
     """
-    found = _difference((values, other), groups, root, level, (n_bootstrap, random_state))
+    pair = (np.asarray(values)[None], np.asarray(other)[None])
+    found = _difference(pair, groups, root, level, (n_bootstrap, random_state))
     return found["difference"], found["low"], found["high"]
 
 
@@ -167,21 +175,24 @@ def _difference(
     level: float,
     draw: tuple[int, int],
 ) -> dict[str, Any]:
-    sums = np.stack([np.bincount(groups, v.astype(np.float64)) for v in pair], axis=1)
-    counts = np.bincount(groups).astype(np.float64)
-    cases = np.column_stack([sums, counts])[counts > 0]
-    total, n = cases.sum(axis=0), len(cases)
-    value, other = _figures(total[None], root)[0]
+    # A case's figure is the mean over fits; what they differ by comes on top, see below.
+    sums = [np.bincount(groups, v.mean(axis=0, dtype=np.float64)) for v in pair]
+    cases = np.column_stack([*sums, np.bincount(groups)]).astype(np.float64)
+    cases = cases[cases[:, 2] > 0]
+    n = len(cases)
+    value, other = _figures(cases.sum(axis=0)[None], root)[0]
     difference = float(value - other)
     drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
     spread = drawn[:, 0] - drawn[:, 1]
     tail = 100 * (1 - level) / 2
     ends = np.percentile(spread, [tail, 100 - tail]) - difference
-    se = _standard_error(cases, root)
     # Percentiles are too narrow where few users have most of the ratings. They give the shape of
-    # the interval; the jackknife and Student's distribution give its width.
+    # the interval; the jackknife, the fits and Student's distribution give its width.
+    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
     width = float(spread.std())
-    wider = se * _student(cases[:, 2], level) / width if width else 0.0
+    end = 0.5 + level / 2
+    student = _student(end, freedom) / NormalDist().inv_cdf(end)
+    wider = se * student / width if width else 0.0
     return {
         "n_users": n,
         "value": float(value),
@@ -190,6 +201,7 @@ def _difference(
         "low": difference + wider * ends[0],
         "high": difference + wider * ends[1],
         "se": se,
+        "freedom": freedom,
     }
 
 
@@ -209,13 +221,28 @@ def _standard_error(cases: np.ndarray, root: bool) -> float:
     return float(np.sqrt((n - 1) * without.var()))
 
 
-def _student(counts: np.ndarray, level: float) -> float:
-    """Give how much wider Student's distribution is, by the effective number of users."""
+def _with_fits(
+    pair: tuple[np.ndarray, np.ndarray], root: bool, se: float, counts: np.ndarray
+) -> tuple[float, float]:
+    """Add the variance between fits to that between users: standard error, degrees of freedom.
+
+    The latter are Satterthwaite's, with the effective number of users.
+    """
+    parts = [(se**2, max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0))]
+    for fits in pair:
+        if len(fits) > 1:
+            means = fits.mean(axis=1, dtype=np.float64)
+            figures = np.sqrt(means) if root else means
+            parts.append((float(figures.var(ddof=1)) / len(fits), len(fits) - 1.0))
+    total = sum(variance for variance, _ in parts)
+    below = sum(variance**2 / freedom for variance, freedom in parts)
+    return float(np.sqrt(total)), float(total**2 / below) if below else 1.0
+
+
+def _student(quantile: float, freedom: float) -> float:
     from scipy.stats import t
 
-    freedom = max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0)
-    end = 0.5 + level / 2
-    return float(t.ppf(end, freedom)) / NormalDist().inv_cdf(end)
+    return float(t.ppf(quantile, freedom))
 
 
 def _weights(n: int, draws: int, seed: int) -> Any:
@@ -230,7 +257,7 @@ def _weights(n: int, draws: int, seed: int) -> Any:
 
 def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
     """Name the better model of a row, one of n; None where it cannot be told."""
-    far = NormalDist().inv_cdf(1 - (1 - level) / (2 * n)) * row["se"]
+    far = _student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
     matters = abs(difference) >= margin * abs(row["other_value"])
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):

@@ -13,7 +13,7 @@ def compare(
     b: Path,
     data: DataOptions,
     pairs: Path | None = None,
-    seed: int = 0,
+    seeds: tuple[int, ...] = (0, 1, 2),
     split: Literal["cold", "time"] = "cold",
     cold_items: float = 0.2,
     cold_users: float = 0.2,
@@ -25,7 +25,7 @@ def compare(
     """Compare two models on ratings that neither has seen.
 
     With `pairs` the saved models themselves are compared. Without, the ratings are split, and
-    copies of both, with the same settings, are trained on the training part.
+    copies of both, with the same settings and several seeds, are trained on the training part.
 
     Parameters
     ----------
@@ -35,8 +35,9 @@ def compare(
         The tables the models were trained on.
     pairs : path, optional
         Ratings that came later: a table of user_id, item_id, rating.
-    seed : int
-        Seed of the split and of the bootstrap.
+    seeds : sequence of int
+        Seeds to train copies with, so that a lucky fit is not taken for a better model; the first
+        is the seed of the split too.
     split : str
         How to hold out: cold (items, users and ratings by chance) or time (what came last).
     cold_items : float
@@ -64,7 +65,7 @@ def compare(
     from simrec.model.two_tower import TwoTower
 
     started = time.perf_counter()
-    models = {str(path): TwoTower.load(path) for path in (a, b)}
+    models: dict[str, Any] = {str(path): TwoTower.load(path) for path in (a, b)}
     if len(models) < 2:
         models = {f"{path} ({name})": TwoTower.load(path) for name, path in (("a", a), ("b", b))}
     first = next(iter(models.values()))
@@ -80,15 +81,15 @@ def compare(
         )
         parts = split_by_known(ratings, later.load_ratings(first.bounds))
     else:
-        parts = splitter(ratings, split, cold_items, cold_users, warm, at, test)(seed)
+        parts = splitter(ratings, split, cold_items, cold_users, warm, at, test)(seeds[0])
         tables = {"items": data.load_items(), "users": data.load_users()}
         for name, model in models.items():
             own = {
                 "items": tables["items"] if model.towers_.items.encoder is not None else None,
                 "users": tables["users"] if model.towers_.users.encoder is not None else None,
             }
-            models[name] = unfitted_copy(model).fit(parts.train, **own)
-    found = paired(models, parts, k=k, random_state=seed)
+            models[name] = [unfitted_copy(model, s).fit(parts.train, **own) for s in seeds]
+    found = paired(models, parts, k=k, random_state=seeds[0])
     return {
         "job": "compare",
         "figures": records(found.table),

@@ -29,7 +29,7 @@ def fitted(data, split):
         TwoTower(embedding_dim=4, random_state=seed).fit(
             split.train, items=data.items, users=data.users
         )
-        for seed in (0, 1)
+        for seed in range(4)
     ]
 
 
@@ -39,9 +39,28 @@ def test_a_model_is_told_from_the_biases_and_not_from_itself(split, fitted):
     row = found.table.set_index("task").loc["new_items"]
     assert row["better"] == "SimRec" and 0 < row["low"] < row["difference"] < row["high"]
     assert found.sentences[0].startswith("SimRec is better than biases at ratings for ")
-    seeds = compare({"one": fitted[0], "other": fitted[1]}, split)
+    seeds = compare({"one": fitted[:2], "other": fitted[2:]}, split)
     assert seeds.table["better"].isna().all()
     assert str(seeds) == "other and one: it cannot be told which is better at any of 8 figures."
+
+
+def test_fits_that_differ_widen_the_interval(split):
+    class Off:
+        def __init__(self, by):
+            self.by, self.bias = by, BiasBaseline.fit(split.train)
+
+        def predict(self, pairs):
+            return self.bias.predict(pairs) + self.by
+
+    steady = {"a": [Off(0.0)] * 3, "b": [Off(0.5)] * 3}
+    shaky = {"a": [Off(-0.1), Off(0.0), Off(0.1)], "b": [Off(0.1), Off(0.5), Off(0.9)]}
+    same, moved = (compare(models, split).table for models in (steady, shaky))
+    assert (same["better"] == "a").all() and moved["better"].isna().all()
+    assert ((moved["high"] - moved["low"]) > 2 * (same["high"] - same["low"])).all()
+    single = compare({"a": Off(0.0), "b": Off(0.5)}, split).table
+    np.testing.assert_allclose(single["low"], same["low"])
+    with pytest.raises(InputError, match="is empty"):
+        compare({"a": [], "b": Off(0.0)}, split)
 
 
 def test_differences_are_those_of_the_tables(split, fitted):
