@@ -22,7 +22,6 @@ _LABELS = {
     "myfm": "myFM (Bayesian FM)",
     "lightgbm": "LightGBM",
     "tfrs": "TFRS two towers",
-    "simrec-ranking": "**SimRec, ranking objective**",
     "lightfm": "LightFM WARP",
     "popularity": "popularity",
     "random": "random",
@@ -106,20 +105,6 @@ def seed_table(lines: list[dict[str, Any]]) -> str:
         found = {line["key"]["seed"]: line["rmse"].values() for line in group}
         cells = [" / ".join(f"{v:.4f}" for v in found[s]) if s in found else "" for s in seeds]
         rows.append([label(model), *cells])
-    return _markdown(rows)
-
-
-def ranking_table(lines: list[dict[str, Any]]) -> str:
-    """NDCG@10 of new items, the mean over seeds and each."""
-    groups = {m: g for m, g in by_model(lines).items() if "ndcg@10" in g[0]}
-    seeds = sorted({line["key"]["seed"] for line in lines})
-    head = ["NDCG@10, new items", "mean", *(f"seed {s}" for s in seeds), "fit s", "CPU s"]
-    rows = [[*head, "peak MB"], ["---"] * (len(head) + 1)]
-    for model, group in groups.items():
-        found = {line["key"]["seed"]: line["ndcg@10"] for line in group}
-        mean = f"{np.mean(list(found.values())):.4f}"
-        cells = [f"{found[s]:.4f}" if s in found else "" for s in seeds]
-        rows.append([label(model), mean, *cells, *_costs(group)])
     return _markdown(rows)
 
 

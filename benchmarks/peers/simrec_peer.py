@@ -44,7 +44,7 @@ class SimRec(Peer):
     def lists(self, users: IdMap, items: IdMap, k: int, exclude: Ratings | None) -> np.ndarray:
         candidates = items.take(self.shuffled(items))
         found = self.model_.recommend(
-            users.ids, k=k, items=candidates, exclude=exclude, unknown="prior"
+            users.ids, k=k, items=candidates, exclude=exclude, unknown="prior", output="arrow"
         )
         best = np.full((len(users), k), -1)
         ranks = found["rank"].to_numpy() - 1
@@ -55,17 +55,3 @@ class SimRec(Peer):
         low, high = self.bounds
         # Pairs without ratings have no bounds.
         return TwoTower(bounds=(low, high) if low < high else None, random_state=self.random_state)
-
-
-class SimRecRanking(SimRec):
-    """`TwoTower(objective="ranking")`."""
-
-    name = "simrec-ranking"
-
-    def _model(self) -> TwoTower:
-        return TwoTower(
-            bounds=self.bounds,
-            objective="ranking",
-            threshold=self.liked,
-            random_state=self.random_state,
-        )
