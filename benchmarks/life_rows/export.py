@@ -93,7 +93,7 @@ def _savedmodel(model: TwoTower, users: pa.Table, root: Path) -> list[Row]:
         ("new users by features", "new_users", _features(model, fresh), fresh),
     ]:
         answer = _ask(root / "savedmodel", signature, columns, root)
-        ours = model.recommend(given, k=10)
+        ours = model.recommend(given, k=10, output="arrow")
         score = ours["score"].to_numpy().reshape(answer["score"].shape)
         ids = ours["item_id"].to_numpy().reshape(answer["item_id"].shape)
         what = f"SavedModel in plain TensorFlow, top 10 of {len(score):,} {who}"
@@ -115,7 +115,7 @@ def _savedmodel(model: TwoTower, users: pa.Table, root: Path) -> list[Row]:
 def _tower(model: TwoTower, users: pa.Table, root: Path) -> Row:
     fresh = _fresh(model, users)
     answer = _ask(root / "tower", "serving_default", _features(model, fresh), root)
-    ours = np.array(model.embed_users(fresh)["vector"].to_pylist(), np.float32)
+    ours = np.array(model.embed_users(fresh, output="arrow")["vector"].to_pylist(), np.float32)
     difference = float(np.abs(answer["vector"][:, :-1] - ours).max())
     return (
         f"user tower in plain TensorFlow, {len(ours):,} users: largest difference of vectors",
@@ -134,7 +134,7 @@ def _parquet(model: TwoTower, directory: Path) -> Row:
         ids[f"{side}_id"], vectors[side] = table[f"{side}_id"].take(rows), flat[rows]
     score = np.einsum("ij,ij->i", vectors["user"], vectors["item"])
     ours = model.predict(pa.table(ids))
-    output = model.output_
+    output = model.predictor().output
     if output.kind == "sigmoid" and output.lower is not None and output.upper is not None:
         score = output.lower + (output.upper - output.lower) / (1 + np.exp(-score))
     difference = float(np.abs(np.clip(score, output.lower, output.upper) - ours).max())
