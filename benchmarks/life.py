@@ -121,8 +121,9 @@ def explain_rows(model: TwoTower, split: ColdStartSplit) -> Iterator[Row]:
             started = time.perf_counter()
             table = model.explain(pair["user_id"], pair["item_id"], output="arrow")
             seconds += time.perf_counter() - started
-            total = np.array(table["contribution"].to_numpy().sum() - model.predictor().output.shift)
-            worst, n = max(worst, abs(float(model.predictor().output(total)) - float(score))), n + 1
+            output = model.predictor().output
+            total = np.array(table["contribution"].to_numpy().sum() - output.shift)
+            worst, n = max(worst, abs(float(output(total)) - float(score))), n + 1
     yield "explain: largest difference of the sum from the score", worst, "<= 1e-5"
     yield "explain: milliseconds", 1000 * seconds / n, "-"
 
