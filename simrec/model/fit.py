@@ -76,7 +76,7 @@ def fit_parts(
         )
         fitted.parts[rating.name] = rating
         fitted.chosen |= chosen
-    # A source of its own: what the rating part draws does not depend on lists.
+    # A generator of its own, so that what is learned of ratings does not depend on uptake.
     rng = np.random.default_rng([settings.random_state, 1])
     features = data.sides.map(lambda side: side.X[:, :-1])
     uptake = fit_uptake(pair_matrix(data.ratings), features, settings.embedding_dim, rng)

@@ -46,22 +46,24 @@ _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 
 class TwoTower(Params):
     """Recommender of two towers whose scalar product scores a user and an item.
 
-    The item tower is learned against the users, the user tower against the items with its last
-    layer frozen to their embeddings. An entity with ratings has the posterior of its embedding
-    around what its features say; one without has what its features say. One model answers for
-    known users and items, new items, new users, and both new.
+    Ratings are fitted by sweeps over items and users in turn, the towers of new items and users by
+    encoders of features against the embeddings found; uptake, what users take up at all, by
+    alternating least squares over all pairs. An entity with ratings has the posterior of its
+    embedding around what its features say; one without has what its features say. One model
+    answers for known users and items, new items, new users, and both new.
 
     Parameters
     ----------
     embedding_dim : int or None
-        Coordinates of an embedding, without biases; None for 16.
+        Coordinates of an embedding, without biases; None for 16 in the rating part, and for what
+        held-out pairs suggest in the uptake part.
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
     epochs : int or None
-        Sweeps over both towers; None for 16.
+        Sweeps of the rating part over both towers; None for 16.
     hidden_layers : sequence of int
-        Widths of the hidden layers of the encoders of new items and users; none for linear ones,
-        which are fitted much faster and usually do as well.
+        Widths of the hidden layers of the encoders of new items and users in the rating part; none
+        for linear ones, which are fitted much faster and usually do as well.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int
@@ -88,7 +90,7 @@ class TwoTower(Params):
     uptake_weight_ : float
         Weight of uptake in lists, where the predicted rating has weight 1.
     history_ : list of dict
-        What was logged of each epoch.
+        What was logged of each sweep, and of each choice on held-out entities.
     chosen_ : dict
         What fitting chose by itself, and the errors it expects.
     schema_ : dict
@@ -174,7 +176,8 @@ class TwoTower(Params):
             Where to write logs for TensorBoard.
         strategy : tf.distribute.Strategy, optional
             Workers to divide the users between, such as a MultiWorkerMirroredStrategy. Each
-            worker calls fit with the same tables, and all end with the same model.
+            worker calls fit with the same tables, and all end with the same model. Only ratings
+            are divided; every worker learns all of uptake.
         checkpoint : path, optional
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
@@ -318,8 +321,9 @@ class TwoTower(Params):
         -------
         pandas.DataFrame or pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
-            scores the item that comes first among the candidates comes first. The score is not
-            confined to the bounds, and does not contain what `explore` adds.
+            scores the item that comes first among the candidates comes first. The score is the
+            predicted rating, not confined to the bounds, plus the weight of uptake times its
+            logit; of one part, the rating or the logit. It does not contain what `explore` adds.
         """
         self._check_fitted()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
@@ -332,6 +336,10 @@ class TwoTower(Params):
         if exclude is not None:
             more = None if isinstance(exclude, str) and exclude == "rated" else exclude
             seen = exclusions(chosen, self.rated_, more)
+        if explore and rank_by == "uptake":
+            raise InputError(
+                "explore: it is the rating of an item that may be explored, not uptake."
+            )
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
         k = min(int(k), len(chosen.items[0]))  # before memory is taken for it
@@ -476,7 +484,8 @@ class TwoTower(Params):
         pandas.DataFrame or pyarrow.Table
             A row for the mean and for each part of the item and of the user: side, feature, value,
             bias (what it adds for any partner), taste (what it adds for this one) and
-            contribution, their sum. Contributions sum to the score before it is bounded.
+            contribution, their sum. Contributions sum to the score before it is bounded: to the
+            rating, or without ratings to the logit of uptake.
         """
         self._check_fitted()
         parts = [(self.predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
@@ -502,8 +511,8 @@ class TwoTower(Params):
         Returns
         -------
         pandas.DataFrame or pyarrow.Table
-            Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
-            give to both, popularity aside) and rank; for several items also for_item_id.
+            Columns item_id, similarity (from -1 to 1: the cosine between the scores that users
+            give to both, biases aside) and rank; for several items also for_item_id.
         """
         self._check_fitted()
         return _table(similar("items", self.towers_, self._parts(rank_by), item, k), output)
@@ -556,8 +565,9 @@ class TwoTower(Params):
 
         self._check_fitted()
         heads, shift = self.ranking(rank_by)
+        tables, model_id = Sides(items, users), self.model_id_ or ""
         return export(
-            self.towers_, heads, shift, path, format, side, Sides(items, users), index, unknown
+            self.towers_, heads, shift, path, format, side, tables, index, unknown, model_id
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
