@@ -337,9 +337,7 @@ class TwoTower(Params):
             more = None if isinstance(exclude, str) and exclude == "rated" else exclude
             seen = exclusions(chosen, self.rated_, more)
         if explore and rank_by == "uptake":
-            raise InputError(
-                "explore: it is the rating of an item that may be explored, not uptake."
-            )
+            raise InputError("explore: ratings are explored, not uptake; rank by both or rating.")
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
         k = min(int(k), len(chosen.items[0]))  # before memory is taken for it

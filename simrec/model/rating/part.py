@@ -108,8 +108,7 @@ class RatingPart(Part):
         """Return the evidence, or say that the model was loaded without it."""
         if self.evidence is None:
             raise InputError(
-                f"{what}: the model was loaded for scoring only, without its posteriors. Use "
-                "TwoTower.load."
+                f"{what}: the model holds vectors only, without the posteriors that this needs."
             )
         return self.evidence
 
