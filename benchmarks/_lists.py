@@ -81,7 +81,6 @@ class ListRun(Run):
 
     def key(self) -> dict[str, Any]:
         key = {**super().key(), "protocol": PROTOCOL, "liked": self.data.liked}
-        del key["ranking"]
         return key | ({"epochs": self.epochs} if self.epochs else {})
 
 

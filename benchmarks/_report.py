@@ -109,20 +109,6 @@ def seed_table(lines: list[dict[str, Any]]) -> str:
     return _markdown(rows)
 
 
-def ranking_table(lines: list[dict[str, Any]]) -> str:
-    """NDCG@10 of new items, the mean over seeds and each."""
-    groups = {m: g for m, g in by_model(lines).items() if "ndcg@10" in g[0]}
-    seeds = sorted({line["key"]["seed"] for line in lines})
-    head = ["NDCG@10, new items", "mean", *(f"seed {s}" for s in seeds), "fit s", "CPU s"]
-    rows = [[*head, "peak MB"], ["---"] * (len(head) + 1)]
-    for model, group in groups.items():
-        found = {line["key"]["seed"]: line["ndcg@10"] for line in group}
-        mean = f"{np.mean(list(found.values())):.4f}"
-        cells = [f"{found[s]:.4f}" if s in found else "" for s in seeds]
-        rows.append([label(model), mean, *cells, *_costs(group)])
-    return _markdown(rows)
-
-
 def list_table(lines: list[dict[str, Any]]) -> str:
     """NDCG@10 / Recall@20 of lists by task, means over seeds; the best of each task in bold."""
     groups = by_model(lines)

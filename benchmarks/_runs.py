@@ -13,13 +13,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from peers import RANKING, Peer, peer_class
-from scipy import sparse
+from peers import Peer, peer_class
 
 import simrec
-from simrec import Ratings, cold_start_split, make_synthetic, top_k
+from simrec import Ratings, cold_start_split, make_synthetic
 from simrec.data.split import ColdStartSplit
-from simrec.evaluation.metrics import hits, ndcg_at_k, rmse
+from simrec.evaluation.metrics import rmse
 
 # Lower ends of the bins of an entity's number of training ratings: 0, 1-4, 5-9, ...
 BINS = (0, 1, 5, 10, 20, 50, 100, 200, 500)
@@ -96,7 +95,6 @@ class Run:
     data: Data
     model: str
     seed: int
-    ranking: bool = False
 
     @classmethod
     def from_json(cls, text: str) -> "Run":
@@ -111,7 +109,6 @@ class Run:
             "data": self.data.name,
             "model": self.model,
             "seed": self.seed,
-            "ranking": self.ranking,
             "code": peer_class(self.model).fingerprint(),
         }
 
@@ -125,10 +122,7 @@ def measure(run: Run) -> dict[str, Any]:
     peer = kind(bounds, run.data.liked, run.seed)
     result = fit(peer, train, items, users)
     clock = time.perf_counter()
-    if run.ranking:
-        result["ndcg@10"] = _ndcg(peer, tasks["new_items"], run.data.liked)
-    if run.model not in RANKING:
-        result |= _errors(peer, train, tasks)
+    result |= _errors(peer, train, tasks)
     result["predict_s"] = time.perf_counter() - clock
     return result
 
@@ -177,22 +171,6 @@ def _errors(peer: Peer, train: Ratings, tasks: dict[str, Ratings]) -> dict[str, 
 
 def _counts(ids: Any, rows: np.ndarray, wanted: pa.ChunkedArray) -> np.ndarray:
     return np.append(np.bincount(rows, minlength=len(ids)), 0)[ids.rows(wanted)]
-
-
-def _ndcg(peer: Peer, new_items: Ratings, liked: float) -> float:
-    """Rank all new items for each known user that likes at least one of them."""
-    if hasattr(peer, "tell"):
-        peer.tell(new_items)
-    like = new_items.values >= liked
-    shape = (new_items.n_users, new_items.n_items)
-    where = (new_items.user_rows[like], new_items.item_rows[like])
-    relevant = sparse.csr_matrix((np.ones(like.sum(), np.float32), where), shape=shape)
-    n_relevant = np.diff(relevant.indptr)
-    chosen = np.flatnonzero(n_relevant)
-    scores = peer.score(new_items.users.take(chosen), new_items.items.ids)
-    # Scores as vectors against the identity: the one search of the library, ties included.
-    best, _ = top_k(np.asarray(scores, np.float32), np.eye(shape[1], dtype=np.float32), 10)
-    return float(ndcg_at_k(hits(best, relevant[chosen]), n_relevant[chosen]).mean())
 
 
 def python_environment() -> dict[str, str]:

@@ -104,9 +104,9 @@ def uncertainty_rows(model: TwoTower, split: ColdStartSplit) -> Iterator[Row]:
 def explore_rows(model: TwoTower) -> Iterator[Row]:
     """See how many of the ten best items are new."""
     users = model.users_.ids.slice(0, 1000)
-    counts = np.asarray(model.item_counts_)
+    counts = np.asarray(model.towers_.items.counts)
     for explore in (0.0, 0.5, 1.0, 2.0):
-        items = model.recommend(users, k=10, explore=explore)["item_id"]
+        items = model.recommend(users, k=10, explore=explore, output="arrow")["item_id"]
         share = float(np.mean(counts[model.items_.rows(items)] == 0))
         yield f"new items among the ten best, explore={explore:g}", share, "rises"
 
@@ -119,10 +119,11 @@ def explain_rows(model: TwoTower, split: ColdStartSplit) -> Iterator[Row]:
         scores = model.predict(pairs)
         for pair, score in zip(pairs.to_pylist(), scores, strict=True):
             started = time.perf_counter()
-            table = model.explain(pair["user_id"], pair["item_id"])
+            table = model.explain(pair["user_id"], pair["item_id"], output="arrow")
             seconds += time.perf_counter() - started
-            total = np.array(table["contribution"].to_numpy().sum() - model.output_.shift)
-            worst, n = max(worst, abs(float(model.output_(total)) - float(score))), n + 1
+            output = model.predictor().output
+            total = np.array(table["contribution"].to_numpy().sum() - output.shift)
+            worst, n = max(worst, abs(float(output(total)) - float(score))), n + 1
     yield "explain: largest difference of the sum from the score", worst, "<= 1e-5"
     yield "explain: milliseconds", 1000 * seconds / n, "-"
 

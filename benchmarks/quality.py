@@ -2,7 +2,6 @@
 
     python benchmarks/quality.py --data DIR                  # ratings, items, users (.parquet)
     python benchmarks/quality.py --data DIR --seeds 0 1 2 --models simrec myfm lightgbm
-    python benchmarks/quality.py --data DIR --ranking        # ranks new items, too
     python benchmarks/quality.py --train u1_base.parquet --test u1_test.parquet --items ...
 
 Every model is fitted once to a `cold_start_split` and answers all four tasks. Each fit is a
@@ -20,9 +19,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _report import error_table, incomplete, machine, picture, ranking_table, seed_table
+from _report import error_table, incomplete, machine, picture, seed_table
 from _runs import Data, Results, Run, synthetic_in, tables_in
-from peers import PEERS, RANKING, RATING
+from peers import PEERS, RATING
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -37,7 +36,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--test", type=Path, help="test ratings of a given split")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--models", nargs="+", choices=list(PEERS), metavar="MODEL")
-    parser.add_argument("--ranking", action="store_true", help="rank new items, NDCG@10")
     parser.add_argument("--liked", type=float, default=4.0, help="rating from which on it is a hit")
     parser.add_argument("--bounds", type=float, nargs=2, help="lowest and highest possible rating")
     parser.add_argument("--name", help="what to call the data; default: the directory's name")
@@ -48,10 +46,8 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if (options.train is None) != (options.test is None):
         parser.error("--train and --test go together")
-    if options.train and options.ranking:
-        parser.error("--ranking needs new items: give --data, not --train and --test")
     if options.models is None:
-        options.models = [*RATING, *(RANKING if options.ranking else ())]
+        options.models = list(RATING)
     return options
 
 
@@ -85,7 +81,7 @@ def run_all(options: argparse.Namespace, data: Data, results: Results) -> list[d
     lines, failed = [], []
     for model in options.models:
         for seed in options.seeds:
-            run = Run(data, model, seed, options.ranking)
+            run = Run(data, model, seed)
             found = None if options.again else results.find(run)
             if found is None and not options.report:
                 print(f"{data.name}, seed {seed}: {model} ...", end=" ", flush=True)
@@ -118,8 +114,6 @@ def report(lines: list[dict[str, Any]], data: Data, out: Path) -> str:
         parts += [error_table(lines), "Each seed:", seed_table(lines)]
         title = f"{data.name}: error against number of ratings"
         picture(lines, out / f"{_file_name(data)}.png", title)
-    if any("ndcg@10" in line for line in lines):
-        parts.append(ranking_table(lines))
     parts += incomplete(lines)
     return "\n\n".join(parts) + "\n"
 
@@ -137,8 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("No results.", file=sys.stderr)
         return 1
     text = report(lines, data, options.out)
-    suffix = "-ranking" if options.ranking else ""
-    file = options.out / f"{_file_name(data)}{suffix}.md"
+    file = options.out / f"{_file_name(data)}.md"
     file.write_text(text, encoding="utf-8")
     print(f"\n{text}\nWritten to {file}")
     return 0

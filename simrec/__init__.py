@@ -14,8 +14,11 @@ _PUBLIC = {
     "SimEc": "simrec.simec.simec",
     "TwoTower": "simrec.model.two_tower",
     "cold_start_split": "simrec.data.split",
+    "compare": "simrec.evaluation.compare",
     "evaluate": "simrec.evaluation.evaluate",
     "make_synthetic": "simrec.data.synthetic",
+    "replay": "simrec.evaluation.replay",
+    "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",
 }
 

@@ -8,7 +8,14 @@ from typing import Any
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _MOST_DECIMALS = 4
 # Lists of records that a result may hold, with the column to draw as a bar.
-_TABLES = {"tasks": "", "contributions": "contribution", "neighbours": "similarity"}
+_TABLES = {
+    "figures": "",
+    "policies": "",
+    "contributions": "contribution",
+    "neighbours": "similarity",
+}
+# Records that are for machines and pictures.
+_HIDDEN = ("tasks", "periods", "job")
 
 
 def plain(text: str) -> str:
@@ -69,17 +76,33 @@ def facts(values: Mapping[str, Any]) -> str:
 
 def result(values: Mapping[str, Any]) -> str:
     """Show the result of a job: its tables, if any, and what else it says."""
-    parts = []
+    parts = [four_tasks(values["tasks"])] if values.get("tasks") else []
     for name, column in _TABLES.items():
         if name in values:
             parts.append(table(_with_bars(values[name], column) if column else values[name]))
     rest = {
         name: value
         for name, value in values.items()
-        if name not in (*_TABLES, "job") and not (name == "skipped" and not value)
+        if name not in (*_TABLES, *_HIDDEN) and not (name == "skipped" and not value)
     }
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
+
+
+def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
+    """Show a record for each task as a column, a figure a line, with its deviation if known."""
+    lines = []
+    for name in records[0]:
+        if name == "task" or name.endswith("_std"):
+            continue
+        line: dict[str, Any] = {"": name}
+        for record in records:
+            value, std = record[name], record.get(f"{name}_std")
+            whole = isinstance(value, float) and value.is_integer() and abs(value) >= 2
+            shown = number(int(value) if whole else value)
+            line[record["task"]] = shown if std is None else f"{shown} ± {std:.4f}"
+        lines.append(line)
+    return table(lines)
 
 
 def _with_bars(

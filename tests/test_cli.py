@@ -50,7 +50,8 @@ def test_help_and_version(run):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "evaluate", "score", "recommend", "embed", "report", "run"]
+    "command",
+    ["train", "evaluate", "compare", "replay", "score", "recommend", "embed", "report", "run"],
 )
 def test_each_command_has_help(run, command):
     code, out, _ = run(command, "--help")
@@ -113,7 +114,6 @@ def test_train_score_recommend_embed(run, data, tables, tmp_path):
     assert code == 0 and pq.read_table(tmp_path / "vectors").num_rows == 8
 
 
-@pytest.mark.skip(reason="TODO(evaluation): until that branch is merged")
 def test_evaluate_prints_four_tasks(run, data, tmp_path):
     code, out, err = run("evaluate", *data, "--bounds", 1, 5, "--json", tmp_path / "e.json")
     assert code == 0, err
@@ -121,6 +121,38 @@ def test_evaluate_prints_four_tasks(run, data, tmp_path):
     assert [task["task"] for task in tasks] == ["warm", "new_items", "new_users", "new_both"]
     assert all(task["task"] in out for task in tasks)
     assert all(0 < task["rmse"] < 3 for task in tasks if task["n"])
+
+
+def test_evaluate_has_one_seed_option_and_gives_the_spread(run, data, tmp_path):
+    _, out, _ = run("evaluate", "--help")
+    assert "--seeds" in out and "--random-state" not in out and "--seed " not in out
+    code, out, err = run(
+        *("evaluate", *data, "--seeds", 0, 1, "--embedding-dim", 1, "--epochs", 1),
+        *("--json", tmp_path / "e.json"),
+    )
+    assert code == 0, err
+    found = json.loads((tmp_path / "e.json").read_text())
+    assert found["seeds"] == [0, 1] and "rmse_std" in found["tasks"][0]
+    assert " ± " in out and "ndcg@10_popular" in out and found["verdict"]
+
+
+def test_evaluate_by_time(run, data, tables, tmp_path):
+    import numpy as np
+
+    rows = pq.read_table(tables / "ratings.parquet")
+    times = np.arange(rows.num_rows) * 3600 + 1_400_000_000
+    pq.write_table(rows.append_column("timestamp", [times]), tmp_path / "ratings.parquet")
+    words = ("evaluate", "--ratings", tmp_path / "ratings.parquet", "--epochs", 1)
+    code, out, err = run(*words, "--split", "time", "--test", 0.3, "--json", tmp_path / "e.json")
+    assert code == 0 and "age_days" in out, err
+    tasks = json.loads((tmp_path / "e.json").read_text())["tasks"]
+    assert sum(task["n"] for task in tasks) == 270
+    code, _, err = run(*words, "--split", "time", "--at", "2030-01-01")
+    assert code == 2 and "no rating is left to answer" in err
+    code, _, err = run(*words, "--at", "2014-06-01")
+    assert code == 2 and "--split time" in err
+    code, _, err = run("evaluate", *data, "--split", "time")
+    assert code == 2 and "no timestamps" in err
 
 
 def ratings_with(**changes):
@@ -236,7 +268,6 @@ def test_doctor(run):
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """The demo, run once: the directory, what was shown, and the result."""
-    pytest.skip("TODO(evaluation): until that branch is merged")
     directory = tmp_path_factory.mktemp("my demo") / "here"
     words = ["demo", "--out", str(directory), "--quiet", "--json", f"{directory}.json"]
     with contextlib.redirect_stdout(io.StringIO()) as out:

@@ -67,7 +67,7 @@ def export_rows(model: TwoTower, users: pa.Table) -> list[Row]:
         settings: dict[str, dict[str, Any]] = {
             "savedmodel": {},
             "tower": {"side": "user"},
-            "parquet": {},
+            "parquet": {"rank_by": "rating"},
             "faiss": {"index": "ivf"},
         }
         done = {f: model.export(root / f, f, **given) for f, given in settings.items()}
@@ -93,7 +93,7 @@ def _savedmodel(model: TwoTower, users: pa.Table, root: Path) -> list[Row]:
         ("new users by features", "new_users", _features(model, fresh), fresh),
     ]:
         answer = _ask(root / "savedmodel", signature, columns, root)
-        ours = model.recommend(given, k=10)
+        ours = model.recommend(given, k=10, exclude=None, output="arrow")
         score = ours["score"].to_numpy().reshape(answer["score"].shape)
         ids = ours["item_id"].to_numpy().reshape(answer["item_id"].shape)
         what = f"SavedModel in plain TensorFlow, top 10 of {len(score):,} {who}"
@@ -115,7 +115,7 @@ def _savedmodel(model: TwoTower, users: pa.Table, root: Path) -> list[Row]:
 def _tower(model: TwoTower, users: pa.Table, root: Path) -> Row:
     fresh = _fresh(model, users)
     answer = _ask(root / "tower", "serving_default", _features(model, fresh), root)
-    ours = np.array(model.embed_users(fresh)["vector"].to_pylist(), np.float32)
+    ours = np.array(model.embed_users(fresh, output="arrow")["vector"].to_pylist(), np.float32)
     difference = float(np.abs(answer["vector"][:, :-1] - ours).max())
     return (
         f"user tower in plain TensorFlow, {len(ours):,} users: largest difference of vectors",
@@ -133,10 +133,8 @@ def _parquet(model: TwoTower, directory: Path) -> Row:
         flat = table["vector"].combine_chunks().flatten().to_numpy().reshape(len(table), -1)
         ids[f"{side}_id"], vectors[side] = table[f"{side}_id"].take(rows), flat[rows]
     score = np.einsum("ij,ij->i", vectors["user"], vectors["item"])
-    ours = model.predict(pa.table(ids))
-    output = model.output_
-    if output.kind == "sigmoid" and output.lower is not None and output.upper is not None:
-        score = output.lower + (output.upper - output.lower) / (1 + np.exp(-score))
+    # Exported with rank_by="rating": the prediction before it is clipped.
+    ours, output = model.predict(pa.table(ids)), model.predictor().output
     difference = float(np.abs(np.clip(score, output.lower, output.upper) - ours).max())
     return (
         f"inner product of Parquet vectors, {_PAIRS:,} pairs: largest difference of scores",
@@ -156,8 +154,9 @@ def _fresh(model: TwoTower, users: pa.Table) -> pa.Table:
 
 
 def _features(model: TwoTower, users: pa.Table) -> dict[str, np.ndarray]:
-    assert model.user_encoder_ is not None
-    return {column: _plain(users[column]) for column in model.user_encoder_.columns_}
+    encoder = model.towers_.users.encoder
+    assert encoder is not None
+    return {column: _plain(users[column]) for column in encoder.columns_}
 
 
 def _plain(values: pa.Array | pa.ChunkedArray) -> np.ndarray:

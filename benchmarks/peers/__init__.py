@@ -22,8 +22,6 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "tfrs": ("peers.tfrs_towers", "TfrsTowers"),
     "lightfm": ("peers.ranking", "LightFmWarp"),
     "popularity": ("peers.ranking", "Popularity"),
-    "random": ("peers.ranking", "Random"),
-    "oracle": ("peers.ranking", "Oracle"),
     "content": ("peers.histories", "ContentProfile"),
     "ease-30": ("peers.histories", "Ease", {"l2": 30}),
     "ease-100": ("peers.histories", "Ease", {"l2": 100}),
@@ -34,17 +32,9 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
 }
 RATING = (
-    "simrec",
-    "simrec-simec",
-    "mean",
-    "bias",
-    "ridge-svd",
-    "surprise",
-    "myfm",
-    "lightgbm",
-    "tfrs",
+    *("simrec", "simrec-simec", "mean", "bias", "ridge-svd", "surprise", "myfm"),
+    *("lightgbm", "tfrs"),
 )
-RANKING = ("lightfm", "popularity", "random", "oracle")
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
 LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")
@@ -57,4 +47,4 @@ def peer_class(name: str) -> type[Peer]:
     return type(kind.__name__, (kind,), {"name": name, **settings[0]}) if settings else kind
 
 
-__all__ = ["ALS", "EASE", "LISTS", "PEERS", "RANKING", "RATING", "Peer", "peer_class"]
+__all__ = ["ALS", "EASE", "LISTS", "PEERS", "RATING", "Peer", "peer_class"]

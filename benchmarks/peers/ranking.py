@@ -88,37 +88,6 @@ class Popularity(Ranker):
         return np.tile(self.score_[self.items_.rows(items)], (len(users), 1))
 
 
-class Random(Ranker):
-    """Any order."""
-
-    name = "random"
-
-    def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Random":
-        return self
-
-    def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
-        rng = np.random.default_rng(self.random_state)
-        return rng.random((len(users), len(items)), np.float32)
-
-
-class Oracle(Ranker):
-    """How often a new item is liked in the ratings that are to be predicted: not to be had."""
-
-    name = "oracle"
-
-    def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Oracle":
-        return self
-
-    def tell(self, truth: Ratings) -> None:
-        """Take the ratings of new items."""
-        likes = truth.item_rows[truth.values >= self.liked]
-        self._items = truth.items
-        self._likes = np.append(np.bincount(likes, minlength=truth.n_items), 0)
-
-    def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
-        return np.tile(self._likes[self._items.rows(items)].astype(np.float32), (len(users), 1))
-
-
 def _with_ids(entities: Entities) -> sparse.csr_matrix:
     """Ids beside features, each row divided by its sum, as LightFM's own tools do."""
     n_rated, n_all = entities.n_rated, len(entities)

@@ -44,7 +44,7 @@ class SimRec(Peer):
     def lists(self, users: IdMap, items: IdMap, k: int, exclude: Ratings | None) -> np.ndarray:
         candidates = items.take(self.shuffled(items))
         found = self.model_.recommend(
-            users.ids, k=k, items=candidates, exclude=exclude, unknown="prior"
+            users.ids, k=k, items=candidates, exclude=exclude, unknown="prior", output="arrow"
         )
         best = np.full((len(users), k), -1)
         ranks = found["rank"].to_numpy() - 1

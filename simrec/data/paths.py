@@ -43,11 +43,6 @@ def is_glob(path: str | os.PathLike[str]) -> bool:
     return bool(_GLOB.search(text)) and (bool(_URI.match(text)) or not os.path.exists(text))
 
 
-def is_uri(path: str | os.PathLike[str]) -> bool:
-    """Check whether a path is a URI such as `s3://bucket/day`."""
-    return bool(_URI.match(os.fspath(path)))
-
-
 def find_files(path: str | os.PathLike[str], label: str) -> Found:
     """Find the files of a table.
 

@@ -1,7 +1,10 @@
-"""Splits that hold out whole items and whole users, for the four tasks of cold start."""
+"""Splits into one set of ratings to train on and four to answer: by chance, or by time."""
 
+import contextlib
+import datetime
 import logging
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +17,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ColdStartSplit:
-    """One set of ratings to train on and four to answer. Made by `cold_start_split`.
+    """One set of ratings to train on and four to answer.
+
+    Made by `cold_start_split`, `time_split` or `split_by_known`.
 
     Attributes
     ----------
     train : Ratings
         Kept items by kept users.
     warm : Ratings
-        A share of the ratings of kept items by kept users.
+        Other ratings of kept items by kept users.
     new_items : Ratings
         Held-out items by kept users.
     new_users : Ratings
@@ -108,9 +113,143 @@ def cold_start_split(
         new_users=ratings.select(~item_is_new & user_is_new),
         new_both=ratings.select(item_is_new & user_is_new),
     )
-    sizes = {"train": len(split.train), **{task: len(r) for task, r in split.tasks().items()}}
-    logger.info("split of %d ratings: %s", len(ratings), sizes)
+    _log(split, len(ratings))
     return split
+
+
+@dataclass(frozen=True)
+class TimeSplit(ColdStartSplit):
+    """What was known at a moment, and what came from then on. Made by `time_split`.
+
+    Attributes
+    ----------
+    at : int, float or numpy.datetime64
+        The moment, in the unit of the ratings' timestamps: the first time that is not trained on.
+    """
+
+    at: "int | float | np.datetime64"
+
+    def ages(self) -> dict[str, np.ndarray]:
+        """Return how old the model is at each rating of each task: days since `at`."""
+        return {
+            task: days(_times(ratings) - self.at) if len(ratings) else np.empty(0)
+            for task, ratings in self.tasks().items()
+        }
+
+
+Moment = str | int | float | datetime.date | np.datetime64
+
+
+def time_split(
+    ratings: "Ratings | TableLike", *, at: Moment | None = None, test: float = 0.2
+) -> TimeSplit:
+    """Train on what was known at a moment, answer for what came from then on.
+
+    Items and users whose first rating came after the moment are the new ones.
+
+    Parameters
+    ----------
+    ratings : Ratings, pandas.DataFrame, pyarrow.Table, str or path
+        All ratings, with a column `timestamp`: seconds since 1970, dates or datetimes.
+    at : str, date, datetime, numpy.datetime64 or number, optional
+        The moment, in UTC where it names no zone: a date such as "2014-06-01", a datetime, or
+        seconds since 1970. Ratings of exactly this moment are answered, not trained on.
+    test : float
+        Without `at`: the share of the ratings, the latest ones, to answer. Ratings of the same
+        moment stay together, so the share can be larger.
+
+    Returns
+    -------
+    TimeSplit
+        Five sets that together are all ratings. A set to answer may be empty.
+
+    Raises
+    ------
+    InputError
+        If there are no timestamps, or nothing would be left to train on or to answer.
+    """
+    ratings = Ratings.from_table(ratings)
+    times = _times(ratings)
+    if at is None:
+        if not 0 < test < 1:
+            raise InputError(f"test must be a share, above 0 and below 1; got {test!r}.")
+        moment = np.sort(times)[int((1 - test) * len(times))]
+    else:
+        moment = as_moment(at, times.dtype)
+    early = times < moment
+    if early.all() or not early.any():
+        missing = "to answer" if early.all() else "to train on"
+        raise InputError(
+            f"no rating is left {missing}: the ratings go from {show_moment(times.min())} to "
+            f"{show_moment(times.max())}, and the split is at {show_moment(moment)}. Give a moment "
+            "between the two, or another share of test ratings."
+        )
+    parts = split_by_known(ratings.select(early), ratings.select(~early))
+    split = TimeSplit(parts.train, **parts.tasks(), at=moment)
+    logger.info("split at %s", show_moment(moment))
+    _log(split, len(ratings))
+    return split
+
+
+def split_by_known(train: Ratings, test: Ratings) -> ColdStartSplit:
+    """Divide test ratings by whether `train` has their user and their item."""
+    item_is_new = ~train.items.contains(test.items.ids)[test.item_rows]
+    user_is_new = ~train.users.contains(test.users.ids)[test.user_rows]
+    return ColdStartSplit(
+        train=train,
+        warm=test.select(~item_is_new & ~user_is_new),
+        new_items=test.select(item_is_new & ~user_is_new),
+        new_users=test.select(~item_is_new & user_is_new),
+        new_both=test.select(item_is_new & user_is_new),
+    )
+
+
+def as_moment(at: Moment, dtype: np.dtype) -> Any:
+    """Convert a moment to the unit of timestamps of type `dtype`."""
+    moment: Any = at
+    if isinstance(moment, str):
+        with contextlib.suppress(ValueError):
+            moment = float(moment)
+    if isinstance(moment, int | float | np.integer | np.floating):
+        return np.datetime64(round(float(moment) * 1e6), "us") if dtype.kind == "M" else moment
+    try:
+        if isinstance(moment, str):
+            moment = datetime.datetime.fromisoformat(moment)
+        if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
+            moment = moment.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+        moment = np.datetime64(moment, "us")
+    except (TypeError, ValueError):
+        raise InputError(
+            f"at must be a date such as '2014-06-01', a datetime or seconds since 1970; got {at!r}."
+        ) from None
+    return moment if dtype.kind == "M" else float(moment.astype(np.int64) / 1e6)
+
+
+def days(span: np.ndarray) -> np.ndarray:
+    """Convert differences of timestamps (seconds, or timedelta64) to days."""
+    span = np.asarray(span)
+    return span / np.timedelta64(1, "D") if span.dtype.kind == "m" else span / 86400.0
+
+
+def show_moment(moment: Any) -> str:
+    """Write a timestamp as a date, with the time of day where there is one."""
+    seconds: Any = moment if isinstance(moment, np.datetime64) else round(float(moment))
+    text = str(np.datetime64(seconds, "s"))
+    return text.removesuffix("T00:00:00").replace("T", " ")
+
+
+def _times(ratings: Ratings) -> np.ndarray:
+    if ratings.timestamps is None:
+        raise InputError(
+            "the ratings have no timestamps: a split by time needs a column 'timestamp' (seconds "
+            "since 1970, dates or datetimes); name another one with timestamp=..."
+        )
+    return ratings.timestamps
+
+
+def _log(split: ColdStartSplit, n: int) -> None:
+    sizes = {"train": len(split.train), **{task: len(r) for task, r in split.tasks().items()}}
+    logger.info("split of %d ratings: %s", n, sizes)
 
 
 def _choose(rng: np.random.Generator, n: int, share: float) -> np.ndarray:

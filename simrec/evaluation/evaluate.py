@@ -1,6 +1,12 @@
-"""One table for a model and a split: a row for each task, the baselines beside every error."""
+"""One table for a model and a split: a row for each task, the baselines beside every figure."""
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -8,17 +14,41 @@ from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.split import ColdStartSplit
+from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
+from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.evaluation import metrics
-from simrec.evaluation.baselines import BiasBaseline, MeanBaseline
+from simrec.evaluation import catalogue, metrics
+from simrec.evaluation.baselines import (
+    BiasBaseline,
+    MeanBaseline,
+    PopularityBaseline,
+    item_features,
+)
+from simrec.evaluation.tasks import (
+    Task,
+    has_ratings,
+    liked_threshold,
+    predicts_ratings,
+    tasks_of,
+    warn_of_unknown,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+logger = logging.getLogger(__name__)
+
+_NAN = float("nan")
+_NAMES = {
+    "warm": "known users, known items",
+    "new_items": "new items",
+    "new_users": "new users",
+    "new_both": "new users, new items",
+}
+
 
 class Predictor(Protocol):
-    """What can be evaluated: anything that predicts. With `recommend`, its rankings are too."""
+    """What can be evaluated: anything that predicts. With `recommend`, its lists are too."""
 
     def predict(self, pairs: pa.Table) -> np.ndarray:
         """Return a prediction for each (user_id, item_id) row of a table."""
@@ -26,19 +56,22 @@ class Predictor(Protocol):
 
 def evaluate(
     model: Predictor,
-    split: ColdStartSplit,
+    split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],
     k: int = 10,
     threshold: float | None = None,
     *,
+    items: TableLike | None = None,
+    users: TableLike | None = None,
     max_users: int = 2000,
     random_state: int = 0,
-    unknown: Literal["error", "prior"] = "error",
-) -> "pd.DataFrame":
-    """Measure a fitted model on the four tasks of a split.
+    seeds: int | Sequence[int] | None = None,
+) -> pd.DataFrame:
+    """Measure a model on the four tasks of a split.
 
-    Errors are over all ratings of a task; a model whose `objective` is ranking has none. Rankings
-    are over the task's users who rated at least one item `threshold` or more (its relevant items),
-    at most `max_users` of them, drawn at random with a fixed seed. What is ranked:
+    Errors are over all ratings of a task; there are none where the data are interactions without
+    ratings, or the model has learned none. Lists are for the task's users who rated at
+    least one item `threshold` or more (its relevant items), at most `max_users` of them, drawn at
+    random with a fixed seed. The candidates:
 
     ========= ==================================================================
     warm      the kept items, without those the user rated in training
@@ -48,172 +81,223 @@ def evaluate(
     ========= ==================================================================
 
     Kept items are those that were not held out whole. Items a user never rated count as not
-    relevant, so the figures compare models; they are not the share of good recommendations.
+    relevant, so the figures compare models; they are not the share of good recommendations. Ids
+    with neither ratings nor features are answered as average ones by models that can do so (those
+    whose methods take ``unknown``), and counted in the log.
 
     Parameters
     ----------
     model : Predictor
         Fitted on ``split.train``, e.g. a `TwoTower`: anything with ``predict(pairs)`` and, for
-        rankings, ``recommend(users, k, items, exclude)``, which gives a table with user_id,
-        item_id and rank (from 1). Without the latter the ranking columns are NaN.
-    split : ColdStartSplit
-        As made by `cold_start_split`.
+        lists, ``recommend(users, k, items, exclude)``, which gives a table with user_id, item_id
+        and rank (from 1). Without the latter the figures of lists are NaN. With `seeds`, also
+        ``fit(ratings, items=, users=)``; the model itself then stays as it is.
+    split : ColdStartSplit, Ratings, table, path or callable
+        As made by `cold_start_split` or `time_split`. With `seeds` also all ratings, which are
+        then split by each seed, or a function from a seed to a split.
     k : int
-        Length of the ranked lists.
+        Length of the lists.
     threshold : float, optional
         Ratings from here on make an item relevant. Default: three quarters of the way from the
         lowest to the highest training rating, 4 on a scale of 1 to 5.
+    items, users : table or path, optional
+        Features. Those of items predict the popularity of new ones, for the baseline, and say how
+        diverse lists are; both are what models are fitted with, given `seeds`.
     max_users : int
-        Most users to rank for in each task.
+        Most users to make lists for in each task.
     random_state : int
         Seed of the draw of these users.
-    unknown : {"error", "prior"}
-        Passed on to the model where it is "prior": ids with neither ratings nor features are then
-        answered as average entities instead of refused.
+    seeds : int or sequence of int, optional
+        Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each,
+        one after the other.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each task; columns task, n (ratings), rmse, mae; rmse_mean and rmse_bias, the
-        errors of the mean and of the shrunk biases of ``split.train``; n_ranked (users ranked
-        for), precision@k, recall@k, ndcg@k, map@k, mrr (means over users), and coverage (share of
-        the ranked items that is in at least one list). NaN where there is nothing to measure.
+        A row for each task; columns task, n (ratings); age_days (days from the end of training to
+        a rating, the mean; of a split by time only); rmse, mae, with rmse_mean and rmse_bias, the
+        errors of the mean and of the shrunk biases; n_ranked (users with a list), precision@k,
+        recall@k, ndcg@k, map@k, mrr (means over users), each beside that of the most popular
+        items (``..._popular``); and what lists show of the catalogue: coverage, distinct, gini,
+        popularity (share of the training users who rated what is listed, the mean) beside
+        popularity_rated (of the relevant items), novelty, diversity (by the features of `items`,
+        else by who rated them) and new_share. NaN where there is nothing to measure. With
+        `seeds`, means, and a column ``..._std`` (standard deviation) after each figure.
 
     Raises
     ------
     InputError
         If a test rating is in the training set too, or a prediction is missing.
     """
-    import pandas as pd
-
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, got {k!r}")
-    train, tasks = split.train, split.tasks()
-    for task, ratings in tasks.items():
-        _refuse_overlap(task, ratings, train)
-    if threshold is None:
-        low, high = float(train.values.min()), float(train.values.max())
-        threshold = low + 0.75 * (high - low)
-    mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
-    kept = train.items.union(tasks["warm"].items).union(tasks["new_users"].items)
-    held_out = tasks["new_items"].items.union(tasks["new_both"].items)
-    options: dict[str, Any] = {} if unknown == "error" else {"unknown": unknown}
-    # What a ranking model predicts is no rating: it has no error to compare.
-    rates = getattr(model, "objective", "rating") != "ranking"
-    rows = []
-    for task, ratings in tasks.items():
-        rmse = mae = float("nan")
-        if rates:
-            predictions = _predict(model, task, ratings, options)
-            rmse = metrics.rmse(ratings.values, predictions)
-            mae = metrics.mae(ratings.values, predictions)
-        row = {
-            "task": task,
-            "n": len(ratings),
-            "rmse": rmse,
-            "mae": mae,
-            "rmse_mean": metrics.rmse(ratings.values, mean.predict(ratings)),
-            "rmse_bias": metrics.rmse(ratings.values, bias.predict(ratings)),
+    if seeds is None:
+        if not isinstance(split, ColdStartSplit):
+            raise InputError(
+                "evaluate needs a split (see cold_start_split, time_split), or seeds=... to make "
+                f"splits of all ratings and fit the model on each; got {type(split).__name__}."
+            )
+        return _table(model, split, int(k), threshold, items, max_users, random_state)
+    chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
+    if not chosen:
+        raise InputError("seeds: give at least one.")
+    make = _splitter(split)
+    tables = []
+    for number, seed in enumerate(chosen, start=1):
+        logger.info("seed %d (%d of %d)", seed, number, len(chosen))
+        parts = make(seed)
+        fitted = unfitted_copy(model, seed)
+        fitted.fit(parts.train, items=items, users=users)
+        tables.append(_table(fitted, parts, int(k), threshold, items, max_users, random_state))
+    return _spread(tables) if len(tables) > 1 else tables[0]
+
+
+def unfitted_copy(model: Any, random_state: int | None = None) -> Any:
+    """Make a model of the same settings that is yet to be fitted, with another seed if given."""
+    if not hasattr(model, "get_params"):
+        return copy.deepcopy(model)
+    settings = dict(model.get_params())
+    if random_state is not None and "random_state" in settings:
+        settings["random_state"] = random_state
+    return type(model)(**settings)
+
+
+def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
+    """Say where the model is no better than a baseline: a sentence each, none if it always is."""
+    found = []
+    for row in table.to_dict("records"):
+        name, own, popular = _NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
+        if own < popular:
+            found.append(
+                f"{name}: the lists are below the most popular items "
+                f"(NDCG@{k} {own:.4f} against {popular:.4f})"
+            )
+        best = min(row["rmse_mean"], row["rmse_bias"])
+        if row["rmse"] >= best:
+            found.append(
+                f"{name}: the predictions are no better than the best baseline "
+                f"(RMSE {row['rmse']:.4f} against {best:.4f})"
+            )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What figures beyond accuracy need to know of the items, by the training ratings."""
+
+    train: Ratings
+    ids: IdMap
+    vectors: sparse.csr_matrix
+
+    @classmethod
+    def of(cls, train: Ratings, items: TableLike | None) -> Catalogue:
+        """Compare items by their features, or by who rated them where there are none."""
+        if items is None:
+            return cls(train, train.items, sparse.csr_matrix(train.to_csr().astype(bool).T))
+        return cls(train, *item_features(items))
+
+    def figures(self, ids: np.ndarray, candidates: IdMap, rated: np.ndarray) -> dict[str, float]:
+        """Measure lists (rows among `candidates`); `rated` are the rows of what users rated."""
+        train, n = self.train, len(candidates)
+        rows = train.items.rows(candidates.ids)
+        per_item = np.bincount(train.item_rows, minlength=train.n_items + 1)
+        counts = np.where(rows >= 0, per_item[rows], 0)
+        share = counts / max(train.n_users, 1)
+        rows = self.ids.rows(candidates.ids)
+        known = bool((rows >= 0).any())
+        # The row after the last is that of items without features.
+        vectors = sparse.vstack([self.vectors, sparse.csr_matrix((1, self.vectors.shape[1]))])
+        return {
+            "coverage": catalogue.coverage(ids, n),
+            "distinct": catalogue.distinct(ids, n),
+            "gini": catalogue.gini(ids, n),
+            "popularity": catalogue.popularity(ids, share),
+            "popularity_rated": catalogue.popularity(rated[None], share),
+            "novelty": catalogue.novelty(ids, counts, train.n_users),
+            "diversity": catalogue.diversity(ids, vectors.tocsr()[rows]) if known else _NAN,
+            "new_share": catalogue.share_new(ids, counts),
         }
-        candidates = kept if task in ("warm", "new_users") else held_out
-        relevant = _relevant(ratings, candidates, threshold)
-        rng = np.random.default_rng(random_state)
-        users = np.flatnonzero(np.diff(relevant.indptr))
-        if len(users) > max_users:
-            users = np.sort(rng.choice(users, max_users, replace=False))
-        if not hasattr(model, "recommend"):
-            users = users[:0]
-        exclude = train if task == "warm" else None
-        ids = _rank(model, ratings.users.take(users), candidates, int(k), exclude, options)
-        rows.append(row | _ranking(ids, relevant[users], int(k)))
+
+
+def list_figures(task: Task, ids: np.ndarray) -> dict[str, np.ndarray]:
+    """Give the figures of each user's list, by the names of the table without ``@k``."""
+    hit, n_relevant = metrics.hits(ids, task.relevant), np.diff(task.relevant.indptr)
+    return {
+        "precision": metrics.precision_at_k(hit),
+        "recall": metrics.recall_at_k(hit, n_relevant),
+        "ndcg": metrics.ndcg_at_k(hit, n_relevant),
+        "map": metrics.map_at_k(hit, n_relevant),
+        "mrr": metrics.mrr(hit),
+    }
+
+
+def _table(
+    model: Any,
+    split: ColdStartSplit,
+    k: int,
+    threshold: float | None,
+    items: TableLike | None,
+    max_users: int,
+    random_state: int,
+) -> pd.DataFrame:
+    import pandas as pd
+
+    train, threshold = split.train, liked_threshold(split.train, threshold)
+    warn_of_unknown(model, split)
+    mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
+    popular = PopularityBaseline.fit(train, items, threshold)
+    shown = Catalogue.of(train, items)
+    ages = split.ages() if isinstance(split, TimeSplit) else None
+    rated = has_ratings(train)
+    rows = []
+    for task in tasks_of(split, threshold, max_users, random_state):
+        row: dict[str, Any] = {"task": task.name, "n": len(task.ratings)}
+        if ages is not None:
+            row["age_days"] = _average(ages[task.name])
+        values = task.ratings.values
+        own = rated and predicts_ratings(model)
+        predicted = task.predictions(model) if own else None
+        row |= {
+            "rmse": _NAN if predicted is None else metrics.rmse(values, predicted),
+            "mae": _NAN if predicted is None else metrics.mae(values, predicted),
+            "rmse_mean": metrics.rmse(values, mean.predict(task.ratings)) if rated else _NAN,
+            "rmse_bias": metrics.rmse(values, bias.predict(task.ratings)) if rated else _NAN,
+        }
+        lists = hasattr(model, "recommend") and len(task.users) > 0
+        row["n_ranked"] = len(task.users) if lists else 0
+        ids = task.lists(model, k) if lists else np.empty((0, k), np.int64)
+        theirs = task.lists(popular, k)
+        for name, per_user in list_figures(task, theirs).items():
+            column = name if name == "mrr" else f"{name}@{k}"
+            row[column] = _average(list_figures(task, ids)[name]) if lists else _NAN
+            row[f"{column}_popular"] = _average(per_user)
+        beyond = shown.figures(ids, task.candidates, task.relevant.indices)
+        row |= beyond if lists else dict.fromkeys(beyond, _NAN)
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _predict(model: Predictor, task: str, ratings: Ratings, options: dict[str, Any]) -> np.ndarray:
-    if not len(ratings):
-        return np.empty(0, np.float32)
-    # The ids alone: what is to be predicted is not shown.
-    pairs = ratings.to_arrow().select(["user_id", "item_id"])
-    predictions = np.asarray(model.predict(pairs, **options))
-    if predictions.shape != (len(ratings),):
-        raise InputError(
-            f"{task}: predict gave shape {predictions.shape} for {len(ratings)} pairs; "
-            "evaluate needs one number for each"
-        )
-    missing = ~np.isfinite(predictions)
-    if missing.any():
-        example = pairs.slice(int(np.argmax(missing)), 1).to_pylist()[0]
-        raise InputError(
-            f"{task}: {int(missing.sum())} of {len(ratings)} predictions are missing (NaN or "
-            f"infinite), the first for {example}; errors over the others would not compare with "
-            "anything. Mend the model, or leave these pairs out of the split."
-        )
-    return predictions
+def _splitter(
+    split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],
+) -> Callable[[int], ColdStartSplit]:
+    if isinstance(split, ColdStartSplit):
+        return lambda seed: split
+    if callable(split):
+        return split
+    ratings = Ratings.from_table(split)
+    return lambda seed: cold_start_split(ratings, random_state=seed)
 
 
-def _relevant(ratings: Ratings, candidates: IdMap, threshold: float) -> sparse.csr_matrix:
-    """Return the task's users x candidates, stored where the rating reaches the threshold."""
-    good = ratings.values >= threshold
-    items = candidates.rows(ratings.items.ids)[ratings.item_rows[good]]
-    shape = (ratings.n_users, len(candidates))
-    entries = (np.ones(len(items), np.float32), (ratings.user_rows[good], items))
-    return sparse.csr_matrix(entries, shape=shape)
+def _spread(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    """Give the mean and the standard deviation of each figure over several tables."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {"task": tables[0]["task"]}
+    for name in tables[0].columns.drop("task"):
+        values = np.stack([table[name].to_numpy(np.float64) for table in tables])
+        columns[name], columns[f"{name}_std"] = values.mean(axis=0), values.std(axis=0, ddof=1)
+    return pd.DataFrame(columns)
 
 
-def _rank(
-    model: Any,
-    users: pa.Array,
-    candidates: IdMap,
-    k: int,
-    exclude: Ratings | None,
-    options: dict[str, Any],
-) -> np.ndarray:
-    """Return the rows among `candidates` of each user's k best, -1 where a list ends early."""
-    ids = np.full((len(users), k), -1, np.int64)
-    if not len(users):
-        return ids
-    # The users of a task come in ascending order, so they are a map as they are.
-    order = IdMap(users)
-    table = model.recommend(users, k=k, items=candidates.ids, exclude=exclude, **options)
-    user = order.rows(table.column("user_id"))
-    item = candidates.rows(table.column("item_id"))
-    rank = table.column("rank").to_numpy()
-    if (user < 0).any() or (item < 0).any() or (rank < 1).any() or (rank > k).any():
-        raise InputError(
-            "recommend gave users or items that were not asked for, or ranks outside 1..k"
-        )
-    ids[user, rank - 1] = item
-    return ids
-
-
-def _ranking(ids: np.ndarray, relevant: sparse.csr_matrix, k: int) -> dict[str, float]:
-    """Return the ranking columns of a row: means over users."""
-    hit, n_relevant = metrics.hits(ids, relevant), np.diff(relevant.indptr)
-    per_user = {
-        f"precision@{k}": metrics.precision_at_k(hit),
-        f"recall@{k}": metrics.recall_at_k(hit, n_relevant),
-        f"ndcg@{k}": metrics.ndcg_at_k(hit, n_relevant),
-        f"map@{k}": metrics.map_at_k(hit, n_relevant),
-        "mrr": metrics.mrr(hit),
-    }
-    means = {name: float(v.mean()) if len(v) else float("nan") for name, v in per_user.items()}
-    covered = metrics.coverage(ids, relevant.shape[1]) if len(ids) else float("nan")
-    return {"n_ranked": len(ids), **means, "coverage": covered}
-
-
-def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
-    users = train.users.rows(test.users.ids)[test.user_rows] if len(test) else np.empty(0, int)
-    items = train.items.rows(test.items.ids)[test.item_rows] if len(test) else np.empty(0, int)
-    known = np.flatnonzero((users >= 0) & (items >= 0))
-    if not len(known):
-        return
-    pairs = users[known] * train.n_items + items[known]
-    stored = train.user_rows.astype(np.int64) * train.n_items + train.item_rows
-    both = known[np.isin(pairs, stored)]
-    if len(both):
-        example = test.select(both[:1]).to_arrow().to_pylist()[0]
-        raise InputError(
-            f"{task}: {len(both)} of {len(test)} test ratings are in the training set too, "
-            f"the first is {example}. A model that has seen the answer is not tested: make the "
-            "split with cold_start_split, or drop these rows from one of the two."
-        )
+def _average(values: np.ndarray) -> float:
+    return float(np.mean(values)) if len(values) else _NAN

@@ -144,22 +144,6 @@ def mrr(hit: np.ndarray) -> np.ndarray:
     return np.where(hit.any(axis=1), 1 / (np.argmax(hit, axis=1) + 1), 0.0)
 
 
-def coverage(ids: np.ndarray, n_items: int) -> float:
-    """Return the share of the catalogue that is in at least one list.
-
-    Examples
-    --------
-    >>> coverage(np.array([[0, 1], [1, -1]]), n_items=4)
-    0.5
-    """
-    ids = np.asarray(ids)
-    if n_items < 1:
-        return float("nan")
-    if ids.size and ids.max() >= n_items:
-        raise InputError(f"ids go up to {ids.max()}, but there are {n_items} items")
-    return len(np.unique(ids[ids >= 0])) / n_items
-
-
 def _errors(ratings: np.ndarray, predictions: np.ndarray) -> np.ndarray:
     ratings, predictions = np.asarray(ratings), np.asarray(predictions)
     if ratings.shape != predictions.shape or ratings.ndim != 1:

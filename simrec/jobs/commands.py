@@ -53,7 +53,13 @@ COMMANDS = {
         "hold out items, users and ratings, train, and print the four-task table",
         fits=True,
         once=True,
+        without=("random_state",),
     ),
+    "compare": Command(
+        "say which of two models is better at what, or that it cannot be told",
+        positional=("a", "b"),
+    ),
+    "replay": Command("walk through history: how often must a model be trained again?", fits=True),
     "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
     "recommend": Command("find the best items for each user", batch=True),
     "similar": Command("find the items or users that are most like one of them"),

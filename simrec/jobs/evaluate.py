@@ -3,11 +3,15 @@
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
 
+from simrec.errors import InputError
 from simrec.jobs.train import DataOptions
 
 if TYPE_CHECKING:
+    from simrec.data.ratings import Ratings
+    from simrec.data.split import ColdStartSplit
     from simrec.model.two_tower import TwoTower
 
 logger = logging.getLogger(__name__)
@@ -16,10 +20,13 @@ logger = logging.getLogger(__name__)
 def evaluate(
     data: DataOptions,
     model: "TwoTower | None" = None,
-    seed: int = 0,
+    seeds: tuple[int, ...] = (0,),
+    split: Literal["cold", "time"] = "cold",
     cold_items: float = 0.2,
     cold_users: float = 0.2,
     warm: float = 0.1,
+    at: str | None = None,
+    test: float = 0.2,
     k: int = 10,
 ) -> dict[str, Any]:
     """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
@@ -30,43 +37,69 @@ def evaluate(
         The tables.
     model : TwoTower, optional
         The model to fit, with its settings.
-    seed : int
-        Seed of the split.
+    seeds : sequence of int
+        Seeds of the split and of the model; with several, figures are means, with the standard
+        deviation beside each.
+    split : str
+        How to hold out: cold (items, users and ratings by chance) or time (what came last).
     cold_items : float
         Share of the items to hold out whole.
     cold_users : float
         Share of the users to hold out whole.
     warm : float
         Share of the remaining ratings to hold out.
+    at : str, optional
+        Moment of a split by time, such as 2014-06-01: what came before it is trained on.
+    test : float
+        Without it: share of the ratings, the latest, that a split by time holds out.
     k : int
-        Length of the lists that ranking metrics look at.
+        Length of the lists.
 
     Returns
     -------
     dict
-        ``tasks``: one record per task, as `simrec.evaluate` gives them; and times.
+        ``tasks``: one record per task, as `simrec.evaluate` gives them; ``verdict``: where the
+        model is no better than a baseline; and the time.
     """
-    from simrec.data.split import cold_start_split
     from simrec.evaluation.evaluate import evaluate as four_tasks
+    from simrec.evaluation.evaluate import verdicts
     from simrec.model.two_tower import TwoTower
 
     model = model if model is not None else TwoTower()
     ratings = data.load_ratings(model.bounds)
-    split = cold_start_split(
-        ratings, cold_items=cold_items, cold_users=cold_users, warm=warm, random_state=seed
-    )
-    logger.info("training on %d of %d ratings", len(split.train), len(ratings))
+    make = splitter(ratings, split, cold_items, cold_users, warm, at, test)
     started = time.perf_counter()
-    model.fit(split.train, items=data.load_items(), users=data.load_users())
-    fitted = time.perf_counter()
-    table = four_tasks(model, split, k=k, threshold=model.threshold)
+    tables: dict[str, Any] = {"items": data.load_items(), "users": data.load_users()}
+    table = four_tasks(model, make, k, seeds=seeds, **tables)
+    best = "the model beats the baselines everywhere"
     return {
         "job": "evaluate",
-        "seed": seed,
+        "seeds": list(seeds),
+        "split": split,
         "tasks": records(table),
-        "train_seconds": round(fitted - started, 3),
-        "evaluate_seconds": round(time.perf_counter() - fitted, 3),
+        "verdict": verdicts(table, k) or [best],
+        "seconds": round(time.perf_counter() - started, 3),
     }
+
+
+def splitter(
+    ratings: "Ratings",
+    split: str,
+    cold_items: float,
+    cold_users: float,
+    warm: float,
+    at: str | None,
+    test: float,
+) -> "Callable[[int], ColdStartSplit]":
+    """Return the function from a seed to a split that the options ask for."""
+    from simrec.data.split import cold_start_split, time_split
+
+    if split == "time":
+        parts = time_split(ratings, at=at, test=test)
+        return lambda seed: parts
+    if at is not None:
+        raise InputError("at: a moment is for a split by time; add --split time.")
+    return lambda seed: cold_start_split(ratings, cold_items, cold_users, warm, seed)
 
 
 def records(table: Any) -> list[dict[str, Any]]:

@@ -7,7 +7,6 @@ from typing import Any
 from simrec.jobs.io.claim import claim
 from simrec.jobs.options import Path
 from simrec.jobs.shared.data import DataOptions
-from simrec.jobs.shared.model import rating_bounds
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
     started = time.perf_counter()
     with claim(out, model=model, ratings=data.ratings, items=data.items, users=data.users):
         loaded = TwoTower.load(model)
-        ratings = data.load_ratings(rating_bounds(loaded))
+        ratings = data.load_ratings(loaded.rating_bounds())
         loaded.update(ratings, items=data.load_items(), users=data.load_users())
         loaded.save(out)
     learned = loaded.updates_[-1]

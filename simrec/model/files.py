@@ -119,7 +119,9 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
         shape = (len(towers.users.ids), len(towers.items.ids))
         model.rated_ = artifact.csr_matrix("rated", shape)
         model.uptake_weight_ = float(artifact.documents["lists"]["uptake_weight"])
-        if not np.isfinite(model.uptake_weight_) or not model.parts_:
+        if not model.parts_:
+            raise InputError("parts.json: the model has learned nothing")
+        if not np.isfinite(model.uptake_weight_):
             raise InputError("lists.json: the weight of uptake is no number")
         for name in ("schema", "chosen", "history", "parent", "updates"):
             setattr(model, f"{name}_", artifact.facts[name])

@@ -25,8 +25,7 @@ class Found(NamedTuple):
     Attributes
     ----------
     rows : numpy.ndarray
-        Of each entity: its row among the known ones, or past them, counting on, its row of
-        `fresh`; the last one of all is an average entity.
+        Of each entity its index into [known vectors; rows of `fresh`; the average vector].
     n_known : int
         How many the tower knows.
     fresh : csr_matrix or None
@@ -126,7 +125,7 @@ class Encoder:
 
 
 class Head(ABC):
-    """What the items or the users of a model are for one purpose.
+    """Vectors of one side: of one part of a model, or of several side by side.
 
     Attributes
     ----------

@@ -1,7 +1,7 @@
 """What a `TwoTower` is made of: parts that each learn one thing and score it by a scalar product.
 
 `rating` learns how well an item will be liked, `uptake` whether it will be taken up at all. To add
-another, write a folder with a `Part` in it, and name it in `TwoTower`.
+another, write a folder with a `Part` in it, fit it in `model.fit`, and name it in `model.files`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class NewRows:
     has_features : numpy.ndarray of bool
         Which of them have any; the others are taken as average.
     order : numpy.ndarray
-        For each row of the grown tower its row before; new ones count on from the end.
+        For each row of the grown tower its position in [rows before, new rows]. No permutation:
+        an entity without ratings that was given again takes its new row.
     counts : numpy.ndarray
         Ratings of each entity before.
     """

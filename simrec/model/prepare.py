@@ -110,12 +110,13 @@ def prepare(
 
 def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None) -> Ratings:
     """Take ratings; a table without a column of ratings is one of interactions."""
-    if not isinstance(source, Ratings):
-        table = read_table(source, name="ratings")
-        if "rating" not in table.column_names:
-            return Ratings.from_table(table, rating=None, name="ratings")
-        source = table
-    return Ratings.from_table(source, bounds=bounds, name="ratings")
+    if isinstance(source, Ratings):
+        return Ratings.from_table(source, bounds=bounds, name="ratings")
+    name = describe(source, "ratings")
+    table = read_table(source, name="ratings")
+    if "rating" not in table.column_names:
+        return Ratings.from_table(table, rating=None, name=name)
+    return Ratings.from_table(table, bounds=bounds, name=name)
 
 
 def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:

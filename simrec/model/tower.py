@@ -22,7 +22,7 @@ Unknown = Literal["error", "prior"]
 
 @dataclass(eq=False)
 class Tower:
-    """Items or users of a fitted model.
+    """Ids, rating counts and features of one side; its vectors are in the heads of the parts.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Tower:
     def find(
         self, values: Any, features: TableLike | None = None, unknown: Unknown = "error"
     ) -> Found:
-        """Look ids up. This is where it is decided who is answered for by what.
+        """Find the entities behind ids, and decide by what each is answered for.
 
         An entity with ratings keeps the vector that it was given by them. Any other is answered
         for by its row in `features`; failing that by what the model knows of it; failing that, on

@@ -18,20 +18,19 @@ from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.answer.explain import explain
+from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
 from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
-from simrec.model.head import Found, Head, JoinedHead
-from simrec.model.lists import choose_uptake_weight
+from simrec.model.fit import EPOCHS, Settings, fit_parts
+from simrec.model.head import Found, Head
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
-from simrec.model.prepare import Encoding, Prepared, pair_matrix, prepare, read_ratings
+from simrec.model.prepare import Encoding, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
 from simrec.model.update.update import State, forget, learn, rated_matrix
-from simrec.model.uptake.fit import fit_uptake
-from simrec.model.uptake.part import UptakePart
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params
 
@@ -42,22 +41,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RankBy = Literal["both", "rating", "uptake"]
 TableKind = Literal["pandas", "arrow"]
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
-# Coordinates of an embedding and sweeps of the rating part, where they are not given.
-_EMBEDDING_DIM, _EPOCHS = 16, 16
-# Most iterations of each of two SimEcs.
-_ITERATIONS = 200
 
 
 class TwoTower(Params):
     """Recommender of two towers whose scalar product scores a user and an item.
 
-    The item tower is learned against the users, the user tower against the items with its last
-    layer frozen to their embeddings. An entity with ratings has the posterior of its embedding
-    around what its features say; one without has what its features say. One model answers for
-    known users and items, new items, new users, and both new.
+    Ratings are fitted by sweeps over items and users in turn, the towers of new items and users by
+    encoders of features against the embeddings found; uptake, what users take up at all, by
+    alternating least squares over all pairs. An entity with ratings has the posterior of its
+    embedding around what its features say; one without has what its features say. One model
+    answers for known users and items, new items, new users, and both new.
 
     With ``method="simec"`` two `SimEc` are trained one after the other, and nothing is added to
     them: item features -> ratings, then user features -> ratings with W_l frozen to the item
@@ -66,15 +61,16 @@ class TwoTower(Params):
     Parameters
     ----------
     embedding_dim : int or None
-        Coordinates of an embedding, without biases; None for 16.
+        Coordinates of an embedding, without biases; None for 16 in the rating part, and for what
+        held-out pairs suggest in the uptake part.
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
     epochs : int or None
-        Sweeps over both towers; None for 16. Of ``method="simec"`` the most iterations of each
-        SimEc; None for 200.
+        Sweeps of the rating part over both towers; None for 16. Of ``method="simec"`` the most
+        iterations of each SimEc; None for 200.
     hidden_layers : sequence of int
-        Widths of the hidden layers of the encoders of new items and users; none for linear ones,
-        which are fitted much faster and usually do as well.
+        Widths of the hidden layers of the encoders of new items and users in the rating part; none
+        for linear ones, which are fitted much faster and usually do as well.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int
@@ -106,7 +102,7 @@ class TwoTower(Params):
     uptake_weight_ : float
         Weight of uptake in lists, where the predicted rating has weight 1.
     history_ : list of dict
-        What was logged of each epoch.
+        What was logged of each sweep, and of each choice on held-out entities.
     chosen_ : dict
         What fitting chose by itself, and the errors it expects.
     schema_ : dict
@@ -198,7 +194,8 @@ class TwoTower(Params):
             Where to write logs for TensorBoard.
         strategy : tf.distribute.Strategy, optional
             Workers to divide the users between, such as a MultiWorkerMirroredStrategy. Each
-            worker calls fit with the same tables, and all end with the same model.
+            worker calls fit with the same tables, and all end with the same model. Only ratings
+            are divided; every worker learns all of uptake.
         checkpoint : path, optional
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
@@ -217,18 +214,28 @@ class TwoTower(Params):
                 f"strategy: {what} is trained by one worker, not by {run.workers.size}. Train "
                 "without strategy (--engine local)."
             )
+        if resume and self.method == "simec":
+            logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)
         data = prepare(taken, self.bounds, Sides(items, users), encoding)
-        epochs = self.epochs or _EPOCHS
+        settings = Settings(
+            self.embedding_dim,
+            self.epochs or EPOCHS[self.method],
+            self.folds,
+            tuple(self.hidden_layers),
+            self.random_state,
+            self.method,
+            Sides(self.item_encoder, self.user_encoder),
+        )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
-        self.parts_, self.chosen_, self.uptake_weight_ = {}, {}, 1.0
-        with Progress(epochs, verbose, callbacks, log_dir) as progress:
-            if taken.has_ratings:
-                self._fit_rating(data, epochs, run, progress)
-            self._fit_uptake(data, progress)
+        with Progress(settings.epochs, verbose, callbacks, log_dir) as progress:
+            kept = None if self.method == "simec" else run.checkpoint(self.get_params(), data)
+            fitted = fit_parts(data, settings, run.workers, kept, progress.epoch)
+        self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
+        self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)
         self.rated_ = _rated(data.ratings, self.towers_)
         self.history_, self.schema_ = progress.history, data.schema
@@ -236,47 +243,6 @@ class TwoTower(Params):
         for name, value in self.chosen_.items():
             logger.info("chosen: %s = %s", name, value)
         return self
-
-    def _fit_rating(self, data: Prepared, epochs: int, run: Run, progress: Progress) -> None:
-        d, hidden_layers = self.embedding_dim or _EMBEDDING_DIM, tuple(self.hidden_layers)
-        rng = np.random.default_rng(self.random_state)
-        part: Part
-        if self.method == "simec":
-            if run.resume:
-                logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
-            own = Sides(self.item_encoder, self.user_encoder)
-            part, chosen = OrderedPart.fit(
-                data, d, self.epochs or _ITERATIONS, hidden_layers, own, rng, progress.epoch
-            )
-        else:
-            part, chosen = RatingPart.fit(
-                data,
-                d,
-                epochs,
-                self.folds,
-                hidden_layers,
-                rng,
-                progress.epoch,
-                run.workers,
-                run.checkpoint(self.get_params(), data),
-            )
-        self.parts_[part.name] = part
-        self.chosen_ |= chosen
-
-    def _fit_uptake(self, data: Prepared, progress: Progress) -> None:
-        # A source of its own: what the rating part draws does not depend on lists.
-        rng = np.random.default_rng([self.random_state, 1])
-        features = data.sides.map(lambda side: side.X[:, :-1])
-        fit = fit_uptake(pair_matrix(data.ratings), features, self.embedding_dim, rng)
-        self.chosen_ |= fit.chosen
-        if self.parts_:
-            d = self.embedding_dim or _EMBEDDING_DIM
-            weight, reached = choose_uptake_weight(data, fit, d, rng)
-            # It was chosen beside ratings; a scalar product may be on another scale.
-            self.uptake_weight_ = weight / self.parts_["rating"].output.slope()
-            self.chosen_ |= {"uptake_weight": self.uptake_weight_, "expected_ndcg@10": reached}
-        self.parts_["uptake"] = UptakePart.of(fit, data)
-        progress.epoch({"val_lists": fit.chosen["expected_ndcg@20_known_users"]})
 
     def predict(
         self,
@@ -378,10 +344,13 @@ class TwoTower(Params):
         -------
         pandas.DataFrame or pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
-            scores the item that comes first among the candidates comes first. The score is not
-            confined to the bounds, and does not contain what `explore` adds.
+            scores the item that comes first among the candidates comes first. The score is the
+            predicted rating, not confined to the bounds, plus the weight of uptake times its
+            logit; of one part, the rating or the logit. It does not contain what `explore` adds.
         """
         self._check_fitted()
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
         given = Sides(items, users)
         chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
         if not len(chosen.items[0]):
@@ -390,20 +359,16 @@ class TwoTower(Params):
         if exclude is not None:
             more = None if isinstance(exclude, str) and exclude == "rated" else exclude
             seen = exclusions(chosen, self.rated_, more)
+        if explore and rank_by == "uptake":
+            raise InputError("explore: ratings are explored, not uptake; rank by both or rating.")
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
+        k = min(int(k), len(chosen.items[0]))  # before memory is taken for it
         return _table(recommend(chosen, heads, k, seen, bonus, shift), output)
 
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
         """Return the vectors whose scalar product ranks, and what is added to it for the score."""
-        parts = self._parts(rank_by)
-        shift = float(sum(weight * part.output.shift for part, weight in parts))
-        items: Head = parts[0][0].heads.items
-        users: Head = parts[0][0].heads.users
-        if len(parts) > 1:
-            items = JoinedHead([(part.heads.items, 1.0) for part, _ in parts])
-            users = JoinedHead([(part.heads.users, weight) for part, weight in parts])
-        return Sides(items, users), shift
+        return ranking(self._parts(rank_by))
 
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
         """Return explore * posterior standard deviation of items; None where it is 0."""
@@ -540,7 +505,8 @@ class TwoTower(Params):
         pandas.DataFrame or pyarrow.Table
             A row for the mean and for each part of the item and of the user: side, feature, value,
             bias (what it adds for any partner), taste (what it adds for this one) and
-            contribution, their sum. Contributions sum to the score before it is bounded.
+            contribution, their sum. Contributions sum to the score before it is bounded: to the
+            rating, or without ratings to the logit of uptake.
         """
         self._check_fitted()
         parts = [(self.predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
@@ -566,8 +532,8 @@ class TwoTower(Params):
         Returns
         -------
         pandas.DataFrame or pyarrow.Table
-            Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
-            give to both, popularity aside) and rank; for several items also for_item_id.
+            Columns item_id, similarity (from -1 to 1: the cosine between the scores that users
+            give to both, biases aside) and rank; for several items also for_item_id.
         """
         self._check_fitted()
         return _table(similar("items", self.towers_, self._parts(rank_by), item, k), output)
@@ -620,8 +586,9 @@ class TwoTower(Params):
 
         self._check_fitted()
         heads, shift = self.ranking(rank_by)
+        tables, model_id = Sides(items, users), self.model_id_ or ""
         return export(
-            self.towers_, heads, shift, path, format, side, Sides(items, users), index, unknown
+            self.towers_, heads, shift, path, format, side, tables, index, unknown, model_id
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -668,15 +635,7 @@ class TwoTower(Params):
 
     def _parts(self, rank_by: RankBy) -> list[tuple[Part, float]]:
         """Return the parts that a ranking is the weighted sum of."""
-        if rank_by not in ("both", "rating", "uptake"):
-            raise InputError(f"rank_by must be 'both', 'rating' or 'uptake', got {rank_by!r}.")
-        if rank_by != "both":
-            if rank_by not in self.parts_:
-                raise InputError(f"rank_by={rank_by!r}: the model has learned no {rank_by}.")
-            return [(self.parts_[rank_by], 1.0)]
-        if len(self.parts_) == 1:
-            return [(part, 1.0) for part in self.parts_.values()]
-        return [(self.parts_["rating"], 1.0), (self.parts_["uptake"], self.uptake_weight_)]
+        return ranked_parts(self.parts_, self.uptake_weight_, rank_by)
 
     def predictor(self) -> Part:
         """Return the part that `predict` answers by."""
@@ -708,7 +667,12 @@ class TwoTower(Params):
         self, source: Ratings | TableLike | None, tables: Sides[TableLike | None], only_new: bool
     ) -> dict[str, Any]:
         self._check_fitted()
-        ratings = None if source is None else read_ratings(source, self._rating_bounds())
+        ratings = None if source is None else read_ratings(source, self.rating_bounds())
+        if ratings is not None and "rating" in self.parts_ and not ratings.has_ratings:
+            raise InputError(
+                "ratings: the model has learned ratings, and these pairs have none. Give a column "
+                "'rating', or fit a model to pairs without ratings."
+            )
         state, learned = learn(self._state(), ratings, tables, only_new)
         self._take_over(state)
         return learned
@@ -718,7 +682,7 @@ class TwoTower(Params):
         self.towers_, self.parts_, self.rated_ = state.towers, dict(state.parts), state.rated
         self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
 
-    def _rating_bounds(self) -> tuple[float, float] | None:
+    def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to."""
         output = self.predictor().output
         if "rating" not in self.parts_ or output.lower is None or output.upper is None:

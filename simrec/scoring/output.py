@@ -75,6 +75,5 @@ class Output:
 
 
 def _sigmoid(z: np.ndarray) -> np.ndarray:
-    # By the hyperbolic tangent: no overflow, several times faster in float32 than scipy's expit,
-    # and scoring starts without importing scipy.special.
+    # No overflow, and no import of scipy.special (0.09 s) for scipy's expit when scoring starts.
     return 0.5 * (1 + np.tanh(0.5 * z))

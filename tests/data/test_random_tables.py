@@ -119,7 +119,7 @@ def answers(rng, ratings, users, items, path, seed):
         ]
         empty = model.predict(pairs.slice(0, 0), items=new_items.slice(0, 0))
         assert len(empty) == 0
-        listed = model.recommend(known_users, k=3)
+        listed = model.recommend(known_users, k=3, output="arrow")
         one = pairs["user_id"][0].as_py(), pairs["item_id"][0].as_py()
-        why = model.explain(*one, items=items, users=users, unknown="prior")
+        why = model.explain(*one, items=items, users=users, unknown="prior", output="arrow")
     return np.concatenate([*scores, listed["score"], why["contribution"]])

@@ -1,4 +1,6 @@
-"""The cold-start split: a partition, by a recipe that anyone can repeat."""
+"""The splits: partitions, by recipes that anyone can repeat."""
+
+import datetime
 
 import numpy as np
 import pandas as pd
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrec.data.ratings import Ratings
-from simrec.data.split import ColdStartSplit, cold_start_split
+from simrec.data.split import ColdStartSplit, cold_start_split, split_by_known, time_split
 from simrec.errors import InputError
 
 
@@ -124,3 +126,90 @@ def test_movielens_split_is_the_published_one(movielens):
         found = getattr(split, name)
         assert found.to_arrow().column("item_id").to_pylist() == part.item_id.tolist()
         assert found.values.tolist() == part.rating.tolist()
+
+
+def timed(times):
+    """Three users and items, rated in the order of `times`."""
+    rows = [(1, "a"), (2, "a"), (1, "b"), (2, "b"), (1, "c"), (3, "a"), (3, "c"), (2, "c")]
+    user, item = zip(*rows, strict=True)
+    columns = {"user_id": user, "item_id": item, "rating": np.arange(8.0), "timestamp": times}
+    return pa.table(columns)
+
+
+DAY = 86400
+SECONDS = 1_400_000_000 // DAY * DAY + DAY * np.array([0, 1, 2, 7, 8, 9, 10, 11])
+DATES = SECONDS.astype("datetime64[s]")
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array(SECONDS),
+        pa.array(SECONDS.astype(float)),
+        pa.array(DATES),
+        pa.array(DATES.astype("datetime64[ms]")),
+        pa.array(DATES.astype("datetime64[ns]")),
+        pa.array(DATES.astype("datetime64[D]")),
+        pa.array(DATES, pa.timestamp("s", "Europe/Berlin")),
+    ],
+    ids=["seconds", "floats", "seconds since", "ms", "ns", "dates", "with a zone"],
+)
+@pytest.mark.parametrize(
+    "at",
+    [
+        int(SECONDS[3]),
+        str(SECONDS[3]),
+        str(DATES[3])[:10],
+        DATES[3].item().date(),
+        DATES[3].item(),
+        DATES[3].item().replace(tzinfo=datetime.timezone.utc),
+        DATES[3],
+    ],
+    ids=["seconds", "text", "date text", "date", "datetime", "with a zone", "datetime64"],
+)
+def test_time_split_in_every_unit(times, at):
+    split = time_split(timed(times), at=at)
+    assert [row[:2] for row in rows_of(split.train)] == [(1, "a"), (2, "a"), (1, "b")]
+    assert [row[:2] for row in rows_of(split.warm)] == [(2, "b")]
+    assert [row[:2] for row in rows_of(split.new_items)] == [(1, "c"), (2, "c")]
+    assert [row[:2] for row in rows_of(split.new_users)] == [(3, "a")]
+    assert [row[:2] for row in rows_of(split.new_both)] == [(3, "c")]
+    ages = split.ages()
+    assert {task: list(found) for task, found in ages.items()} == {
+        "warm": [0.0],
+        "new_items": [1.0, 4.0],
+        "new_users": [2.0],
+        "new_both": [3.0],
+    }
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.sampled_from([0.1, 0.3, 0.5]))
+def test_time_split_is_a_partition_in_time(seed, test):
+    frame = make_frame(seed)
+    frame["timestamp"] = np.random.default_rng(seed).integers(0, 50, len(frame))  # many ties
+    split = time_split(frame, test=test)
+    parts = [split.train, *split.tasks().values()]
+    everything = sorted(row for part in parts for row in rows_of(part))
+    assert everything == sorted(tuple(row) for row in frame.itertuples(index=False))
+    answered = np.concatenate([part.timestamps for part in split.tasks().values()])
+    assert split.train.timestamps.max() < answered.min() == split.at
+    assert len(answered) >= test * len(frame)
+    known = split_by_known(
+        split.train, Ratings.from_pandas(frame).select(frame.timestamp >= split.at)
+    )
+    assert rows_of(known.new_both) == rows_of(split.new_both)
+
+
+def test_time_split_refusals():
+    table = timed(pa.array(SECONDS))
+    with pytest.raises(InputError, match="no rating is left to train on.*2014-05-13 to 2014-05-24"):
+        time_split(table, at="2014-05-01")
+    with pytest.raises(InputError, match="no rating is left to answer"):
+        time_split(table, at="2020-01-01")
+    with pytest.raises(InputError, match="at must be a date.*got 'soon'"):
+        time_split(table, at="soon")
+    with pytest.raises(InputError, match="test must be a share"):
+        time_split(table, test=1)
+    with pytest.raises(InputError, match="no timestamps"):
+        time_split(make_frame())

@@ -5,11 +5,11 @@ import pyarrow as pa
 import pytest
 
 from simrec.data.ratings import Ratings
-from simrec.data.split import ColdStartSplit, cold_start_split
-from simrec.data.synthetic import load_sample
+from simrec.data.split import ColdStartSplit, cold_start_split, time_split
+from simrec.data.synthetic import load_sample, make_synthetic
 from simrec.errors import InputError
-from simrec.evaluation.baselines import BiasBaseline, MeanBaseline
-from simrec.evaluation.evaluate import evaluate
+from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
+from simrec.evaluation.evaluate import evaluate, verdicts
 from simrec.evaluation.metrics import rmse
 
 
@@ -86,6 +86,9 @@ def test_the_table_by_hand(split, model):
     assert np.isnan(
         table.loc["new_both", ["precision@2", "ndcg@2", "coverage"]].astype(float)
     ).all()
+    # The most popular of c and d for user 1: both were liked never, once (d, by user 2).
+    assert table.loc["warm", ["mrr", "mrr_popular"]].to_list() == [1, 0.5]
+    assert table.loc["warm", ["distinct", "new_share"]].to_list() == [2, 0]
 
 
 def test_what_is_ranked_for_whom(split, model):
@@ -167,13 +170,11 @@ def test_foreign_recommendations_are_refused(split, model):
         evaluate(model, split)
 
 
-def test_unknown_is_passed_on(split, model):
+def test_models_that_can_are_asked_to_answer_for_unknown_ids(split, model):
     plain = model.predict
     options = []
     model.predict = lambda pairs, unknown="error": options.append(unknown) or plain(pairs)
-    recommend = model.recommend
-    model.recommend = lambda *args, unknown="error", **names: recommend(*args, **names)
-    evaluate(model, split, unknown="prior")
+    evaluate(model, split)
     assert options == ["prior"] * 4
 
 
@@ -190,7 +191,118 @@ def test_users_are_drawn_with_a_fixed_seed():
     assert not tables[0].equals(tables[2])
 
 
+def test_below_popularity_is_said(split, model):
+    table = evaluate(model, split, k=2)
+    said = verdicts(table, 2)
+    assert any(s.startswith("new users: the lists are below the most popular items") for s in said)
+    assert any("known users, known items: the predictions are no better" in s for s in said)
+    table[["ndcg@2", "rmse"]] = 1.0, 0.0
+    assert verdicts(table, 2) == []
+
+
+class Learner:
+    """A model that can be fitted: the mean of each item, the items in the order of their ids."""
+
+    fits = []
+
+    def __init__(self, random_state=0):
+        self.random_state = random_state
+
+    def get_params(self):
+        return {"random_state": self.random_state}
+
+    def fit(self, ratings, items=None, users=None):
+        self.bias = BiasBaseline.fit(ratings)
+        self.fits.append((self.random_state, len(ratings), items, users))
+
+    def predict(self, pairs):
+        return self.bias.predict(pairs)
+
+
+def test_seeds_give_mean_and_standard_deviation():
+    ratings_ = load_sample().ratings
+    Learner.fits = []
+    table = evaluate(Learner(7), ratings_, seeds=3, items=load_sample().items)
+    assert [fit[0] for fit in Learner.fits] == [0, 1, 2]
+    errors = []
+    for seed in range(3):
+        parts = cold_start_split(ratings_, random_state=seed)
+        learner = Learner()
+        learner.fit(parts.train)
+        errors.append(evaluate(learner, parts)["rmse"])
+    np.testing.assert_allclose(table["rmse"], np.mean(errors, axis=0))
+    np.testing.assert_allclose(table["rmse_std"], np.std(errors, axis=0, ddof=1))
+    assert list(table.columns[:3]) == ["task", "n", "n_std"]
+    # One split for all seeds: only the model changes.
+    split = cold_start_split(ratings_)
+    assert (evaluate(Learner(), split, seeds=[4, 5])["rmse_std"] == 0).all()
+    with pytest.raises(InputError, match="needs a split"):
+        evaluate(Learner(), ratings_)
+    with pytest.raises(InputError, match="at least one"):
+        evaluate(Learner(), ratings_, seeds=[])
+
+
+def test_a_split_by_time_says_how_old_the_model_is(model):
+    rows = [(1, "a", 5, 0), (2, "b", 1, 1), (1, "b", 4, 4), (2, "e", 5, 7), (3, "a", 2, 9)]
+    user, item, rating, day = zip(*rows, strict=True)
+    columns = {"user_id": user, "item_id": item, "rating": rating}
+    columns["timestamp"] = np.array(day) * 86400
+    table = evaluate(model, time_split(pa.table(columns), at=4 * 86400)).set_index("task")
+    assert table["age_days"].to_list()[:3] == [0, 3, 5] and np.isnan(table["age_days"].iloc[3])
+    assert table["n"].to_list() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize("given", ["items", "users", "nothing"])
+def test_two_tower_without_a_table_or_ratings(given, caplog):
+    from simrec import TwoTower
+
+    data = make_synthetic(n_users=120, n_items=90, n_ratings=2500)
+    tables = {given: getattr(data, given)} if given != "nothing" else {}
+    split = cold_start_split(Ratings.from_arrow(data.ratings))
+    model = TwoTower(embedding_dim=2, epochs=2).fit(split.train, **tables)
+    table = evaluate(model, split, items=tables.get("items"))
+    assert table["rmse"].notna().all() and table["ndcg@10"].notna().all()
+    assert "have neither ratings nor features" in caplog.text
+    interactions = Ratings.from_arrow(data.ratings.drop_columns(["rating"]), rating=None)
+    split = cold_start_split(interactions)
+    lists = evaluate(model.fit(split.train, **tables), split, items=tables.get("items"))
+    assert lists[["rmse", "mae", "rmse_mean", "rmse_bias"]].isna().all(axis=None)
+    assert lists[["ndcg@10", "ndcg@10_popular", "coverage"]].notna().all(axis=None)
+    assert all("lists" in sentence for sentence in verdicts(lists))
+
+
 class TestBaselines:
+    def test_popularity_counts_what_is_liked(self):
+        train = ratings((1, 7, 5), (2, 7, 5), (3, 8, 4), (1, 9, 1))
+        popular = PopularityBaseline.fit(train, threshold=4)
+        users, items = pa.array([1, 5]), pa.array([9, 8, 7])
+        assert popular.recommend(users, 1, items)["item_id"].to_pylist() == [7, 7]
+        found = popular.recommend(users, 2, items, train)
+        assert found["item_id"].to_pylist() == [8, 7, 8]
+        assert found["rank"].to_pylist() == [1, 1, 2]
+
+    def test_popularity_of_new_items_comes_from_features(self):
+        rng = np.random.default_rng(0)
+        kind = rng.choice(["hit", "miss"], 200)
+        rows = [
+            (user, item, 5)
+            for item in range(150)
+            for user in range(int(rng.integers(20, 40) if kind[item] == "hit" else 2))
+        ]
+        items = pa.table({"item_id": np.arange(200), "kind": kind})
+        popular = PopularityBaseline.fit(ratings(*rows), items)
+        new = np.arange(150, 200)
+        scores = popular.score(pa.array(new))
+        assert scores[kind[new] == "hit"].min() > scores[kind[new] == "miss"].max()
+        blind = PopularityBaseline.fit(ratings(*rows))
+        assert np.ptp(blind.score(pa.array(new))) == 0
+
+    def test_baselines_take_tables_too(self, split):
+        for kind in (MeanBaseline, BiasBaseline):
+            model = kind.fit(split.train)
+            pairs = split.warm.to_arrow()
+            np.testing.assert_array_equal(model.predict(pairs), model.predict(split.warm))
+
     def test_bias_by_hand(self):
         train = ratings((1, "a", 5), (1, "b", 3), (2, "a", 3))
         bias = BiasBaseline.fit(train, user_shrinkage=0, item_shrinkage=0)

@@ -68,8 +68,6 @@ def test_ranking_metrics_equal_the_loops(problem):
     )
     np.testing.assert_allclose(got, [plain(*user, k) for user in users], rtol=1e-12)
     assert (got >= 0).all() and (got <= 1 + 1e-12).all()
-    seen = {item for listed, _ in users for item in listed}
-    assert metrics.coverage(ids, n_items) == len(seen) / n_items
 
 
 finite = st.floats(-100, 100, width=32)
@@ -102,7 +100,6 @@ def test_users_without_relevant_items_are_nan():
 def test_nothing_to_measure():
     assert math.isnan(metrics.rmse(np.empty(0), np.empty(0)))
     assert math.isnan(metrics.mae(np.empty(0), np.empty(0)))
-    assert math.isnan(metrics.coverage(np.empty((0, 3), int), 0))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,6 @@ def test_nothing_to_measure():
         (lambda: metrics.hits(np.ones((1, 2), int), np.ones((1, 3))), "scipy sparse"),
         (lambda: metrics.hits(np.ones((2, 2), int), sparse.csr_matrix((1, 3))), r"\(1, k\)"),
         (lambda: metrics.hits(np.array([[3]]), sparse.csr_matrix((1, 3))), "up to 3"),
-        (lambda: metrics.coverage(np.array([[3]]), 3), "up to 3"),
     ],
 )
 def test_bad_input_is_refused(call, message):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 
 import pytest
@@ -106,8 +107,8 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
     # Nothing makes the page wider than the screen.
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     figures = [f for f in browser.execute_script(_FIGURES) if not f["hidden"]]
-    # Two of ratings revealed, calibration, popularity, two of features, the map, the histogram.
-    assert len(figures) >= 8
+    # Two of ratings revealed, intervals, two of features, the most recommended, the ratings.
+    assert len(figures) >= 7
     for figure in figures:
         label = figure["label"]
         assert label
@@ -117,13 +118,67 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
         assert figure["inside"] == figure["marks"], label
         assert figure["letters"] >= 10, label
     assert max(figure["colours"] for figure in figures) >= 3
-    body = "return parseFloat(getComputedStyle(document.querySelector('main p')).fontSize)"
+    body = "return parseFloat(getComputedStyle(document.querySelector('#examples > p')).fontSize)"
     assert browser.execute_script(body) >= 15
 
 
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
 def test_no_labels_overlap(open_page, size):
     assert open_page(size).execute_script(_LABELS) == []
+
+
+def test_the_first_screen_of_a_phone_says_whether_to_ship(open_page):
+    browser = open_page(PHONE)
+    box = "return document.querySelector('.verdict').getBoundingClientRect().toJSON()"
+    found = browser.execute_script(box)
+    assert found["top"] > 0 and found["bottom"] < PHONE[1] and found["width"] > 330
+    tops = browser.execute_script(
+        "return ['.verdict', 'header table', 'header ol', 'header ul', 'nav', '#lists', '#errors']"
+        ".map(name => document.querySelector(name).getBoundingClientRect().top)"
+    )
+    assert tops == sorted(tops)
+
+
+def test_better_worse_and_no_difference_look_different(open_page):
+    """Green and bold for a winner, red and plain for a loser, grey where there is none."""
+    browser = open_page(PHONE)
+    # The classes as the page's style draws them, also those that this model does not earn.
+    drawn = browser.execute_script(
+        "return ['better', 'worse', 'same', ''].map(name => {"
+        " const e = document.querySelector('main').appendChild(document.createElement('span'));"
+        " e.className = name; const style = getComputedStyle(e);"
+        " const found = [style.color, parseInt(style.fontWeight)]; e.remove(); return found; });"
+    )
+    colours = [[int(c) for c in re.findall(r"\d+", colour)[:3]] for colour, _ in drawn]
+    better, worse, same, plain = colours
+    assert better[1] > max(better[0], better[2]) and worse[0] > 2 * max(worse[1:])
+    assert max(same) - min(same) < 40 and same != plain
+    assert [weight for _, weight in drawn] == [700, 400, 400, 400]
+    # Of the model's own figures, those in bold are of rows it won.
+    rows = browser.execute_script(
+        "return [...document.querySelectorAll('#lists table.stack tbody tr, #errors tbody tr')]"
+        ".filter(r => !r.closest('details')).map(r => [...r.querySelectorAll('td span')].map(s =>"
+        " [s.className, parseInt(getComputedStyle(s).fontWeight)]))"
+    )
+    assert len(rows) >= 4
+    for own, difference in rows:
+        assert (own[1] == 700) == (difference[0] == "better")
+
+
+def test_tables_are_whole_on_a_phone(open_page):
+    """Each row is a small list: every cell with its label, nothing cut off."""
+    browser = open_page(PHONE)
+    browser.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('table.stack td')].map(c => {"
+        " const b = c.getBoundingClientRect(); return [b.left, b.right, c.scrollWidth,"
+        " c.clientWidth, getComputedStyle(c, '::before').content]; })"
+    )
+    assert len(cells) > 20
+    for left, right, wanted, given, label in cells:
+        assert left >= 0 and right <= PHONE[0] and wanted <= given + 1
+        assert len(label) > 3, label
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
 def test_console_and_network_are_silent(open_page, page):
@@ -165,6 +220,6 @@ def test_the_picture_is_not_blank(open_page):
     browser = open_page(PHONE)
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
     assert len(base64.b64decode(shot)) > 20_000
-    for key in ("tasks", "revealed", "calibration", "popularity", "features", "map", "examples"):
+    for key in ("lists", "errors", "shown", "features", "first", "intervals", "examples"):
         height = f"return document.getElementById('{key}').getBoundingClientRect().height"
         assert browser.execute_script(height) > 150, key

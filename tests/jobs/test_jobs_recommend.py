@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,9 +11,7 @@ from simrec.jobs import pipeline
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
-from simrec.jobs.shared import model as shared
 from simrec.model.head import JoinedHead
-from simrec.scoring.output import Output
 
 
 @pytest.fixture(scope="module")
@@ -160,26 +156,14 @@ def test_the_options_that_rank(tables, model, model_directory, tmp_path, capsys)
 def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     tables, model_directory, tmp_path, monkeypatch
 ):
-    """As with uptake: a ranking of two parts, of which not all vectors are ever joined."""
-    # TODO(uptake): with a model that was fitted with it.
     both = TwoTower.load(model_directory)
-    rating, rng = both.parts_["rating"], np.random.default_rng(0)
-
-    def turned(head):
-        change = rng.normal(1, 0.5, head.width).astype(np.float32)
-        encoder = replace(head.encoder, weights=head.encoder.weights * change)
-        return replace(
-            head, vectors=head.vectors * change, encoder=encoder, prior=head.prior * change
-        )
-
-    uptake = replace(rating, heads=rating.heads.map(turned), output=Output(shift=0.25))
-    both.parts_, both.uptake_weight_ = {"rating": rating, "uptake": uptake}, 0.7
+    width = sum(part.heads.users.width for part in both.parts_.values())
+    assert set(both.parts_) == {"rating", "uptake"}
     users, new = pq.read_table(tables / "users.parquet"), tables / "new_items.parquet"
     given = [{"rank_by": "both"}, {"rank_by": "uptake"}, {"items": new}, {"explore": 1.5}]
     expected = [both.recommend(k=5, **options, output="arrow") for options in given]
     vectors = both.embed_users(users, output="arrow")["vector"].to_pylist()
 
-    monkeypatch.setattr(shared, "_load", lambda path, model_id: both)
     monkeypatch.setattr(JoinedHead, "vectors", property(lambda self: pytest.fail("all joined")))
     for n, options in enumerate(given):
         batch = BatchOptions(part_rows=7, memory="10B")
@@ -191,7 +175,7 @@ def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     assert {row[1] for row in as_rows(only)} <= {f"i{k}" for k in range(40, 50)}
     embed(model_directory, tmp_path / "v", users=tables / "users.parquet")
     assert pq.read_table(tmp_path / "v")["vector"].to_pylist() == vectors
-    assert len(vectors[0]) == 2 * rating.heads.users.width
+    assert len(vectors[0]) == width
 
 
 def test_new_users_and_a_catalogue_with_new_items(tables, model, model_directory, tmp_path):

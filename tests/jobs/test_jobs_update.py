@@ -146,7 +146,36 @@ def test_update_refuses_a_model_of_vectors_only(model_directory, feedback, tmp_p
     assert {p.name for p in tmp_path.iterdir()} == {"model"}
 
 
-# TODO(uptake): update of a model fitted to pairs without ratings, from the command line.
+def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
+    """Train, score, recommend and update by pairs alone; there is no rating to rank or explore."""
+
+    def run(*words):
+        code = main([*map(str, words), "--quiet"])
+        return code, capsys.readouterr().err
+
+    data = [w for n in ("items", "users") for w in (f"--{n}", tables / f"{n}.parquet")]
+    model, ratings = tmp_path / "model", tables / "ratings.parquet"
+    words = ("--rating", "none", "--embedding-dim", 3, "--out", model)
+    assert run("train", "--ratings", ratings, *data, *words) == (0, "")
+    loaded, pairs = TwoTower.load(model), tables / "pairs.parquet"
+    assert set(loaded.parts_) == {"uptake"}
+    assert run("score", "--model", model, "--pairs", pairs, "--out", tmp_path / "s") == (0, "")
+    scores = pq.read_table(tmp_path / "s")["score"].to_numpy()
+    np.testing.assert_array_equal(scores, loaded.predict(pairs))
+    recommend = ("recommend", "--model", model, "--k", 4)
+    assert run(*recommend, "--out", tmp_path / "r") == (0, "")
+    expected = loaded.recommend(k=4, output="arrow")
+    assert pq.read_table(tmp_path / "r")["item_id"].to_pylist() == expected["item_id"].to_pylist()
+    for option, message in ((("--rank-by", "rating"), "no rating"), (("--explore", 1), "variance")):
+        code, err = run(*recommend, *option, "--out", tmp_path / "x")
+        assert code == 2 and message in err
+    more = ("--feedback", feedback, "--users", tables / "new_users.parquet")
+    assert run(*recommend, *more, "--out", tmp_path / "f")[0] == 0
+    few = ("--ratings", feedback, "--rating", "none", "--out", tmp_path / "updated")
+    assert run("update", "--model", model, *few)[0] == 0
+    updated = TwoTower.load(tmp_path / "updated")
+    assert updated.rated_.nnz == loaded.rated_.nnz + 6
+    assert len(updated.users_) == len(loaded.users_) + 2
 
 
 def test_explain(model_directory, capsys):

@@ -4,7 +4,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs import options, pipeline
+from simrec.jobs import pipeline
 
 FILES = ["demo", "movielens", "new_items_for_all_users", "nightly_scoring"]
 
@@ -44,13 +44,7 @@ def test_every_file_is_tested(repository):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_pipeline_runs(repository, name, settings, tmp_path, monkeypatch):
-    # TODO(evaluation): without this, once that branch is merged.
-    def call(function, values):
-        name = function.__name__
-        return {"job": name} if name in ("evaluate", "report") else options.call(function, values)
-
-    monkeypatch.setattr(pipeline, "call", call)
+def test_a_pipeline_runs(repository, name, settings, tmp_path):
     file = repository / "pipelines" / f"{name}.toml"
     results = list(pipeline.run(file, settings(name, file), verbose=0))
     sections = [s for s in pipeline.read(file) if s not in ("data", "model", "engine")]

@@ -91,6 +91,7 @@ BAD = {
     "a weight that is no number": lambda m: document(m, "lists", {"uptake_weight": None}),
     "a rated item beyond the items": lambda m: fill(m, "rated_indices", 10**6),
     "fewer users who rated": lambda m: cut(m, "rated_indptr", 3),
+    "fewer vectors of uptake": lambda m: cut(m, "uptake_items_vectors", 3),
     "no precision": lambda m: (m / "rating_evidence_users_own_precisions_L.npy").unlink(),
 }
 

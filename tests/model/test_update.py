@@ -154,6 +154,23 @@ class TestFoldIn:
         assert "change nothing; update learns from them" in caplog.text
         assert np.array_equal(vectors(model, "users"), vectors(fitted, "users"))
 
+    def test_what_was_rated_follows_the_entities(self, model, data, split):
+        """Features given again for items without ratings do not mix up who rated what."""
+
+        def pairs(one):
+            found = one.rated_.tocoo()
+            users, items = one.users_.ids.to_numpy(), one.items_.ids.to_numpy()
+            return set(zip(users[found.row], items[found.col], strict=True))
+
+        before = pairs(model)
+        few, _ = revealed(split.new_users, "user", 5)
+        model.fold_in(few, items=data.items, users=data.users)
+        new = few.to_arrow()
+        given = zip(new["user_id"].to_pylist(), new["item_id"].to_pylist(), strict=True)
+        assert pairs(model) == before | set(given)
+        model.fold_in(split.warm)
+        assert model.rated_.nnz == len(before) + len(few)  # what nobody learned from is not kept
+
     def test_bad_input_changes_nothing(self, model, fitted):
         bad = pa.table({"user_id": [10**6], "item_id": [1], "rating": [9.0]})
         with pytest.raises(InputError, match="rating"):

@@ -1,7 +1,7 @@
-"""The report: one HTML page about a model, for people who decide what to do with it.
+"""The report: one HTML page about a model, for the person who decides what to do with it.
 
-`subject` splits the ratings and fits the copy that is tested; `errors`, `cold`, `checks`,
-`summary`, `atlas` and `examples` measure; `findings` gathers what they measured; `results`,
-`breakdown`, `portrait` and `material` put it into sections; `page` makes one file of them. `html`
-and `svg` are how it is written and drawn.
+`tested_model` splits the ratings and fits the copy that is tested; `measures` measures it, `alerts`
+looks for trouble in the data, `examples` makes lists with reasons; `advice` draws the verdict and
+what to do next; `page` puts that first, and the evidence (`comparisons`, `sections`) after it, by
+the means of `html`, `charts` and `style`. `replay_page` is the page of a replay.
 """

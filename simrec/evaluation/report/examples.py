@@ -1,52 +1,45 @@
 """Recommendations of the saved model with their reasons, for a few users."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from simrec.evaluation.report.subject import Subject
+from simrec.evaluation.report.alerts import is_sensitive
+from simrec.evaluation.report.html import plural
+from simrec.evaluation.report.tested_model import TestedModel
 
-# What ratings say, in words.
-_EVIDENCE = {
-    ("user", "what was rated"): "which items the user rated",
-    ("user", "how it was rated"): "how the user rated them",
-    ("item", "what was rated"): "who rated the item",
-    ("item", "how it was rated"): "how they rated the item",
+# What the ratings of an entity say, by the names `TwoTower.explain` gives to it.
+_HISTORY = {
+    "who rated it": "who rated the item",
+    "how it was rated": "how much the item is liked",
+    "what they rated": "which items the user chose",
+    "how they rated": "what the user likes",
 }
-# Values that cannot be shown in a few words.
-_KINDS_OF_VALUE = ("vector", "text")
+# Values that are no words: kinds of features, and what stands for a value training never saw.
+_NO_VALUES = ("vector", "text", "<unknown>", "unknown", "missing", "")
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
 class Reason:
-    """What moved a score: words, and by how much."""
+    """What moved a score: words, by how much, and whether the words are about people."""
 
     words: str
     by: float
+    sensitive: bool
 
 
 @dataclass(frozen=True)
 class Recommended:
-    """An item that was recommended.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    score : float
-        Predicted rating, or probability to like it.
-    reasons : list of Reason
-        What moved the score most.
-    near : list of str
-        Items like it that the user rated high.
-    """
+    """An item that was recommended: its name, its score and the reasons for it."""
 
     name: str
     score: float
     reasons: list[Reason]
-    near: list[str]
 
 
 @dataclass(frozen=True)
@@ -54,107 +47,90 @@ class Example:
     """A user, in words, what they rated highest, and what is recommended to them."""
 
     title: str
-    facts: str
     liked: list[str]
     items: list[Recommended]
 
 
-def examples(subject: Subject, k: int = 5) -> list[Example]:
-    """Recommend to a user with many ratings, to one with few, and to a new one."""
-    counts = np.asarray(subject.model.user_counts_)
+def examples(tested: TestedModel, k: int = 5) -> list[Example]:
+    """Recommend to a user with many ratings, to one with fewer, and to a new one."""
+    model = tested.model
+    counts = np.asarray(model.towers_.users.counts)
     rated = np.flatnonzero(counts)
     if not len(rated):
         return []
     order = rated[np.argsort(counts[rated], kind="stable")]
-    ids = subject.model.users_
     heavy, light = (int(order[int(q * (len(order) - 1))]) for q in (0.95, 0.05))
-    chosen = [("A user with many ratings", heavy)]
-    if light != heavy:
-        chosen.append(("A user with few ratings", light))
     made = []
-    for title, row in chosen:
-        user = ids.take(np.array([row]))[0].as_py()
-        title = f"{title}: user {user}, {counts[row]:,} ratings"
-        made.append(_example(subject, title, user, None, k))
-    made.append(_newcomer(subject, counts, int(order[len(order) // 2]), k))
+    for row in [heavy] if counts[heavy] == counts[light] else [heavy, light]:
+        user = model.users_.ids[row].as_py()
+        made.append(_example(tested, f"User {user}: {plural(int(counts[row]), 'rating')}", user, k))
+    made.append(_newcomer(tested, int(order[len(order) // 2]), k))
     return made
 
 
-def _newcomer(subject: Subject, counts: np.ndarray, middle: int, k: int) -> Example:
-    """Recommend to a user without ratings; if all have some, to one with another's features."""
-    ids, table = subject.model.users_, subject.users
-    unrated = np.flatnonzero(counts == 0)
-    if len(unrated):
-        user = ids.take(unrated[:1])[0].as_py()
-        return _example(subject, f"A new user: user {user}, no ratings", user, None, k)
-    twin = ids.take(np.array([middle]))[0].as_py()
+def _newcomer(tested: TestedModel, middle: int, k: int) -> Example:
+    """Recommend to a user the model has never met, with the features of one it knows if any."""
+    ids, table = tested.model.users_, tested.users
     last = ids.ids[-1].as_py()
     user = last + 1 if isinstance(last, int) else f"{last} new"
-    if table is None or subject.model.user_encoder_ is None:
-        return _example(subject, "A new user of whom nothing is known", user, None, k)
-    row = table["user_id"].to_pylist().index(twin) if twin in table["user_id"].to_pylist() else 0
-    new = table.slice(row, 1)
+    if table is None or tested.model.towers_.users.encoder is None:
+        return _example(tested, "A new user of whom nothing is known", user, k)
+    known = table["user_id"].to_pylist()
+    twin = ids.ids[middle].as_py()
+    new = table.slice(known.index(twin) if twin in known else 0, 1)
     place = new.column_names.index("user_id")
     new = new.set_column(place, "user_id", pa.array([user], new.schema.field("user_id").type))
-    title = f"A new user with the features of user {twin}, no ratings"
-    return _example(subject, title, user, new, k)
+    title = f"A new user without ratings, with the features of user {twin}"
+    return _example(tested, title, user, k, new)
 
 
-def _example(subject: Subject, title: str, user: Any, table: pa.Table | None, k: int) -> Example:
-    model, ratings = subject.model, subject.ratings
-    row = int(ratings.users.rows(pa.array([user], ratings.users.type))[0])
-    mine = ratings.select(ratings.user_rows == row) if row >= 0 else None
+def _example(
+    tested: TestedModel, title: str, user: Any, k: int, table: pa.Table | None = None
+) -> Example:
+    model, ratings = tested.model, tested.ratings
     asked = table if table is not None else pa.array([user], model.users_.type)
-    found = model.recommend(asked, k=k, exclude=ratings, unknown="prior")
-    liked = _best(subject, mine)
+    found = model.recommend(asked, k=k, exclude=ratings, unknown="prior", output="arrow")
     items = []
     for item, score in zip(found["item_id"].to_pylist(), found["score"].to_pylist(), strict=True):
-        why = model.explain(user, item, users=table, unknown="prior")
-        near = _near(subject, item, liked)
-        items.append(Recommended(subject.name_of(item), score, reasons(why), near))
-    names = [subject.name_of(item) for item in list(liked)[:3]]
-    return Example(title, _facts(subject, user, table), names, items)
+        why = model.explain(user, item, users=table, unknown="prior", output="arrow")
+        items.append(Recommended(tested.name_of(item), score, reasons(why)))
+    return Example(title, _liked(tested, user), items)
 
 
-def _best(subject: Subject, mine: Any) -> dict[Any, float]:
-    """Give the items a user rated above their own mean, best first."""
-    if mine is None or not len(mine):
-        return {}
-    ids = mine.items.take(mine.item_rows).to_pylist()
-    pairs = sorted(zip(ids, mine.values.tolist(), strict=True), key=lambda pair: -pair[1])
-    return {item: value for item, value in pairs if value >= mine.mean}
-
-
-def _near(subject: Subject, item: Any, liked: dict[Any, float], most: int = 2) -> list[str]:
-    if not liked:
+def _liked(tested: TestedModel, user: Any, most: int = 3) -> list[str]:
+    """Name the items a user rated highest; none where there are no ratings."""
+    ratings = tested.ratings
+    row = int(ratings.users.rows(pa.array([user], ratings.users.type))[0])
+    if row < 0 or not tested.rates:
         return []
-    alike = subject.model.similar_items(item, k=30)["item_id"].to_pylist()
-    return [subject.name_of(other) for other in alike if other in liked][:most]
-
-
-def _facts(subject: Subject, user: Any, table: pa.Table | None) -> str:
-    source = table if table is not None else subject.users
-    if source is None or subject.model.user_encoder_ is None:
-        return ""
-    ids = source["user_id"].to_pylist()
-    if user not in ids:
-        return ""
-    row = source.slice(ids.index(user), 1).to_pylist()[0]
-    shown = [f"{name} {value}" for name, value in row.items() if name != "user_id"]
-    return ", ".join(shown[:6])
+    mine = ratings.select(ratings.user_rows == row)
+    best = np.argsort(-mine.values, kind="stable")[:most]
+    return [tested.name_of(item) for item in mine.items.take(mine.item_rows[best]).to_pylist()]
 
 
 def reasons(why: pa.Table, most: int = 4) -> list[Reason]:
-    """Put the largest contributions into words."""
-    rows = why.to_pylist()
-    rows.sort(key=lambda row: -abs(row["contribution"]))
+    """Put the largest contributions of a table of `TwoTower.explain` into words."""
+    rows = sorted(why.to_pylist(), key=lambda row: -abs(row["contribution"]))
     found = []
     for row in rows:
         side, feature, value = row["side"], row["feature"], row["value"]
         # What all share is no reason for one of them.
         if side == "model" or feature == f"average {side}" or abs(row["contribution"]) < 0.005:
             continue
-        shown = f": {value}" if value and value not in _KINDS_OF_VALUE else ""
-        words = _EVIDENCE.get((side, feature), f"{feature} of the {side}{shown}")
-        found.append(Reason(words, row["contribution"]))
+        words = _HISTORY.get(feature)
+        if words is None:
+            shown = _shorten(value)
+            words = f"the {side}'s {feature}" + (f": {shown}" if shown else "")
+        about_people = side == "user" and is_sensitive(feature)
+        found.append(Reason(words, row["contribution"], about_people))
     return found[:most]
+
+
+def _shorten(value: str) -> str:
+    """Show the first of several values, and how many more there are."""
+    parts = [part for part in str(value).split(", ") if part not in _NO_VALUES]
+    more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+    text = ", ".join(
+        part if len(part) <= 30 else part[:28].rstrip() + "…" for part in parts[:_SHOWN]
+    )
+    return text + more

@@ -3,8 +3,9 @@
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from simrec.evaluation.report.style import STYLE
 
 DASH, MINUS = "\u2013", "\u2212"
 _VOID = {"meta", "br", "hr", "rect", "circle", "line", "path"}
@@ -12,15 +13,6 @@ _VOID = {"meta", "br", "hr", "rect", "circle", "line", "path"}
 
 class Html(str):
     """Text that is markup already."""
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of the page: an anchor, a heading, its content."""
-
-    key: str
-    title: str
-    body: Html
 
 
 def text(value: Any) -> Html:
@@ -65,79 +57,62 @@ def number(value: Any, digits: int = 3) -> str:
         return value
     if float(value).is_integer() and not isinstance(value, float):
         return f"{int(value):,}"
-    return f"{float(value):,.{digits}f}"
+    return f"{float(value):,.{digits}f}".replace("-", MINUS)
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:
-    """Write a share as a percentage.
+    """Write a share as a percentage, never as minus zero.
 
     Examples
     --------
-    >>> percent(0.123), percent(-0.05, 1, signed=True)
-    ('12%', '−5.0%')
+    >>> percent(0.123), percent(-0.05, 1, signed=True), percent(-0.0001, 1, signed=True)
+    ('12%', '−5.0%', '0.0%')
     """
     if not math.isfinite(share):
         return DASH
-    sign = "+" if signed else ""
-    return f"{100 * share:{sign}.{digits}f}%".replace("-", MINUS)
+    rounded = round(100 * share, digits)
+    sign = "+" if signed and rounded > 0 else ""
+    return f"{sign}{rounded + 0.0:.{digits}f}%".replace("-", MINUS)
 
 
-def table(head: Sequence[Any], rows: Iterable[Sequence[Any]], caption: str) -> Html:
-    """Make a table: the first column names the rows, the others are numbers or words."""
-    cells = [
-        tag(
-            "tr",
-            tag("th", row[0], scope="row"),
-            *(tag("td", cell if isinstance(cell, Html) else number(cell)) for cell in row[1:]),
-        )
-        for row in rows
-    ]
-    made = tag(
+def plural(n: int, word: str) -> str:
+    """Count things.
+
+    Examples
+    --------
+    >>> plural(1, "rating"), plural(1200, "item")
+    ('1 rating', '1,200 items')
+    """
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> Html:
+    """Make a table: the first column names the rows. On a phone each row becomes a small list."""
+    cells = []
+    for row in rows:
+        values = [
+            tag("td", cell if isinstance(cell, Html) else number(cell), data_label=name)
+            for name, cell in zip(head[1:], row[1:], strict=True)
+        ]
+        cells.append(tag("tr", tag("th", row[0], scope="row"), *values))
+    return tag(
         "table",
         tag("caption", caption),
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
         tag("tbody", *cells),
+        class_="stack",
     )
-    # A table wider than the screen scrolls by itself; the page never does.
-    return tag("div", made, class_="wide", tabindex="0", role="region", aria_label=caption)
 
 
-def bars(
-    rows: Sequence[tuple[str, float, str]],
-    caption: str,
-    colour: int = 0,
-    against: Sequence[float] = (),
-) -> Html:
-    """Make a chart of horizontal bars, which is a table too: name, length, the value in words.
-
-    A tick on each bar shows what it is to be compared with, where `against` says so.
-    """
-    values = [abs(v) for v in [*(value for _, value, _ in rows), *against] if math.isfinite(v)]
-    scale = 100 / (max(values, default=0) or 1)
+def bars(rows: Sequence[tuple[str, float, str]], caption: str) -> Html:
+    """Make a chart of horizontal bars, which is a table too: name, length, the value in words."""
+    scale = 100 / (max((value for _, value, _ in rows if math.isfinite(value)), default=0) or 1)
     made = []
-    for index, (name, value, words) in enumerate(rows):
+    for name, value, words in rows:
         width = scale * max(value, 0) if math.isfinite(value) else 0
-        marks = [tag("span", class_=f"bar c{colour}", style=f"width:{width:.1f}%")]
-        if index < len(against) and math.isfinite(against[index]):
-            marks.append(tag("span", class_="tick", style=f"left:{scale * against[index]:.1f}%"))
-        track = tag("td", tag("div", *marks, class_="track"))
-        made.append(tag("tr", tag("th", name, scope="row"), track, tag("td", words)))
+        bar = tag("td", tag("span", class_="bar", style=f"width:{width:.1f}%"))
+        made.append(tag("tr", tag("th", name, scope="row"), bar, tag("td", words)))
     return tag("table", tag("caption", caption), tag("tbody", *made), class_="bars")
-
-
-def figure(
-    drawing: Html,
-    caption: str,
-    legend: Html | str = "",
-    numbers: Html | str = "",
-    beside: bool = False,
-) -> Html:
-    """Put a drawing together with what it says in words, beside it given room, and numbers."""
-    words: list[Any] = [tag("p", caption)]
-    if numbers:
-        words.append(details("The numbers", numbers))
-    drawn = tag("div", *(part for part in (legend, drawing) if part))
-    return tag("figure", drawn, tag("figcaption", *words), class_="beside" if beside else None)
 
 
 def facts(values: Mapping[str, Any]) -> Html:
@@ -155,6 +130,16 @@ def paragraph(*content: Any, kind: str | None = None) -> Html:
     return tag("p", *content, class_=kind)
 
 
-def not_here(reason: str) -> Html:
-    """Say why a section has nothing to show."""
-    return paragraph(reason, kind="absent")
+def document(title: str, *body: Any) -> str:
+    """Make a page of one file that loads nothing and runs nothing, whatever names the data hold."""
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    head = [
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", title),
+        tag("style", Html(STYLE)),
+    ]
+    page = tag("html", tag("head", *head), tag("body", *body), lang="en")
+    return f"<!doctype html>\n{page}\n"

@@ -1,64 +1,99 @@
-"""The page: all sections in one file that needs nothing else."""
+"""The page: verdict, what to do, warnings, then the evidence; all in one file."""
+
+from __future__ import annotations
+
+import datetime
 
 from simrec import __version__
-from simrec.evaluation.report import breakdown, material, portrait, results
-from simrec.evaluation.report.findings import Findings
-from simrec.evaluation.report.html import Html, join, paragraph, tag
-from simrec.evaluation.report.style import STYLE
+from simrec.evaluation.report import comparisons, sections
+from simrec.evaluation.report.advice import next_steps, verdict
+from simrec.evaluation.report.html import (
+    Html,
+    details,
+    document,
+    join,
+    paragraph,
+    plural,
+    tag,
+)
+from simrec.evaluation.report.measures import Measures
+
+_KINDS = {
+    "leak": "Leakage suspect",
+    "drift": "Drift",
+    "sensitive": "Sensitive",
+    "data": "Data",
+    "unused": "No use",
+}
 
 
-def page(findings: Findings) -> str:
-    """Write the findings as HTML."""
-    sections = [
-        results.tasks(findings),
-        results.revealed(findings),
-        results.calibration(findings),
-        breakdown.popularity(findings),
-        breakdown.groups(findings),
-        portrait.importance(findings),
-        portrait.item_map(findings),
-        portrait.examples(findings),
-        material.warnings(findings),
-        material.data(findings),
-        portrait.card(findings),
+def page(measures: Measures, today: datetime.date | None = None) -> str:
+    """Write the measures as HTML, dated today unless told otherwise."""
+    tested = measures.tested
+    made = [
+        comparisons.lists(measures),
+        comparisons.errors(measures),
+        comparisons.parent(measures),
+        sections.shown(measures),
+        sections.badly_served(measures),
+        sections.features(measures),
+        sections.first_ratings(measures),
+        sections.intervals(measures),
+        sections.examples(measures),
+        sections.data(measures),
+        sections.card(measures),
     ]
-    subject = findings.subject
-    title = "Recommender report"
+    there = [section for section in made if section is not None]
+    what = "ratings" if tested.rates else "interactions"
     about = (
-        f"Model {subject.manifest['model_id']}, {len(subject.ratings):,} ratings of "
-        f"{subject.ratings.n_items:,} items by {subject.ratings.n_users:,} users. Errors are of a "
-        "copy of the model that was trained without the ratings it is tested on; the map, the "
-        "examples and the model card are of the saved model."
+        f"Model {tested.manifest['model_id']}, {(today or datetime.date.today()).isoformat()}. "
+        f"{len(tested.ratings):,} {what} of {plural(tested.ratings.n_items, 'item')} by "
+        f"{plural(tested.ratings.n_users, 'user')}."
     )
-    links = [tag("a", section.title, href=f"#{section.key}") for section in sections]
-    body = join(
+    kind, says = verdict(measures)
+    steps = [tag("li", tag("strong", deed), " ", why) for deed, why in next_steps(measures)]
+    links = [tag("a", section.title, href=f"#{section.key}") for section in there]
+    return document(
+        f"Recommender report: {tested.manifest['model_id']}",
+        tag(
+            "header",
+            tag("h1", "Recommender report"),
+            paragraph(about, kind="small"),
+            paragraph(says, kind=f"verdict {kind}"),
+            comparisons.summary(measures),
+            tag("h2", "What to do next") if steps else "",
+            tag("ol", *steps, class_="next") if steps else "",
+            _alerts(measures),
+        ),
+        tag("nav", *links, aria_label="Sections"),
+        tag(
+            "main",
+            *(tag("section", tag("h2", s.title), s.body, id=s.key) for s in there),
+        ),
+        tag("footer", paragraph(f"Made by SimRec {__version__}. This file needs no network.")),
+    )
+
+
+def _alerts(measures: Measures) -> Html | str:
+    items = [
+        tag(
+            "li",
+            tag("span", _KINDS[alert.kind], class_=f"badge {alert.kind}"),
+            " ",
+            tag("strong", alert.about),
+            f": {alert.what} {alert.remedy}",
+        )
+        for alert in measures.alerts
+    ]
+    first = [i for i, alert in zip(items, measures.alerts, strict=True) if alert.kind != "unused"]
+    rest = items[len(first) :]
+    if not items:
+        return ""
+    more = tag("ul", *rest, class_="alerts")
+    return join(
         [
-            tag("header", tag("h1", title), paragraph(about), results.headline(findings)),
-            tag("nav", *links, aria_label="Sections"),
-            tag(
-                "main",
-                *(
-                    tag("section", tag("h2", part.title), part.body, id=part.key)
-                    for part in sections
-                ),
-            ),
-            tag("footer", paragraph(f"Made by SimRec {__version__}. This file needs no network.")),
+            tag("h2", f"Warnings ({len(items)})"),
+            tag("ul", *first, class_="alerts") if first else "",
+            details(f"{plural(len(rest), 'column')} without use", more) if rest else "",
         ]
     )
-    head = join(
-        [
-            tag("meta", charset="utf-8"),
-            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            # Nothing is loaded and nothing is run, whatever names the data hold.
-            tag(
-                "meta",
-                http_equiv="Content-Security-Policy",
-                content="default-src 'none'; style-src 'unsafe-inline'; img-src data:",
-            ),
-            tag("meta", name="color-scheme", content="light dark"),
-            tag("title", f"{title}: {subject.manifest['model_id']}"),
-            tag("style", Html(STYLE)),
-        ]
-    )
-    html = tag("html", tag("head", head), tag("body", body), lang="en")
-    return f"<!doctype html>\n{html}\n"

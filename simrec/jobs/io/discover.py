@@ -88,11 +88,6 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
     return Source(text, filesystem, tuple(files), schema, columns, tuple(bad))
 
 
-def is_remote_or_glob(path: Path) -> bool:
-    """Tell whether a path is a URI or a pattern, which only `open_source` understands."""
-    return bool(_URI.match(str(path)) or _is_glob(str(path)))
-
-
 def local_path(path: Path) -> tuple[str, str | None] | None:
     """Return the real path of a local table, and its pattern if it is a glob; None for a URI."""
     text = str(path).removeprefix("file://")

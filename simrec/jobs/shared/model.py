@@ -115,14 +115,6 @@ def model_with_feedback(
         yield ModelReference.of(directory / "model")
 
 
-def rating_bounds(model: "TwoTower") -> tuple[float, float] | None:
-    """Return the bounds of later ratings; None where there are none to hold them to."""
-    output = model.predictor().output
-    if "rating" not in model.parts_ or output.lower is None or output.upper is None:
-        return None
-    return None if output.lower == output.upper else (output.lower, output.upper)
-
-
 def _feedback(path: str | os.PathLike, ratings: pa.Table, model: "TwoTower") -> "Ratings":
     """Take the ratings of `feedback`; errors name a file that was given by its name."""
     from simrec.data.ratings import Ratings
@@ -130,7 +122,7 @@ def _feedback(path: str | os.PathLike, ratings: pa.Table, model: "TwoTower") -> 
     return Ratings.from_table(
         path if os.path.isfile(path) else ratings,
         rating="rating" if "rating" in model.parts_ else None,
-        bounds=rating_bounds(model),
+        bounds=model.rating_bounds(),
         name="feedback",
     )
 

@@ -1,1 +1,1 @@
-"""What a fitted model answers: lists, neighbours, reasons, uncertainty."""
+"""What a fitted model answers beyond predictions: lists, neighbours, reasons."""

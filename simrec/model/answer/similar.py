@@ -21,8 +21,8 @@ def similar(
 ) -> pa.Table:
     """Return the k nearest of a side to one or several of its entities.
 
-    Similarity is the correlation of the scores that two entities have with all of the other side,
-    biases aside.
+    Similarity is the cosine between the scores that two entities have with all of the other side,
+    biases aside; with several parts, between the scores of all parts side by side.
 
     Parameters
     ----------

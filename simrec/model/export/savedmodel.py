@@ -271,5 +271,5 @@ def _concrete(function: Any, inputs: Mapping[str, Any]) -> Any:
 
 
 def has_features(tower: Tower) -> bool:
-    """Whether a tower can encode new entities."""
+    """Tell whether a tower can encode new entities."""
     return tower.encoder is not None and tower.encoder.n_features_ > 0

@@ -109,9 +109,11 @@ class RatingPart(Part):
         return cls(heads, output, layout, evidence), chosen
 
     def kept(self, what: str) -> Evidence:
-        """Return the evidence, or say that the model was saved without it."""
+        """Return the evidence, or say that the model was loaded without it."""
         if self.evidence is None:
-            raise InputError(f"{what}: the model holds vectors only and no posteriors to learn on.")
+            raise InputError(
+                f"{what}: the model holds vectors only, without the posteriors that this needs."
+            )
         return self.evidence
 
     def simec(self, side: Side) -> SimEc:
@@ -132,7 +134,7 @@ class RatingPart(Part):
 
     def with_new(self, new: Sides[NewRows]) -> RatingPart:
         """Make room for new entities: what their features say, and a prior around it."""
-        evidence = self.kept("fold_in")
+        evidence = self.kept("fold_in or update")
 
         def grown(side: Side) -> tuple[StoredHead, SideEvidence]:
             head, kept, more = self.heads[side], evidence.sides[side], new[side]

@@ -78,17 +78,14 @@ def learn(
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
     n_used = 0
     if ratings is not None and len(ratings):
-        rows = Sides(
-            towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
-            towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
-        )
-        later = LaterRatings(rows, ratings.values, ratings.weights)
         counts = towers.map(lambda tower: tower.counts)
+        later = _later(ratings, towers, counts, only_new)
         rated = sparse.csr_matrix(rated + rated_matrix(later.rows, sizes, later.weights))
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
-        towers, n_used = _counted(towers, later, learned)
+        towers = _counted(towers, later, learned)
+        n_used = len(later.values)
     report = {
         "ratings": n_used,
         "items": len(learned.items),
@@ -131,34 +128,53 @@ def forget(state: State, user_ids: Any) -> State:
     return State(Sides(state.towers.items, users), parts, state.rated[keep])
 
 
+def _later(
+    ratings: Ratings, towers: Sides[Tower], counts: Sides[np.ndarray], only_new: bool
+) -> LaterRatings:
+    """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
+    rows = Sides(
+        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
+        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
+    )
+    later = LaterRatings(rows, ratings.values, ratings.weights)
+    if not only_new:
+        return later
+    new = (counts.items[rows.items] == 0) | (counts.users[rows.users] == 0)
+    if not new.all():
+        logger.warning(
+            "fold_in: %d of %d ratings are of users and items that both have ratings already, and "
+            "change nothing; update learns from them",
+            int((~new).sum()),
+            len(new),
+        )
+    weights = None if ratings.weights is None else ratings.weights[new]
+    return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights)
+
+
 def _grown_rated(
     rated: sparse.csr_matrix, new: Sides[NewRows], sizes: Sides[int]
 ) -> sparse.csr_matrix:
     """Put the rows of users and columns of items where they stand in the grown towers."""
-    if rated.shape == (sizes.users, sizes.items):
-        return rated
     pairs = rated.tocoo()
-    place = new.map(lambda rows: np.argsort(rows.order))
-    rows = Sides(place.items[pairs.col], place.users[pairs.row])
+    before = Sides(rated.shape[1], rated.shape[0])
+
+    def place(rows: NewRows, n_before: int) -> np.ndarray:
+        # Entities without ratings may have been replaced by themselves with other features.
+        places = np.full(n_before + len(rows.has_features), -1, np.int64)
+        places[rows.order] = np.arange(len(rows.order))
+        return places
+
+    places = new.map(place, before)
+    rows = Sides(places.items[pairs.col], places.users[pairs.row])
     return rated_matrix(rows, sizes, pairs.data)
 
 
-def _counted(
-    towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]
-) -> tuple[Sides[Tower], int]:
-    """Add the ratings that someone has learned from to the towers' counts; return their number."""
-    used = later.rows.map(np.isin, learned)
+def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]) -> Sides[Tower]:
+    """Add the ratings that each entity has learned from to its count."""
 
     def counted(side: Side) -> Tower:
-        tower, rows = towers[side], later.rows[side][used[side]]
+        tower, rows = towers[side], later.rows[side]
+        rows = rows[np.isin(rows, learned[side])]
         return replace(tower, counts=tower.counts + np.bincount(rows, minlength=len(tower.ids)))
 
-    n_used, n = int((used.items | used.users).sum()), len(later.values)
-    if n_used < n:
-        logger.warning(
-            "fold_in: %d of %d ratings are of users and items that both have ratings already, and "
-            "change nothing; update learns from them",
-            n - n_used,
-            n,
-        )
-    return Sides.of(counted), n_used
+    return Sides.of(counted)

@@ -1,0 +1,296 @@
+"""Compare models on the same ratings and users: paired differences with bootstrap intervals."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simrec.data.split import ColdStartSplit
+from simrec.errors import InputError
+from simrec.evaluation.evaluate import Predictor, list_figures
+from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings, tasks_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+_NAMES = {
+    "warm": "known users and items",
+    "new_items": "new items",
+    "new_users": "new users",
+    "new_both": "both new",
+}
+# Rows of bootstrap weights that are drawn at once: bounds the memory.
+_AT_ONCE = 2**22
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Models beside each other. Made by `compare`; prints as its sentences.
+
+    Attributes
+    ----------
+    table : pandas.DataFrame
+        A row for each task, metric and model but the first: task, metric, model, other (the first
+        model), n_users, value, other_value, difference (value - other_value), low and high (its
+        interval), better (the name of the better one, or None where it cannot be told).
+    sentences : list of str
+        For each model but the first: which is better at what, or that it cannot be told.
+    """
+
+    table: "pd.DataFrame"
+    sentences: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join(self.sentences)
+
+
+def compare(
+    models: Mapping[str, Predictor | Sequence[Predictor]],
+    split: ColdStartSplit,
+    k: int = 10,
+    threshold: float | None = None,
+    *,
+    level: float = 0.95,
+    margin: float = 0.01,
+    n_bootstrap: int = 2000,
+    max_users: int = 5000,
+    random_state: int = 0,
+) -> Comparison:
+    """Compare fitted models on the four tasks of a split, each with the first.
+
+    All answer the same ratings and make lists for the same users, so differences are paired.
+    Users are drawn with replacement, each with all their ratings, because ratings of one user are
+    not independent (a cluster bootstrap). The interval of two fitted models says what other users
+    of the same kind could show: it is about these two fits, and the same model fitted with another
+    seed can differ from itself by more. To compare ways of fitting, give several fits of each; how
+    much they differ is then part of the interval.
+
+    Parameters
+    ----------
+    models : mapping of str to Predictor
+        Two or more fitted models by name: anything with ``predict(pairs)`` or ``recommend(users,
+        k, items, exclude)``, or a list of fits of it with several seeds. What one of two lacks is
+        left out.
+    split : ColdStartSplit
+        As made by `cold_start_split` or `time_split`; the models were fitted on its `train`.
+    k : int
+        Length of the lists.
+    threshold : float, optional
+        Ratings from here on make an item relevant; see `evaluate`.
+    level : float
+        Probability with which an interval holds the true difference.
+    margin : float
+        Share of the first model's figure from which a difference matters.
+    n_bootstrap : int
+        Draws of users.
+    max_users : int
+        Most users to make lists for in each task.
+    random_state : int
+        Seed of the draws.
+
+    Returns
+    -------
+    Comparison
+        The table, and sentences. A model is called better where the interval has one sign also
+        when widened for the number of figures compared (Bonferroni), and the difference matters.
+    """
+    import pandas as pd
+
+    if len(models) < 2:
+        raise InputError(f"compare needs two models or more, got {len(models)}: give a mapping.")
+    threshold = liked_threshold(split.train, threshold)
+    first, *others = models
+    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
+    if not all(fits.values()):
+        raise InputError("compare: a list of fits of a model is empty.")
+    rows = []
+    for task in tasks_of(split, threshold, max_users, random_state):
+        logger.info("comparing %s", task.name)
+        rated = has_ratings(split.train) and len(task.ratings) > 0
+        squares, lists = {}, {}
+        for name, several in fits.items():
+            if rated and all(map(predicts_ratings, several)):
+                errors = [task.predictions(fit) - task.ratings.values for fit in several]
+                squares[name] = np.stack(errors) ** 2
+            if len(task.users) and all(hasattr(fit, "recommend") for fit in several):
+                ndcg = [list_figures(task, task.lists(fit, k))["ndcg"] for fit in several]
+                lists[name] = np.stack(ndcg)
+        for name in others:
+            for metric, found, groups in (
+                (f"ndcg@{k}", lists, np.arange(len(task.users))),
+                ("rmse", squares, task.ratings.user_rows),
+            ):
+                if name in found and first in found:
+                    root = metric == "rmse"
+                    line = {"task": task.name, "metric": metric, "model": name, "other": first}
+                    pair = (found[name], found[first])
+                    draw = (n_bootstrap, random_state)
+                    rows.append({**line, **_difference(pair, groups, root, level, draw)})
+    if not rows:
+        raise InputError("the models have no task and no figure in common to compare.")
+    for row in rows:
+        row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows), level, margin)
+    table = pd.DataFrame(rows)
+    sentences = [_sentence(table[table["model"] == name]) for name in others]
+    return Comparison(table.drop(columns=["se", "freedom"]), sentences)
+
+
+def paired_interval(
+    values: np.ndarray,
+    other: np.ndarray,
+    groups: np.ndarray,
+    *,
+    root: bool = False,
+    level: float = 0.95,
+    n_bootstrap: int = 2000,
+    random_state: int = 0,
+) -> tuple[float, float, float]:
+    """Return the difference of two means (of their roots) and its cluster-bootstrap interval.
+
+    Parameters
+    ----------
+    values, other : ndarray
+        A figure of each case by one model and by the other, such as the squared error.
+    groups : integer ndarray
+        The group (user) of each case, from 0.
+    root : bool
+        Whether figures are roots of means, such as the RMSE.
+    level, n_bootstrap, random_state
+        As in `compare`.
+    """
+    pair = (np.asarray(values)[None], np.asarray(other)[None])
+    found = _difference(pair, groups, root, level, (n_bootstrap, random_state))
+    return found["difference"], found["low"], found["high"]
+
+
+def _difference(
+    pair: tuple[np.ndarray, np.ndarray],
+    groups: np.ndarray,
+    root: bool,
+    level: float,
+    draw: tuple[int, int],
+) -> dict[str, Any]:
+    # A case's figure is the mean over fits; what they differ by comes on top, see below.
+    sums = [np.bincount(groups, v.mean(axis=0, dtype=np.float64)) for v in pair]
+    cases = np.column_stack([*sums, np.bincount(groups)]).astype(np.float64)
+    cases = cases[cases[:, 2] > 0]
+    n = len(cases)
+    value, other = _figures(cases.sum(axis=0)[None], root)[0]
+    difference = float(value - other)
+    drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
+    spread = drawn[:, 0] - drawn[:, 1]
+    tail = 100 * (1 - level) / 2
+    ends = np.percentile(spread, [tail, 100 - tail]) - difference
+    # Percentiles are too narrow where few users have most of the ratings. They give the shape of
+    # the interval; the jackknife, the fits and Student's distribution give its width.
+    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
+    width = float(spread.std())
+    end = 0.5 + level / 2
+    student = _student(end, freedom) / NormalDist().inv_cdf(end)
+    wider = se * student / width if width else 0.0
+    return {
+        "n_users": n,
+        "value": float(value),
+        "other_value": float(other),
+        "difference": difference,
+        "low": difference + wider * ends[0],
+        "high": difference + wider * ends[1],
+        "se": se,
+        "freedom": freedom,
+    }
+
+
+def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
+    """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
+    means = totals[:, :2] / totals[:, 2:]
+    return np.sqrt(means) if root else means
+
+
+def _standard_error(cases: np.ndarray, root: bool) -> float:
+    """Give the jackknife standard error of the difference: each user left out once."""
+    n = len(cases)
+    if n < 2:
+        return float("inf")
+    figures = _figures(cases.sum(axis=0) - cases, root)
+    without = figures[:, 0] - figures[:, 1]
+    return float(np.sqrt((n - 1) * without.var()))
+
+
+def _with_fits(
+    pair: tuple[np.ndarray, np.ndarray], root: bool, se: float, counts: np.ndarray
+) -> tuple[float, float]:
+    """Add the variance between fits to that between users: standard error, degrees of freedom.
+
+    The latter are Satterthwaite's, with the effective number of users.
+    """
+    parts = [(se**2, max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0))]
+    for fits in pair:
+        if len(fits) > 1:
+            means = fits.mean(axis=1, dtype=np.float64)
+            figures = np.sqrt(means) if root else means
+            parts.append((float(figures.var(ddof=1)) / len(fits), len(fits) - 1.0))
+    total = sum(variance for variance, _ in parts)
+    below = sum(variance**2 / freedom for variance, freedom in parts)
+    return float(np.sqrt(total)), float(total**2 / below) if below else 1.0
+
+
+def _student(quantile: float, freedom: float) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(quantile, freedom))
+
+
+def _weights(n: int, draws: int, seed: int) -> Any:
+    """Give how often each of n users is in each draw, some draws at a time."""
+    rng = np.random.default_rng(seed)
+    step = max(1, _AT_ONCE // max(n, 1))
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+
+
+def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
+    """Name the better model of a row, one of n; None where it cannot be told."""
+    far = _student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
+    difference = row["difference"]
+    matters = abs(difference) >= margin * abs(row["other_value"])
+    if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
+        return None
+    return row["model"] if (difference > 0) == (row["metric"] != "rmse") else row["other"]
+
+
+def _sentence(table: "pd.DataFrame") -> str:
+    """Say which of two models is better at what."""
+    name, other = table["model"].iloc[0], table["other"].iloc[0]
+    parts = []
+    for who, whom in ((name, other), (other, name)):
+        won = table[table["better"] == who]
+        what = [
+            f"{'lists' if r['metric'] != 'rmse' else 'ratings'} for {_NAMES[r['task']]} "
+            f"({_figure(r, who)} against {_figure(r, whom)})"
+            for r in won.to_dict("records")
+        ]
+        if what:
+            parts.append(f"{who} is better than {whom} at {_joined(what)}")
+    open_ = int(table["better"].isna().sum())
+    if not parts:
+        return (
+            f"{name} and {other}: it cannot be told which is better at any of {len(table)} figures."
+        )
+    rest = f" On {open_} of {len(table)} figures they cannot be told apart." if open_ else ""
+    return "; ".join(parts) + "." + rest
+
+
+def _figure(row: Mapping[str, Any], who: str) -> str:
+    value = row["value"] if who == row["model"] else row["other_value"]
+    return f"{row['metric'].upper() if who == row['better'] else ''} {value:.4f}".strip()
+
+
+def _joined(parts: list[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -1,0 +1,334 @@
+"""Walk through history as a shop lives it, to see how often a model must be trained again."""
+
+from __future__ import annotations
+
+import copy
+import datetime
+import logging
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from simrec.data.ratings import Ratings
+from simrec.data.split import Moment, days, show_moment, time_split
+from simrec.data.tables import TableLike
+from simrec.errors import InputError
+from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
+from simrec.evaluation.evaluate import list_figures, unfitted_copy
+from simrec.evaluation.metrics import rmse
+from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+logger = logging.getLogger(__name__)
+
+POLICIES = {
+    "stand still": "fitted once, never changed",
+    "fold in": "newcomers are folded in after each period",
+    "update": "all ratings of a period are learned after it",
+    "refit": "fitted again on all ratings now and then",
+    "refit + update": "fitted again now and then, updated in between",
+    "baseline": "biases and popularity, counted again after each period",
+}
+_UNITS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
+Duration = str | int | float | datetime.timedelta
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """What each policy reached and cost. Made by `replay`; prints as its table of policies.
+
+    Attributes
+    ----------
+    periods : pandas.DataFrame
+        A row for each policy and period: policy, period (its first day), age_days (since the last
+        fit), n (ratings), new_share (ratings of a user or an item nobody had met), rmse, n_ranked
+        (users with a list), ndcg@k, seconds (spent on learning before the period).
+    policies : pandas.DataFrame
+        A row for each policy: policy, what it does, rmse (over all ratings), ndcg@k (over all
+        lists), fits, updates, seconds.
+    sentence : str
+        How often the model has to be fitted again, with the figures behind it.
+    k : int
+        Length of the lists.
+    """
+
+    periods: pd.DataFrame
+    policies: pd.DataFrame
+    sentence: str
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.policies.to_string(index=False)}\n{self.sentence}"
+
+
+@dataclass
+class _Policy:
+    """A policy as it lives: its model, when it was last fitted, what it has cost."""
+
+    name: str
+    model: Any
+    fitted: float
+    seconds: float
+    fits: int = 1
+    updates: int = 0
+
+
+def replay(
+    model: Any,
+    ratings: Ratings | TableLike,
+    *,
+    items: TableLike | None = None,
+    users: TableLike | None = None,
+    every: Duration = "7d",
+    refit: Duration = "28d",
+    at: Moment | None = None,
+    train: float = 0.5,
+    policies: Sequence[str] = tuple(POLICIES),
+    k: int = 10,
+    threshold: float | None = None,
+    max_users: int = 1000,
+    random_state: int = 0,
+) -> Replay:
+    """Fit a model on early ratings, then answer period by period, learning by several policies.
+
+    Each period's ratings are answered before they are learned. Lists choose among all items rated
+    so far, in the period included, without those the user had rated before it.
+
+    Parameters
+    ----------
+    model : TwoTower
+        Its settings are used; it stays as it is. Anything with ``fit(ratings, items=, users=)``,
+        ``predict`` and ``recommend`` will do for the policies that only fit; ``update`` and
+        ``fold_in`` are asked for where they are needed.
+    ratings : Ratings, table or path
+        All ratings, with timestamps.
+    items, users : table or path, optional
+        Features.
+    every : str, number or timedelta
+        Length of a period: "7d", "12h", "2w", or days.
+    refit : str, number or timedelta
+        Time after which policies that refit do so.
+    at : str, date, datetime or number, optional
+        When the first period begins; see `time_split`.
+    train : float
+        Without `at`: share of the ratings, the earliest, that the first fit learns from.
+    policies : sequence of str
+        Which of `POLICIES` to follow.
+    k : int
+        Length of the lists.
+    threshold : float, optional
+        Ratings from here on make an item relevant; see `evaluate`.
+    max_users : int
+        Most users to make lists for in each period.
+    random_state : int
+        Seed of the draw of these users.
+
+    Returns
+    -------
+    Replay
+        Two tables and a sentence.
+    """
+    import pandas as pd
+
+    step, again = _days(every, "every"), _days(refit, "refit")
+    unknown = [name for name in policies if name not in POLICIES]
+    if unknown or not policies:
+        raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
+    ratings = Ratings.from_table(ratings)
+    split = time_split(ratings, at=at, test=1 - train)
+    threshold = liked_threshold(split.train, threshold)
+    assert ratings.timestamps is not None
+    clock = days(ratings.timestamps - split.at)  # days since the first period began
+    tables = {"items": items, "users": users}
+    living = _begin(model, split.train, tables, policies)
+    rows: list[dict[str, Any]] = []
+    n_periods = int(np.floor(clock.max() / step)) + 1
+    for number in range(n_periods):
+        start, end = number * step, (number + 1) * step
+        now = (clock >= start) & (clock < end)
+        if not now.any():
+            continue
+        logger.info("period %d of %d: %d ratings", number + 1, n_periods, now.sum())
+        past, test = ratings.select(clock < start), ratings.select(now)
+        candidates = past.items.union(test.items)
+        draw = (threshold, max_users, random_state)
+        task = Task.of("period", test, candidates, past, *draw)
+        met = past.users.contains(test.users.ids)[test.user_rows]
+        met &= past.items.contains(test.items.ids)[test.item_rows]
+        shared = {
+            "period": _date(split.at, start),
+            "n": len(test),
+            "new_share": float(1 - met.mean()),
+            "n_ranked": len(task.users),
+        }
+        for policy in living:
+            figures = _measure(policy, task, past, items, threshold, k)
+            spent, policy.seconds = policy.seconds, 0.0
+            age = {"age_days": 0.0 if policy.name == "baseline" else start - policy.fitted}
+            rows.append({"policy": policy.name, **shared, **age, **figures, "seconds": spent})
+            if end <= clock.max():
+                _learn(policy, model, ratings, clock < end, test, tables, end, again)
+    frame = pd.DataFrame(rows)
+    summary = _summary(frame, living, k)
+    return Replay(frame, summary, _sentence(frame, summary, k), k)
+
+
+def _begin(
+    model: Any, train: Ratings, tables: dict[str, Any], policies: Sequence[str]
+) -> list[_Policy]:
+    """Fit once; all policies start from that model."""
+    first, seconds = _fit(model, train, tables)
+    for name, method in (("update", "update"), ("fold in", "fold_in")):
+        wanted = [policy for policy in policies if name in policy]
+        if wanted and not hasattr(first, method):
+            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
+    return [
+        _Policy(name, copy.copy(first), 0.0, seconds)
+        if name != "baseline"
+        else _Policy(name, None, 0.0, 0.0, fits=0)
+        for name in policies
+    ]
+
+
+def _measure(
+    policy: _Policy,
+    task: Task,
+    past: Ratings,
+    items: TableLike | None,
+    threshold: float,
+    k: int,
+) -> dict[str, float]:
+    """Give the error and the NDCG of a policy's model in a period."""
+    rated = has_ratings(past)
+    error, lists = float("nan"), policy.model
+    if policy.name == "baseline":
+        started = time.perf_counter()
+        biases, lists = BiasBaseline.fit(past), PopularityBaseline.fit(past, items, threshold)
+        policy.seconds += time.perf_counter() - started
+        if rated:
+            error = rmse(task.ratings.values, biases.predict(task.ratings))
+    elif rated and predicts_ratings(policy.model):
+        error = rmse(task.ratings.values, task.predictions(policy.model))
+    ndcg = list_figures(task, task.lists(lists, k))["ndcg"]
+    return {"rmse": error, f"ndcg@{k}": float(ndcg.mean()) if len(ndcg) else float("nan")}
+
+
+def _learn(
+    policy: _Policy,
+    model: Any,
+    ratings: Ratings,
+    known: np.ndarray,
+    test: Ratings,
+    tables: dict[str, Any],
+    now: float,
+    again: float,
+) -> None:
+    """Let a policy learn what a period has shown."""
+    started = time.perf_counter()
+    if policy.name.startswith("refit") and now - policy.fitted >= again - 1e-9:
+        policy.model, _ = _fit(model, ratings.select(known), tables)
+        policy.fitted, policy.fits = now, policy.fits + 1
+    elif policy.name in ("update", "refit + update"):
+        policy.model.update(test, **tables)
+        policy.updates += 1
+    elif policy.name == "fold in":
+        policy.model.fold_in(test, **tables)
+        policy.updates += 1
+    policy.seconds += time.perf_counter() - started
+
+
+def _fit(model: Any, ratings: Ratings, tables: dict[str, Any]) -> tuple[Any, float]:
+    started = time.perf_counter()
+    fitted = unfitted_copy(model)
+    fitted.fit(ratings, **tables)
+    return fitted, time.perf_counter() - started
+
+
+def _summary(frame: pd.DataFrame, living: Sequence[_Policy], k: int) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for policy in living:
+        part = frame[frame["policy"] == policy.name]
+        listed = part[part["n_ranked"] > 0]
+        error = np.sqrt(np.average(part["rmse"] ** 2, weights=part["n"]))
+        ndcg = np.average(listed[f"ndcg@{k}"], weights=listed["n_ranked"]) if len(listed) else None
+        rows.append(
+            {
+                "policy": policy.name,
+                "rmse": float(error),
+                f"ndcg@{k}": float("nan") if ndcg is None else float(ndcg),
+                "fits": policy.fits,
+                "updates": policy.updates,
+                "seconds": float(part["seconds"].sum() + policy.seconds),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _sentence(frame: pd.DataFrame, summary: pd.DataFrame, k: int) -> str:
+    """Say what the cheapest policy is that cannot be told from the best one, and if it pays."""
+    table = summary.set_index("policy")
+    own = [name for name in table.index if name != "baseline"]
+    parts = []
+    for metric, weight, sign in ((f"ndcg@{k}", "n_ranked", -1), ("rmse", "n", 1)):
+        known = [name for name in own if np.isfinite(table.loc[name, metric])]
+        if not known:
+            continue
+        best = min(known, key=lambda name: sign * table.loc[name, metric])
+        near = [name for name in known if not _worse(frame, name, best, metric, weight, sign)]
+        cheap = min(near, key=lambda name: table.loc[name, "seconds"])
+        figure = f"{metric.upper()} {table.loc[cheap, metric]:.4f}"
+        says = f"“{cheap}” is enough ({figure}, {table.loc[cheap, 'seconds']:.1f} s of learning)"
+        if cheap != best:
+            says += f": “{best}” has {table.loc[best, metric]:.4f} for "
+            says += f"{table.loc[best, 'seconds']:.1f} s, which cannot be told from it"
+        if "baseline" in table.index:
+            theirs = table.loc["baseline", metric]
+            if sign * theirs < sign * table.loc[best, metric]:
+                says += f", but the baseline is better than all ({theirs:.4f})"
+        parts.append(f"for {'lists' if sign < 0 else 'ratings'} {says}")
+    text = "; ".join(parts) + "."
+    return text[0].upper() + text[1:]
+
+
+def _worse(frame: pd.DataFrame, name: str, best: str, metric: str, weight: str, sign: int) -> bool:
+    """Tell whether a policy is clearly worse than the best: by more than two standard errors.
+
+    The differences by period are what varies; below half a percent none matters.
+    """
+    both = [frame[frame["policy"] == policy].set_index("period") for policy in (name, best)]
+    weights = both[1][weight].to_numpy(np.float64)
+    gap = sign * (both[0][metric] - both[1][metric]).to_numpy()
+    use = np.isfinite(gap) & (weights > 0)
+    gap, weights = gap[use], weights[use] / weights[use].sum()
+    mean = float(weights @ gap)
+    error = float(np.sqrt((weights**2) @ (gap - mean) ** 2))
+    return mean > 2 * error and mean > 0.005 * abs(float(both[1][metric].mean()))
+
+
+def _days(duration: Duration, name: str) -> float:
+    if isinstance(duration, datetime.timedelta):
+        found = duration / datetime.timedelta(days=1)
+    elif isinstance(duration, str):
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([hdw]?)\s*", duration.lower())
+        found = float(match[1]) * _UNITS[match[2] or "d"] if match else 0.0
+    else:
+        found = float(duration)
+    if not found > 0:
+        raise InputError(
+            f"{name} must be a length of time such as '7d', '12h' or '2w'; got {duration!r}."
+        )
+    return found
+
+
+def _date(at: Any, later: float) -> str:
+    if isinstance(at, np.datetime64):
+        return show_moment(at + np.timedelta64(round(later * 86400), "s"))[:10]
+    return show_moment(float(at) + later * 86400)[:10]

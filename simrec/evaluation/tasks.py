@@ -1,0 +1,192 @@
+"""The tasks of a split, and what a model answers to them: predictions and lists."""
+
+import inspect
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings, liked_from
+from simrec.data.split import ColdStartSplit
+from simrec.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One task: ratings to predict, users to make lists for, items to choose from.
+
+    Attributes
+    ----------
+    name : str
+        ``"warm"``, ``"new_items"``, ``"new_users"`` or ``"new_both"``.
+    ratings : Ratings
+        What is to be answered.
+    candidates : IdMap
+        The items lists are made of.
+    exclude : Ratings or None
+        Pairs that are no candidates.
+    users : pyarrow.Array
+        Users with at least one relevant item, or a draw of them; ascending.
+    relevant : scipy.sparse.csr_matrix
+        These users x candidates; a stored entry is a relevant item.
+    """
+
+    name: str
+    ratings: Ratings
+    candidates: IdMap
+    exclude: Ratings | None
+    users: pa.Array
+    relevant: sparse.csr_matrix
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        ratings: Ratings,
+        candidates: IdMap,
+        exclude: Ratings | None,
+        threshold: float,
+        max_users: int,
+        random_state: int,
+    ) -> "Task":
+        """Find the users with relevant items, at most `max_users` of them."""
+        good = ratings.values >= threshold
+        items = candidates.rows(ratings.items.ids)[ratings.item_rows[good]]
+        entries = (np.ones(len(items), np.float32), (ratings.user_rows[good], items))
+        relevant = sparse.csr_matrix(entries, shape=(ratings.n_users, len(candidates)))
+        users = np.flatnonzero(np.diff(relevant.indptr))
+        if len(users) > max_users:
+            rng = np.random.default_rng(random_state)
+            users = np.sort(rng.choice(users, max_users, replace=False))
+        return cls(name, ratings, candidates, exclude, ratings.users.take(users), relevant[users])
+
+    def predictions(self, model: Any) -> np.ndarray:
+        """Ask a model for a prediction of each rating."""
+        if not len(self.ratings):
+            return np.empty(0, np.float32)
+        # The ids alone: what is to be predicted is not shown.
+        pairs = self.ratings.to_arrow().select(["user_id", "item_id"])
+        predictions = np.asarray(model.predict(pairs, **_options(model.predict)))
+        if predictions.shape != (len(self.ratings),):
+            raise InputError(
+                f"{self.name}: predict gave shape {predictions.shape} for {len(self.ratings)} "
+                "pairs; evaluation needs one number for each"
+            )
+        missing = ~np.isfinite(predictions)
+        if missing.any():
+            example = pairs.slice(int(np.argmax(missing)), 1).to_pylist()[0]
+            raise InputError(
+                f"{self.name}: {int(missing.sum())} of {len(self.ratings)} predictions are missing "
+                f"(NaN or infinite), the first for {example}; errors over the others would not "
+                "compare with anything. Mend the model, or leave these pairs out of the split."
+            )
+        return predictions
+
+    def lists(self, model: Any, k: int) -> np.ndarray:
+        """Ask a model for lists: rows among `candidates`, -1 where a list ends early."""
+        ids = np.full((len(self.users), k), -1, np.int64)
+        if not len(self.users):
+            return ids
+        options = _options(model.recommend)
+        table = model.recommend(
+            self.users, k=k, items=self.candidates.ids, exclude=self.exclude, **options
+        )
+        if not isinstance(table, pa.Table):
+            table = pa.Table.from_pandas(table, preserve_index=False)
+        user = IdMap(self.users).rows(table.column("user_id"))
+        item = self.candidates.rows(table.column("item_id"))
+        rank = table.column("rank").to_numpy()
+        if (user < 0).any() or (item < 0).any() or (rank < 1).any() or (rank > k).any():
+            raise InputError(
+                "recommend gave users or items that were not asked for, or ranks outside 1..k"
+            )
+        ids[user, rank - 1] = item
+        return ids
+
+
+def tasks_of(
+    split: ColdStartSplit, threshold: float, max_users: int, random_state: int
+) -> Iterator[Task]:
+    """Give the four tasks of a split; refuse test ratings that are in the training set too."""
+    parts = split.tasks()
+    for name, ratings in parts.items():
+        _refuse_overlap(name, ratings, split.train)
+    kept = split.train.items.union(parts["warm"].items).union(parts["new_users"].items)
+    held_out = parts["new_items"].items.union(parts["new_both"].items)
+    for name, ratings in parts.items():
+        candidates = kept if name in ("warm", "new_users") else held_out
+        exclude = split.train if name == "warm" else None
+        yield Task.of(name, ratings, candidates, exclude, threshold, max_users, random_state)
+
+
+def has_ratings(train: Ratings) -> bool:
+    """Tell ratings from interactions, which have none or all the same value."""
+    return train.has_ratings and bool((train.values != train.values[:1]).any())
+
+
+def predicts_ratings(model: Any) -> bool:
+    """Tell whether a model's predictions are on the scale of ratings."""
+    return hasattr(model, "predict") and "rating" in getattr(model, "parts_", ("rating",))
+
+
+def liked_threshold(train: Ratings, threshold: float | None = None) -> float:
+    """Return the rating from which an item is relevant: by default, three quarters of the way up.
+
+    That is 4 on a scale of 1 to 5, and every interaction where there are no ratings.
+    """
+    if threshold is not None:
+        return float(threshold)
+    return liked_from((float(train.values.min()), float(train.values.max())))
+
+
+def warn_of_unknown(model: Any, split: ColdStartSplit) -> None:
+    """Log how many ids of the tasks a model answers for as average ones."""
+    for side in ("users", "items"):
+        known = getattr(model, f"{side}_", None)
+        if not isinstance(known, IdMap):
+            continue
+        asked = IdMap.from_values(getattr(split.train, side).ids)
+        for ratings in split.tasks().values():
+            asked = asked.union(getattr(ratings, side))
+        missing = int((~known.contains(asked.ids)).sum())
+        if missing:
+            logger.warning(
+                "%d of %d %s have neither ratings nor features: they are answered as average ones",
+                missing,
+                len(asked),
+                side,
+            )
+
+
+def _options(method: Any) -> dict[str, str]:
+    """Ask models that can to answer for ids of which they know nothing."""
+    try:
+        parameters = inspect.signature(method).parameters
+    except (TypeError, ValueError):
+        return {}
+    return {"unknown": "prior"} if "unknown" in parameters else {}
+
+
+def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
+    users = train.users.rows(test.users.ids)[test.user_rows] if len(test) else np.empty(0, int)
+    items = train.items.rows(test.items.ids)[test.item_rows] if len(test) else np.empty(0, int)
+    known = np.flatnonzero((users >= 0) & (items >= 0))
+    if not len(known):
+        return
+    pairs = users[known] * train.n_items + items[known]
+    stored = train.user_rows.astype(np.int64) * train.n_items + train.item_rows
+    both = known[np.isin(pairs, stored)]
+    if len(both):
+        example = test.select(both[:1]).to_arrow().to_pylist()[0]
+        raise InputError(
+            f"{task}: {len(both)} of {len(test)} test ratings are in the training set too, "
+            f"the first is {example}. A model that has seen the answer is not tested: make the "
+            "split with cold_start_split, or drop these rows from one of the two."
+        )
