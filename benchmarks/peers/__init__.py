@@ -12,6 +12,7 @@ from peers.base import Peer
 # only imported, and its library only needed, when asked for.
 PEERS: dict[str, tuple[Any, ...]] = {
     "simrec": ("peers.simrec_peer", "SimRec"),
+    "simrec-simec": ("peers.simrec_peer", "SimRecSimEc"),
     "mean": ("peers.linear", "Mean"),
     "bias": ("peers.linear", "Bias"),
     "ridge-svd": ("peers.linear", "RidgeSvd"),
@@ -30,7 +31,17 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "als-128-100": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 100, "alpha": 3}),
     "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
 }
-RATING = ("simrec", "mean", "bias", "ridge-svd", "surprise", "myfm", "lightgbm", "tfrs")
+RATING = (
+    "simrec",
+    "simrec-simec",
+    "mean",
+    "bias",
+    "ridge-svd",
+    "surprise",
+    "myfm",
+    "lightgbm",
+    "tfrs",
+)
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
 LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")

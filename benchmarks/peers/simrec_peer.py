@@ -55,3 +55,12 @@ class SimRec(Peer):
         low, high = self.bounds
         # Pairs without ratings have no bounds.
         return TwoTower(bounds=(low, high) if low < high else None, random_state=self.random_state)
+
+
+class SimRecSimEc(SimRec):
+    """`TwoTower(method="simec")`: the two SimEcs as ordered, and nothing added."""
+
+    name = "simrec-simec"
+
+    def _model(self) -> TwoTower:
+        return super()._model().set_params(method="simec")

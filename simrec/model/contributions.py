@@ -38,6 +38,8 @@ def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     D = len(network.place)
     # One row for each output, in one go.
     rows = Features.check(sparse.vstack([x] * D, format="csr"))
+    if network.simec.encoder is not None:  # a user's own encoder takes dense rows
+        rows = rows.as_kind("dense")
     share, base = relevance(network.simec.encoder_, rows, np.eye(D, dtype=np.float32))
     weights = np.zeros((x.shape[1] + 1, D))
     there = x.data != 0

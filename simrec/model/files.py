@@ -16,6 +16,7 @@ from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
+from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
@@ -29,8 +30,10 @@ if TYPE_CHECKING:
 
 KIND = "two_tower"
 _SPARSE = ("data", "indices", "indptr")
-# Every kind of part, by the name under which it is saved.
-PARTS: dict[str, type[Part]] = {part.name: part for part in (RatingPart, UptakePart)}
+# Every kind of part.
+PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
+# Arguments that are networks: what was trained from them is in the parts.
+_NETWORKS = ("item_encoder", "user_encoder")
 
 
 def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
@@ -38,7 +41,10 @@ def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
     arrays: dict[str, np.ndarray] = {}
     tables: dict[str, pa.Table] = {}
     documents: dict[str, Any] = {
-        "parts": {name: asdict(part.output) for name, part in model.parts_.items()},
+        "parts": {
+            name: {"kind": part.kind, "output": asdict(part.output)}
+            for name, part in model.parts_.items()
+        },
         "lists": {"uptake_weight": model.uptake_weight_},
     }
     networks: dict[str, list[np.ndarray]] = {}
@@ -56,10 +62,11 @@ def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
     for piece in _SPARSE:
         arrays[f"rated_{piece}"] = getattr(model.rated_, piece)
     counts = model.towers_.map(lambda tower: tower.counts)
+    params = {name: v for name, v in model.get_params().items() if name not in _NETWORKS}
     return artifacts.save(
         path,
         KIND,
-        config=plain(model.get_params()),
+        config=plain(params),
         arrays=arrays,
         tables=tables,
         documents=documents,
@@ -103,9 +110,12 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
         model = cls(**config)
         model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side))
         model.parts_ = {
-            name: PARTS[name].restored(_output(output), artifact, towers)
-            for name, output in artifact.documents["parts"].items()
+            name: _part(name, document, artifact, towers)
+            for name, document in artifact.documents["parts"].items()
         }
+        rating = model.parts_.get("rating")
+        if isinstance(rating, OrderedPart):
+            model.item_encoder, model.user_encoder = rating.own_encoders()
         shape = (len(towers.users.ids), len(towers.items.ids))
         model.rated_ = artifact.csr_matrix("rated", shape)
         model.uptake_weight_ = float(artifact.documents["lists"]["uptake_weight"])
@@ -117,6 +127,15 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
             setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model
+
+
+def _part(
+    name: str, document: Mapping[str, Any], artifact: artifacts.Artifact, towers: Sides[Tower]
+) -> Part:
+    kind = PARTS[document["kind"]]
+    if kind.name != name:
+        raise InputError(f"parts.json: {document['kind']!r} is no {name!r} part")
+    return kind.restored(_output(document["output"]), artifact, towers)
 
 
 def _output(document: Mapping[str, Any]) -> Output:

@@ -82,6 +82,8 @@ class Network:
         simec.encoder_ = encoder_from_document(document, weights)
         simec.feature_kind_ = "sparse"
         simec.feature_shape_ = tuple(simec.encoder_.input_shape[1:])
+        if not hasattr(simec.encoder_, "stack"):
+            simec.encoder = simec.encoder_  # a user's own takes dense rows
         check_encoder_shapes(simec.encoder_, simec.feature_shape_, len(place))
         return cls(simec, place)
 

@@ -96,6 +96,7 @@ class Part(ABC):
     """One thing that a model has learned.
 
     Methods that change anything return another part; the one they are called on stays as it is.
+    `name` says what it is for, `kind` in which way it was learned.
 
     Attributes
     ----------
@@ -106,6 +107,7 @@ class Part(ABC):
     """
 
     name: ClassVar[str]
+    kind: ClassVar[str]
     heads: Sides[StoredHead]
     output: Output
 

@@ -23,6 +23,7 @@ from simrec.model.answer.recommend import choose, exclusions, recommend
 from simrec.model.answer.similar import similar
 from simrec.model.fit import EPOCHS, Settings, fit_parts
 from simrec.model.head import Found, Head
+from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.prepare import Encoding, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
@@ -36,6 +37,7 @@ from simrec.simec.params import Params
 if TYPE_CHECKING:
     from simrec.model.export.faiss_index import Index
     from simrec.model.export.formats import Format
+    from simrec.simec.simec import SimEc
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +54,10 @@ class TwoTower(Params):
     embedding around what its features say; one without has what its features say. One model
     answers for known users and items, new items, new users, and both new.
 
+    With ``method="simec"`` two `SimEc` are trained one after the other, and nothing is added to
+    them: item features -> ratings, then user features -> ratings with W_l frozen to the item
+    embeddings, both with a sigmoid within the bounds; docs/ordered.md compares the two.
+
     Parameters
     ----------
     embedding_dim : int or None
@@ -60,7 +66,8 @@ class TwoTower(Params):
     bounds : (float, float) or None
         Lowest and highest rating; None for those of the training ratings.
     epochs : int or None
-        Sweeps of the rating part over both towers; None for 16.
+        Sweeps of the rating part over both towers; None for 16. Of ``method="simec"`` the most
+        iterations of each SimEc; None for 200.
     hidden_layers : sequence of int
         Widths of the hidden layers of the encoders of new items and users in the rating part; none
         for linear ones, which are fitted much faster and usually do as well.
@@ -72,6 +79,11 @@ class TwoTower(Params):
         Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
     item_columns, user_columns : mapping of str to str or None
         How to encode feature columns: number, category, list, vector, text or ignore.
+    method : {"default", "simec"}
+        How ratings are learned: with all that is known to help, or by two SimEcs as they are.
+    item_encoder, user_encoder : keras.Model or None
+        Encoders of your own for ``method="simec"``: tf_keras models, Sequential or functional, from
+        encoded features to `embedding_dim` linear units. Copies are trained from their weights.
     random_state : int
         Seed; the same seed gives the same model on the same machine.
     verbose : int
@@ -132,6 +144,9 @@ class TwoTower(Params):
         knots: int = 10,
         item_columns: Mapping[str, str] | None = None,
         user_columns: Mapping[str, str] | None = None,
+        method: Literal["default", "simec"] = "default",
+        item_encoder: Any = None,
+        user_encoder: Any = None,
         random_state: int = 0,
         verbose: int = 0,
     ) -> None:
@@ -144,6 +159,9 @@ class TwoTower(Params):
         self.knots = knots
         self.item_columns = item_columns
         self.user_columns = user_columns
+        self.method = method
+        self.item_encoder = item_encoder
+        self.user_encoder = user_encoder
         self.random_state = random_state
         self.verbose = verbose
 
@@ -190,10 +208,11 @@ class TwoTower(Params):
         """
         self._check()
         run = Run.of(strategy, checkpoint, resume)
-        if run.workers.size > 1 and tuple(self.hidden_layers):
+        if run.workers.size > 1 and (tuple(self.hidden_layers) or self.method == "simec"):
+            what = "method='simec'" if self.method == "simec" else "encoders with hidden_layers"
             raise InputError(
-                "strategy: encoders with hidden_layers are trained by one worker, not by "
-                f"{run.workers.size}. Train without strategy (--engine local)."
+                f"strategy: {what} is trained by one worker, not by {run.workers.size}. Train "
+                "without strategy (--engine local)."
             )
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
@@ -201,10 +220,12 @@ class TwoTower(Params):
         data = prepare(taken, self.bounds, Sides(items, users), encoding)
         settings = Settings(
             self.embedding_dim,
-            self.epochs or EPOCHS,
+            self.epochs or EPOCHS[self.method],
             self.folds,
             tuple(self.hidden_layers),
             self.random_state,
+            self.method,
+            Sides(self.item_encoder, self.user_encoder),
         )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
@@ -588,6 +609,28 @@ class TwoTower(Params):
         """All user ids the model knows."""
         return self.towers_.users.ids
 
+    @property
+    def item_simec_(self) -> SimEc:
+        """The item tower as a `SimEc`: item features against W_l, what was learned of the users.
+
+        With ``method="simec"`` the SimEc that was trained, whose W_l are the known users. By
+        default the encoder of new items in closed form, whose W_l is [w, 1] of the posterior means
+        of the users; `transform` gives embeddings and biases in units of the ratings' spread.
+        """
+        return self._simec("items")
+
+    @property
+    def user_simec_(self) -> SimEc:
+        """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings."""
+        return self._simec("users")
+
+    def _simec(self, side: Side) -> SimEc:
+        self._check_fitted()
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart | OrderedPart):
+            raise InputError(f"{SINGULAR[side]}_simec_: the model was fitted without ratings.")
+        return part.simec(side)
+
     def _parts(self, rank_by: RankBy) -> list[tuple[Part, float]]:
         """Return the parts that a ranking is the weighted sum of."""
         return ranked_parts(self.parts_, self.uptake_weight_, rank_by)
@@ -598,6 +641,10 @@ class TwoTower(Params):
 
     def _rating(self, what: str) -> RatingPart:
         part = self.parts_.get("rating")
+        if isinstance(part, OrderedPart):
+            raise InputError(
+                f"{what}: method='simec' has vectors and no posteriors. Fit with method='default'."
+            )
         if not isinstance(part, RatingPart):
             raise InputError(f"{what}: the model was fitted without ratings, and has no variance.")
         return part
@@ -641,6 +688,15 @@ class TwoTower(Params):
         return None if output.lower == output.upper else (output.lower, output.upper)
 
     def _check(self) -> None:
+        if self.method not in ("default", "simec"):
+            raise InputError(f"method must be 'default' or 'simec', got {self.method!r}.")
+        for name in ("item_encoder", "user_encoder"):
+            if getattr(self, name) is None:
+                continue
+            if self.method != "simec":
+                raise InputError(f"{name}: only method='simec' trains an encoder of your own.")
+            if tuple(self.hidden_layers):
+                raise InputError(f"{name} and hidden_layers both describe an encoder: give one.")
         for name, least in _LEAST.items():
             value = getattr(self, name)
             if value is None and name in ("embedding_dim", "epochs"):

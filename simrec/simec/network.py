@@ -1,6 +1,6 @@
 """The similarity encoder as a network: a `tfrs.Model` whose loss sees observed entries only."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -171,6 +171,28 @@ def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:
     if not np.isfinite(given).all():
         raise InputError("last_layer holds NaN or infinite values")
     return columns_from_last_layer(given)
+
+
+def set_start(
+    network: SimEcNetwork,
+    weights: Sequence[np.ndarray] | None,
+    last_layer: np.ndarray | None,
+    d: int,
+    targets: Targets,
+) -> None:
+    """Put given weights of the encoder, and a given W_l, into an untrained network."""
+    if weights is not None:
+        found = [tuple(np.shape(w)) for w in weights]
+        expected = [tuple(w.shape) for w in network.encoder.weights]
+        if found != expected:
+            raise InputError(
+                f"start has weights of shapes {found}, but those of the encoder are {expected}"
+            )
+        network.encoder.set_weights(weights)
+    if last_layer is not None:
+        if not network.last.trainable:
+            raise InputError("last_layer is frozen, but start holds another W_l: leave one out")
+        network.last.assign(check_last_layer(last_layer, d, targets))
 
 
 def columns_from_last_layer(last_layer: np.ndarray) -> np.ndarray:

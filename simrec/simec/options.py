@@ -29,8 +29,8 @@ _AT_LEAST = {"epochs": 0, "batch_size": 1, "symmetric_block": 2, "init_rows": 2,
 _SAMPLE = 1500  # rows and columns on which symmetry is checked
 
 
-def check_params(params: Mapping[str, Any]) -> None:
-    """Raise for options that are wrong whatever the data."""
+def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
+    """Raise for options that are wrong whatever the data; `has_start` if a start is given."""
     d = params["embedding_dim"]
     if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 1:
         raise InputError(f"embedding_dim must be a positive integer, got {d!r}")
@@ -50,8 +50,10 @@ def check_params(params: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be at least 0 and below 1, got {params[name]!r}")
     if params["init"] not in INITS:
         raise InputError(f"init must be one of {', '.join(INITS)}, got {params['init']!r}")
-    if params["epochs"] == 0 and params["init"] != "least_squares":
-        raise InputError("epochs=0 trains nothing: give epochs, or init='least_squares'")
+    if params["epochs"] == 0 and params["init"] != "least_squares" and not has_start:
+        raise InputError("epochs=0 trains nothing: give epochs, a start, or init='least_squares'")
+    if params["init"] != "random" and has_start:
+        raise InputError(f"init={params['init']!r} and start both say where to begin: give one")
     if params["init"] == "least_squares" and (
         params["loss"] != "mse" or params["bounds"] is not None
     ):
@@ -231,8 +233,6 @@ def check_validation_data(
     data: Any, features: Features, targets: Targets, columns: np.ndarray, n_columns: int
 ) -> tuple[Features, Targets]:
     """Return held-out features and targets, the targets on the columns that are trained."""
-    if features.kind == "identity":
-        raise InputError("validation_data needs features, but X is None (the identity)")
     try:
         X, R = data
     except (TypeError, ValueError) as error:

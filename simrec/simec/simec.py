@@ -11,7 +11,7 @@ from simrec.scoring.output import Output
 from simrec.simec import options
 from simrec.simec.inputs import Features, Targets
 from simrec.simec.keras import tf
-from simrec.simec.network import build_network, last_layer_from_columns
+from simrec.simec.network import build_network, last_layer_from_columns, set_start
 from simrec.simec.params import Params
 from simrec.simec.relevance import relevance
 from simrec.simec.training import Batches, Schedule, train
@@ -76,13 +76,13 @@ class SimEc(Params):
     ridge : float
         Ridge of the encoder's last layer in least squares, relative to its features' mean square.
     optimizer : {"adam", "adamax", "adagrad", "rmsprop", "sgd", "lbfgs"}
-        "lbfgs" takes all rows at once and counts `epochs` as iterations.
+        "lbfgs" takes all rows at once and counts `epochs` and `patience` as iterations.
     learning_rate : float
         Initial step size.
     schedule : {"cosine", "constant"}
         Whether the step size decays to zero over the epochs.
     epochs, batch_size : int
-        Passes over the data (0 keeps the least-squares start as it is), and rows of a batch where
+        Passes over the data (0 keeps the start as it is), and rows of a batch where
         rows have the mean number of entries.
     validation_fraction : float
         Share of rows held out whole, on which to measure and stop early.
@@ -197,6 +197,7 @@ class SimEc(Params):
         validation_data: tuple[Any, Any] | None = None,
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
+        start: tuple[Sequence[np.ndarray] | None, np.ndarray | None] | None = None,
     ) -> "SimEc":
         """Fit encoder and last layer; an earlier fit is forgotten.
 
@@ -213,11 +214,15 @@ class SimEc(Params):
             Columns of R to train on: the first so many, or those listed. Where R is already some
             columns of a symmetric S, the rows that these columns belong to.
         validation_data : (X, R) or None
-            Held-out rows to measure on, instead of `validation_fraction`.
+            Held-out rows to measure on, instead of `validation_fraction`. Where X is None: None,
+            and other entries of the same rows.
         callbacks : sequence of keras.callbacks.Callback or None
             Passed on to Keras; the network's error is logged as "error" and "val_error".
         log_dir : path or None
             Where to write logs for TensorBoard.
+        start : (list of ndarray or None, ndarray or None), optional
+            Where to begin: the weights of the encoder, in the order of Keras' ``get_weights()``,
+            and W_l. What is None begins as `init` says.
 
         Returns
         -------
@@ -225,7 +230,7 @@ class SimEc(Params):
             Itself.
         """
         params = self.get_params()
-        options.check_params(params)
+        options.check_params(params, start is not None)
         rng = np.random.default_rng(self.random_state)
         given = Targets.check(R)
         features = Features.check(X, given.n_rows)
@@ -242,6 +247,8 @@ class SimEc(Params):
             self.relation_weights, chosen.n_relations, chosen.n_columns
         )
         network = build_network(params, features, chosen, output, rows_of_targets, last_layer, rng)
+        if start is not None:
+            set_start(network, *start, self.embedding_dim, chosen)
         densify = self.encoder is not None
         if self.init == "least_squares":
             from simrec.simec.least_squares import least_squares_start

@@ -115,12 +115,12 @@ def train(
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
     if schedule.optimizer == "lbfgs":
-        if validation is not None or callbacks or log_dir:
+        if callbacks or log_dir:
             raise InputError(
-                "optimizer='lbfgs' takes all rows at once and has no epochs to stop or call back "
-                "at: use another optimizer, or leave out validation, callbacks and log_dir"
+                "optimizer='lbfgs' takes all rows at once and has no epochs to call back at: use "
+                "another optimizer, or leave out callbacks and log_dir"
             )
-        return train_by_lbfgs(network, training, schedule)
+        return train_by_lbfgs(network, training, schedule, validation)
     n_batches = training.n_batches
     rate: Any = schedule.learning_rate
     if schedule.schedule == "cosine":
@@ -180,9 +180,17 @@ def _optimizer_class(name: str) -> Any:
 
 
 def train_by_lbfgs(
-    network: SimEcNetwork, training: Batches, schedule: Schedule
+    network: SimEcNetwork,
+    training: Batches,
+    schedule: Schedule,
+    validation: Batches | None = None,
 ) -> list[dict[str, float]]:
-    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
+    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations.
+
+    With held-out rows their error is measured at the start and after each iteration, and the best
+    weights are kept; `patience` iterations without better ones end it. The last entry of the
+    history is that of the weights that are kept.
+    """
     from scipy.optimize import minimize
 
     data = training.everything()
@@ -190,6 +198,7 @@ def train_by_lbfgs(
     variables = network.trainable_variables
     shapes = [v.shape.as_list() for v in variables]
     sizes = [int(np.prod(s)) for s in shapes]
+    held_out: Any = None if validation is None else validation.everything()
 
     @tf.function
     def value_and_gradient(flat: Any) -> Any:
@@ -205,20 +214,38 @@ def train_by_lbfgs(
         ]
         return loss, tf.concat(flat_gradients, 0), network.error.result()
 
+    @tf.function
+    def held_out_error() -> Any:
+        return network.compute_loss(held_out)
+
     history: list[dict[str, float]] = []
     latest: dict[str, float] = {}
+    best: tuple[float, int, np.ndarray | None] = (np.inf, 0, None)
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient, error = value_and_gradient(tf.constant(flat, tf.float32))
         latest.update(total_loss=float(loss), error=float(error))
         return float(loss), gradient.numpy().astype(np.float64)
 
-    def note(_: np.ndarray) -> None:
+    def note(flat: np.ndarray) -> None:
+        nonlocal best
+        # A line search ends with the point that it accepts: its weights are in the variables.
+        if held_out is not None:
+            latest["val_error"] = float(held_out_error())
         history.append(dict(latest))
         if schedule.verbose:
             logger.info("iteration %d: error %.6g", len(history), latest["error"])
+        if held_out is None:
+            return
+        if latest["val_error"] < best[0]:
+            best = latest["val_error"], len(history), flat.copy()
+        elif schedule.patience is not None and len(history) - best[1] >= schedule.patience:
+            raise StopIteration
 
     start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
+    if held_out is not None:  # the start may be the best
+        objective(start)
+        note(start)
     result = minimize(
         objective,
         start,
@@ -227,6 +254,9 @@ def train_by_lbfgs(
         callback=note,
         options={"maxiter": schedule.epochs, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
     )
-    objective(result.x)  # leaves the best point in the variables
-    note(result.x)
+    kept = result.x if best[2] is None else best[2]
+    objective(kept)  # leaves its weights in the variables
+    if held_out is not None:
+        latest["val_error"] = float(held_out_error())
+    history.append(dict(latest))
     return history

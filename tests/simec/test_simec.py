@@ -177,6 +177,55 @@ def test_early_stopping_keeps_the_best_epoch():
     assert len(held) - 1 - int(np.argmin(held)) <= 2
 
 
+def test_lbfgs_stops_early_and_keeps_the_best_iteration():
+    X, _, R = ratings(m=80, share=0.15)
+    options = {"optimizer": "lbfgs", "epochs": 200, "validation_fraction": 0.25}
+    model = small(**options, patience=3).fit(X, R)
+    held = [step["val_error"] for step in model.history_]
+    # The last entry is that of the weights that are kept.
+    assert held[-1] == min(held[:-1])
+    assert len(held) - 2 - int(np.argmin(held)) == 3
+    longer = small(**options).fit(X, R)
+    assert len(longer.history_) > len(held)
+
+
+def test_lbfgs_measures_held_out_entries_of_the_identity():
+    _, _, R = ratings()
+    seen = np.random.default_rng(0).random(R.nnz) < 0.8
+    kept, held = R.copy(), R.copy()
+    kept.data[~seen], held.data[seen] = 0, 0
+    kept.eliminate_zeros(), held.eliminate_zeros()
+    model = small(optimizer="lbfgs", epochs=100, patience=5)
+    model.fit(None, kept, validation_data=(None, held))
+    at = held.tocoo()
+    error = model.predict()[at.row, at.col] - at.data
+    np.testing.assert_allclose(np.mean(error**2), model.history_[-1]["val_error"], rtol=1e-4)
+
+
+def test_a_start_is_where_training_begins():
+    X, _, R = ratings()
+    earlier = small(bounds=(1, 5), optimizer="lbfgs", epochs=30).fit(X, R)
+    weights, W = earlier.encoder_.get_weights(), earlier.last_layer_
+    same = small(bounds=(1, 5), epochs=0).fit(X, R, start=(weights, W))
+    np.testing.assert_array_equal(outcome(same, X), outcome(earlier, X))
+    frozen = small(bounds=(1, 5), epochs=0).fit(X, R, last_layer=W, start=(weights, None))
+    np.testing.assert_array_equal(outcome(frozen, X), outcome(earlier, X))
+    later = small(bounds=(1, 5), optimizer="lbfgs", epochs=30).fit(X, R, start=(weights, W))
+    assert later.history_[-1]["error"] < earlier.history_[-1]["error"]
+
+
+def test_bad_starts_are_named():
+    weights, W = [np.zeros((6, 3)), np.zeros(3)], np.zeros((3, 40))
+    with pytest.raises(InputError, match=r"start has weights of shapes .*\(6, 2\)"):
+        small().fit(X, SPARSE, start=([np.zeros((6, 2))], None))
+    with pytest.raises(InputError, match=r"3 x 40 .* got shape \(3, 4\)"):
+        small().fit(X, SPARSE, start=(weights, np.zeros((3, 4))))
+    with pytest.raises(InputError, match="frozen"):
+        small().fit(X, SPARSE, last_layer=W, start=(weights, W))
+    with pytest.raises(InputError, match="give one"):
+        small(init="spectral").fit(X, SPARSE, start=(weights, W))
+
+
 def test_callbacks_and_tensorboard(tmp_path):
     X, dense, R = ratings()
     seen = []
@@ -258,7 +307,6 @@ BAD = [
     ({"validation_fraction": 0.001}, X, SPARSE, "measure on"),
     ({"validation_fraction": 0.2}, None, SPARSE, "identity"),
     ({"decoder_weight": 1.0}, None, SPARSE, "identity"),
-    ({"optimizer": "lbfgs", "validation_fraction": 0.2}, X, SPARSE, "lbfgs"),
 ]
 
 

@@ -110,14 +110,16 @@ class EncoderPiece(tf.Module):
         self.weights = tf.Variable(encoder.weights[:-1], trainable=False, dtype=tf.float32)
         self.constant = tf.Variable(encoder.weights[-1], trainable=False, dtype=tf.float32)
         self.networks = [network.simec.encoder_ for network in encoder.networks]
+        self.dense = [network.simec.encoder is not None for network in encoder.networks]
         self.places = [tf.constant(network.place) for network in encoder.networks]
         self.idf = None if encoder.idf is None else tf.constant(encoder.idf, tf.float32)
 
     def __call__(self, x: Any) -> Any:
         """Return the vectors of feature rows."""
         vectors = tf.sparse.sparse_dense_matmul(self._inputs(x), self.weights) + self.constant
-        for network, place in zip(self.networks, self.places, strict=True):
-            vectors += network(x, training=False) @ place
+        for network, dense, place in zip(self.networks, self.dense, self.places, strict=True):
+            rows = tf.sparse.to_dense(tf.sparse.reorder(x)) if dense else x
+            vectors += network(rows, training=False) @ place
         return self.weight * vectors
 
     def _inputs(self, x: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
 from simrec.model.head import (
     Encoder,
@@ -29,14 +29,17 @@ from simrec.model.rating.fit import RatingFit, fit_rating
 from simrec.model.rating.known_entities import Problem, Report
 from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.observed import Observed
+from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.workers import Workers
+from simrec.model.simecs import linear_simec, network_simec
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
 if TYPE_CHECKING:
     from simrec.artifacts import Artifact
     from simrec.model.tower import Tower
+    from simrec.simec.simec import SimEc
 
 
 @dataclass(eq=False)
@@ -54,6 +57,7 @@ class RatingPart(Part):
     layout: Layout
     evidence: Evidence | None
     name: ClassVar[str] = "rating"
+    kind: ClassVar[str] = "posteriors"
 
     @classmethod
     def fit(
@@ -111,6 +115,22 @@ class RatingPart(Part):
                 f"{what}: the model holds vectors only, without the posteriors that this needs."
             )
         return self.evidence
+
+    def simec(self, side: Side) -> SimEc:
+        """Return the encoder of a side's new entities as the SimEc that it is.
+
+        W_l is [w, 1] of the posterior means of the partners with ratings, frozen, and `transform`
+        gives [y, b], all in units of the ratings' spread. It was fitted to the ratings less their
+        mean and their partners' biases.
+        """
+        partners = self.kept(f"{SINGULAR[side]}_simec_").sides.other(side)
+        # Those that were fitted with their ratings.
+        fitted = Posterior(np.asarray(partners.own.mean)[partners.warmth == 1])
+        encoder, last_layer = self.heads[side].encoder, fitted.regressors().T
+        if encoder.networks:
+            return network_simec(encoder.networks[-1].simec.encoder_, last_layer, Output())
+        own, _ = self.layout.from_features(side, encoder.weights)
+        return linear_simec(own, last_layer, Output())
 
     def with_new(self, new: Sides[NewRows]) -> RatingPart:
         """Make room for new entities: what their features say, and a prior around it."""

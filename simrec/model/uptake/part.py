@@ -38,6 +38,7 @@ class UptakePart(Part):
 
     solver: Solver
     name: ClassVar[str] = "uptake"
+    kind: ClassVar[str] = "uptake"
 
     @classmethod
     def of(cls, fit: UptakeFit, data: Prepared) -> UptakePart:

@@ -1,0 +1,1 @@
+"""`method="simec"`: the two similarity encoders one after the other, as the mission orders them."""
