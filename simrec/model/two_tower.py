@@ -288,9 +288,9 @@ class TwoTower(Params):
 
         found = Sides.of(find)
         part = self.predictor()
-        stacked = part.heads.map(lambda head, where: head.stacked(where), found)
+        vectors = part.heads.map(lambda head, where: head.gathered(where), found)
         scores = score_pairs(
-            stacked.users, stacked.items, found.users.rows, found.items.rows, part.output
+            vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1], part.output
         )
         if not return_std:
             return scores
