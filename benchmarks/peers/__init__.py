@@ -32,8 +32,15 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
 }
 RATING = (
-    *("simrec", "simrec-simec", "mean", "bias", "ridge-svd", "surprise", "myfm"),
-    *("lightgbm", "tfrs"),
+    "simrec",
+    "simrec-simec",
+    "mean",
+    "bias",
+    "ridge-svd",
+    "surprise",
+    "myfm",
+    "lightgbm",
+    "tfrs",
 )
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
 ALS = ("als-128-30", "als-128-100", "als-256-10")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,9 +20,11 @@ from simrec.model.run.workers import Workers
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.part import UptakePart
 
-# Sweeps of the rating part (of two SimEcs, most iterations of each), and coordinates of its
-# embeddings, where they are not given.
+logger = logging.getLogger(__name__)
+
+# Sweeps of the rating part, or most iterations of each of two SimEcs, where they are not given.
 EPOCHS = {"default": 16, "simec": 200}
+# Coordinates of the rating part's embeddings, likewise.
 _EMBEDDING_DIM = 16
 
 
@@ -34,8 +37,8 @@ class Settings:
     folds: int
     hidden_layers: tuple[int, ...]
     random_state: int
-    method: str = "default"
-    encoders: Sides[Any] = field(default_factory=lambda: Sides(None, None))
+    method: Literal["default", "simec"] = "default"
+    own_encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
 
 
 @dataclass(eq=False)
@@ -68,30 +71,7 @@ def fit_parts(
     fitted = FittedParts()
     embedding_dim = settings.embedding_dim or _EMBEDDING_DIM
     if data.ratings.has_ratings:
-        rng = np.random.default_rng(settings.random_state)
-        rating: RatingPart | OrderedPart
-        if settings.method == "simec":
-            rating, chosen = OrderedPart.fit(
-                data,
-                embedding_dim,
-                settings.epochs,
-                settings.hidden_layers,
-                settings.encoders,
-                rng,
-                report,
-            )
-        else:
-            rating, chosen = RatingPart.fit(
-                data,
-                embedding_dim,
-                settings.epochs,
-                settings.folds,
-                settings.hidden_layers,
-                rng,
-                report,
-                workers,
-                checkpoint,
-            )
+        rating, chosen = _fit_rating(data, settings, embedding_dim, workers, checkpoint, report)
         fitted.parts[rating.name] = rating
         fitted.chosen |= chosen
     # A generator of its own, so that what is learned of ratings does not depend on uptake.
@@ -101,9 +81,43 @@ def fit_parts(
     fitted.chosen |= uptake.chosen
     if fitted.parts:
         weight, reached = choose_uptake_weight(data, uptake, embedding_dim, rng)
-        # It was chosen beside ratings; scalar products of the rating part may have another scale.
-        fitted.uptake_weight = weight / rating.output.slope()
+        # Chosen with ratings as they are; a scalar product before a sigmoid is on another scale.
+        fitted.uptake_weight = weight / fitted.parts["rating"].output.slope()
         fitted.chosen |= {"uptake_weight": fitted.uptake_weight, "expected_ndcg@10": reached}
     fitted.parts[UptakePart.name] = UptakePart.of(uptake, data)
     report({"val_lists": uptake.chosen["expected_ndcg@20_known_users"]})
     return fitted
+
+
+def _fit_rating(
+    data: Prepared,
+    settings: Settings,
+    embedding_dim: int,
+    workers: Workers,
+    checkpoint: Checkpoint | None,
+    report: Report,
+) -> tuple[Part, dict[str, Any]]:
+    rng = np.random.default_rng(settings.random_state)
+    if settings.method == "simec":
+        if checkpoint is not None and checkpoint.resume:
+            logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
+        return OrderedPart.fit(
+            data,
+            embedding_dim,
+            settings.epochs,
+            settings.hidden_layers,
+            settings.own_encoders,
+            rng,
+            report,
+        )
+    return RatingPart.fit(
+        data,
+        embedding_dim,
+        settings.epochs,
+        settings.folds,
+        settings.hidden_layers,
+        rng,
+        report,
+        workers,
+        checkpoint,
+    )

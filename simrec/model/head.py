@@ -155,6 +155,13 @@ class Head(ABC):
     def pieces(self) -> list[tuple[StoredHead, float]]:
         """Return the heads that lie side by side in the vectors, and their weights."""
 
+    def gathered(self, found: Found) -> tuple[np.ndarray, np.ndarray]:
+        """Return vectors, and the row in them of each entity; all are not copied for a few."""
+        alone = found.fresh is None and not found.average.any()
+        if alone or len(found.rows) > found.n_known:
+            return self.stacked(found), found.rows
+        return self.of(found), np.arange(len(found.rows))
+
     def stacked(self, found: Found) -> np.ndarray:
         """Return the vectors that the rows of `found` count in; those known are not copied."""
         if found.fresh is None and not found.average.any():
@@ -226,11 +233,14 @@ class JoinedHead(Head):
         return self._pieces
 
     def _joined(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        scaled = [
-            array if weight == 1 else np.float32(weight) * array
-            for array, (_, weight) in zip(arrays, self._pieces, strict=True)
-        ]
-        return np.concatenate(scaled, axis=-1)
+        width = sum(array.shape[-1] for array in arrays)
+        out = np.empty((*arrays[0].shape[:-1], width), np.float32)
+        start = 0
+        for array, (_, weight) in zip(arrays, self._pieces, strict=True):
+            stop = start + array.shape[-1]
+            np.multiply(array, np.float32(weight), out=out[..., start:stop])
+            start = stop
+        return out
 
 
 def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:

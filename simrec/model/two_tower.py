@@ -214,8 +214,6 @@ class TwoTower(Params):
                 f"strategy: {what} is trained by one worker, not by {run.workers.size}. Train "
                 "without strategy (--engine local)."
             )
-        if resume and self.method == "simec":
-            logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)
@@ -232,7 +230,7 @@ class TwoTower(Params):
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
         with Progress(settings.epochs, verbose, callbacks, log_dir) as progress:
-            kept = None if self.method == "simec" else run.checkpoint(self.get_params(), data)
+            kept = run.checkpoint(self.get_params(), data)
             fitted = fit_parts(data, settings, run.workers, kept, progress.epoch)
         self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
         self.chosen_ = fitted.chosen
@@ -290,9 +288,9 @@ class TwoTower(Params):
 
         found = Sides.of(find)
         part = self.predictor()
-        stacked = part.heads.map(lambda head, where: head.stacked(where), found)
+        vectors = part.heads.map(lambda head, where: head.gathered(where), found)
         scores = score_pairs(
-            stacked.users, stacked.items, found.users.rows, found.items.rows, part.output
+            vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1], part.output
         )
         if not return_std:
             return scores

@@ -146,6 +146,8 @@ def _pairs(
         column = "item_id" if side == "items" else "user_id"
         known, place = unique_ids(ids, side, side)
         found = known.rows(table[column], column) if len(table) else np.empty(0, np.int64)
-        places.append(np.where(found >= 0, place[found], -1) if len(found) else found)
+        at = np.full(len(found), -1, np.int64)
+        at[found >= 0] = place[found[found >= 0]]
+        places.append(at)
     keep = (places[0] >= 0) & (places[1] >= 0)
     return places[1][keep], places[0][keep]

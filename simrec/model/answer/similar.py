@@ -40,6 +40,7 @@ def similar(
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
     tower = towers[side]
+    k = min(int(k), len(tower.ids))  # before memory is taken for it
     ids, found = _find(tower, entity)
     metrics = [_metric(part, side, towers.other(side).counts) for part, _ in parts]
 

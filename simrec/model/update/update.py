@@ -80,7 +80,7 @@ def learn(
     if ratings is not None and len(ratings):
         counts = towers.map(lambda tower: tower.counts)
         later = _later(ratings, towers, counts, only_new)
-        rated = sparse.csr_matrix(rated + rated_matrix(later.rows, sizes, later.weights))
+        rated = _with_pairs(rated, rated_matrix(later.rows, sizes, later.weights))
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
@@ -149,6 +149,13 @@ def _later(
         )
     weights = None if ratings.weights is None else ratings.weights[new]
     return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights)
+
+
+def _with_pairs(rated: sparse.csr_matrix, more: sparse.csr_matrix) -> sparse.csr_matrix:
+    """Add confidences. SciPy's own sum would drop pairs of confidence 0, which were rated too."""
+    a, b = rated.tocoo(), more.tocoo()
+    places = (np.concatenate([a.row, b.row]), np.concatenate([a.col, b.col]))
+    return sparse.csr_matrix((np.concatenate([a.data, b.data]), places), shape=rated.shape)
 
 
 def _grown_rated(
