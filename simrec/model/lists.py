@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy import sparse
 
@@ -18,6 +20,10 @@ from simrec.model.uptake.held_out import climb, list_quality
 _EPOCHS = 8
 # Weights that are tried, relative to the one at which both parts spread scores equally.
 _WEIGHTS = tuple(1.5**j for j in range(-8, 13))
+# Logits of uptake that spread less than this say nothing, and get no larger weight for it.
+_LEAST_SPREAD = 0.1
+# Factors of it that are tried for users without pairs.
+_FACTORS = tuple(1.5**j for j in range(-2, 9))
 
 
 def choose_uptake_weight(
@@ -26,45 +32,64 @@ def choose_uptake_weight(
     """Choose w of the list score, predicted rating + w * uptake, on held-out pairs.
 
     Both parts are learned without the held-out pairs, on the sample of users that uptake made its
-    choices on. A hit is a held-out pair with a high rating.
+    choices on. A hit is a held-out pair with a high rating. Users without pairs have a factor of
+    their own, `Solver.alone`: for it, their ratings are taken to be those of an average user.
 
     Returns
     -------
     (float, float)
         The weight, and its NDCG@10.
     """
-    held, ratings = uptake.held, data.ratings
-    places = sparse.csr_matrix(
-        (np.arange(1, len(ratings) + 1), (ratings.user_rows, ratings.item_rows)),
-        shape=(ratings.n_users, ratings.n_items),
-    )
-    places = sparse.csr_matrix(places[held.users][:, held.items])
-    train, warm = (_places(places, part) for part in (held.train, held.warm))
-    if not len(train) or not len(warm):
+    held = uptake.held
+    train = _places(data, held.users, held.items, held.train)
+    if not len(train) or not held.warm.nnz:
         return 1.0, 0.0  # too little to hold anything out
     rating = _rating_vectors(data, uptake, train, embedding_dim, rng)
-    liked = ratings.values[warm] >= liked_from(data.bounds)
-    pairs = held.warm.tocoo()
-    entries = (np.ones(int(liked.sum()), np.float32), (pairs.row[liked], pairs.col[liked]))
-    hits = sparse.csr_matrix(entries, shape=held.warm.shape)
     sample = uptake.sample
-    equal = _spread(rating, rng) / max(_spread(sample, rng), 1e-12)
+    equal = _spread(rating, rng) / max(_spread(sample, rng), _LEAST_SPREAD)
     items = np.hstack([rating.items, sample.items])
+    hits = _liked(data, held.users, held.items, held.warm)
 
     def quality(weight: float) -> float:
         users = np.hstack([rating.users, np.float32(equal * weight) * sample.users])
         return list_quality(users, items, hits, held.train, 10)
 
     found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)})
-    return float(equal * found["weight"]), reached
+    weight = float(equal * found["weight"])
+    rest = _liked(data, held.new_users, held.items, held.rest)
+    average = np.tile(rating.users.mean(0), (len(held.new_users), 1))
+
+    def quality_alone(factor: float) -> float:
+        users = np.hstack([average, np.float32(weight * factor) * uptake.sample_new_users])
+        return list_quality(users, items, rest, held.given, 10)
+
+    alone, _ = climb(quality_alone, {"factor": (_FACTORS, 1.0)})
+    uptake.solver = replace(uptake.solver, alone=alone["factor"])
+    return weight, reached
 
 
-def _places(places: sparse.csr_matrix, part: sparse.csr_matrix) -> np.ndarray:
-    """Return the position among the ratings of each pair of a part."""
-    pairs = part.tocoo()
+def _places(
+    data: Prepared, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
+) -> np.ndarray:
+    """Return the position among the ratings of each pair of some users and items."""
+    ratings, pairs = data.ratings, part.tocoo()
     if not pairs.nnz:
         return np.empty(0, np.int64)
-    return np.asarray(places[pairs.row, pairs.col]).ravel() - 1
+    places = sparse.csr_matrix(
+        (np.arange(1, len(ratings) + 1), (ratings.user_rows, ratings.item_rows)),
+        shape=(ratings.n_users, ratings.n_items),
+    )
+    return np.asarray(places[users[pairs.row], items[pairs.col]]).ravel() - 1
+
+
+def _liked(
+    data: Prepared, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
+) -> sparse.csr_matrix:
+    """Return those pairs of some users and items that have a high rating."""
+    pairs = part.tocoo()
+    liked = data.ratings.values[_places(data, users, items, part)] >= liked_from(data.bounds)
+    entries = (np.ones(int(liked.sum()), np.float32), (pairs.row[liked], pairs.col[liked]))
+    return sparse.csr_matrix(entries, shape=part.shape)
 
 
 def _rating_vectors(

@@ -36,11 +36,14 @@ class LaterRatings:
         The ratings.
     weights : numpy.ndarray or None
         Confidence in each pair; None where all count alike.
+    features : Sides of csr_matrix or None
+        Encoded features of all items and users.
     """
 
     rows: Sides[np.ndarray]
     values: np.ndarray
     weights: np.ndarray | None = None
+    features: Sides[sparse.csr_matrix] | None = None
 
 
 @dataclass(eq=False)

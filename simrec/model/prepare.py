@@ -23,6 +23,10 @@ from simrec.model.tower import Tower, id_values, unique_ids
 logger = logging.getLogger(__name__)
 
 
+# Sum of weights beyond which single precision would not do.
+_MOST_WEIGHT = 1e15
+
+
 @dataclass(eq=False)
 class PreparedSide:
     """Items or users before fitting.
@@ -122,6 +126,12 @@ def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None
 def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:
     """Return users x items with the confidence in each pair, 1 without weights."""
     values = np.ones(len(ratings), np.float32) if ratings.weights is None else ratings.weights
+    total = float(values.sum(dtype=np.float64))
+    if not 0 < total < _MOST_WEIGHT:
+        raise InputError(
+            f"weight: the weights sum to {total:.3g}, expected a number above 0 and below "
+            f"{_MOST_WEIGHT:.0e}. Give them in another unit, or leave the column out."
+        )
     entries = (values.astype(np.float32), (ratings.user_rows, ratings.item_rows))
     return sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))
 

@@ -136,7 +136,8 @@ def _later(
         towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
         towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
     )
-    later = LaterRatings(rows, ratings.values, ratings.weights)
+    features = towers.map(lambda tower: tower.features)
+    later = LaterRatings(rows, ratings.values, ratings.weights, features)
     if not only_new:
         return later
     new = (counts.items[rows.items] == 0) | (counts.users[rows.users] == 0)
@@ -148,7 +149,7 @@ def _later(
             len(new),
         )
     weights = None if ratings.weights is None else ratings.weights[new]
-    return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights)
+    return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights, features)
 
 
 def _with_pairs(rated: sparse.csr_matrix, more: sparse.csr_matrix) -> sparse.csr_matrix:

@@ -11,10 +11,7 @@ from scipy import sparse
 
 from simrec.data.sides import Side
 from simrec.errors import InputError
-from simrec.model.uptake.least_squares import ridges, solve_rows
-
-# Pairs whose scalar products are formed at once.
-_PIECE = 1 << 18
+from simrec.model.uptake.least_squares import products, ridges, solve_rows
 
 
 @dataclass(frozen=True)
@@ -25,9 +22,9 @@ class Solver:
     ----------
     ridge, zero : float
         Penalty, and weight of a pair that is not there.
-    begun_zero, begun_gain : float
+    begun_zero, begun_ridge : float
         For an entity that has only begun: the share of `zero` that counts, since it has not turned
-        down what it has not met; and a factor of what its pairs add to what features say.
+        down what it has not met; and a factor of its ridge.
     mean_items, mean_users : float
         Sum of confidences of an average item and user: with as many an entity is known.
     exponent, exponent_norm : float
@@ -36,18 +33,25 @@ class Solver:
         Factor of users' vectors that makes a scalar product a logit.
     n_users : int
         Users in `fit`, to which popularity relates.
+    confidence : float
+        Mean confidence of a pair in `fit`, in units of which all confidences are.
+    alone : float
+        Factor of the vectors of users without pairs in a list that predicted ratings also make:
+        these say less of them than of others.
     """
 
     ridge: float
     zero: float
     begun_zero: float
-    begun_gain: float
+    begun_ridge: float
     mean_items: float
     mean_users: float
     exponent: float
     exponent_norm: float
     unit: float
     n_users: int
+    confidence: float = 1.0
+    alone: float = 1.0
 
     @classmethod
     def restored(cls, document: Mapping[str, Any]) -> Solver:
@@ -61,11 +65,14 @@ class Solver:
                 raise InputError(f"uptake.json: {one.name} is {value!r}")
         return solver
 
+    def item_factor(self, counts: np.ndarray) -> np.ndarray:
+        """Return the factor of the vectors of known items with these sums of confidences."""
+        return ((counts + 1.0) ** self.exponent / self.exponent_norm).astype(np.float32)
+
     def item_vectors(self, V: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the vectors of known items: v times a factor for popularity, and popularity."""
-        factor = ((counts + 1.0) ** self.exponent / self.exponent_norm).astype(np.float32)
         popularity = (counts / self.n_users).astype(np.float32)
-        return np.hstack([V * factor[:, None], popularity[:, None]])
+        return np.hstack([V * self.item_factor(counts)[:, None], popularity[:, None]])
 
     def user_vectors(self, U: np.ndarray) -> np.ndarray:
         """Return the vectors of known users: u, and no share of popularity, as logits."""
@@ -76,10 +83,13 @@ class Solver:
         self,
         side: Side,
         pairs: sparse.csr_matrix,
+        later: sparse.csr_matrix,
         before: np.ndarray,
+        factors: np.ndarray,
+        said: np.ndarray,
         partners: np.ndarray,
-        partner_counts: np.ndarray,
-        known: np.ndarray,
+        partner_factors: np.ndarray,
+        axes: np.ndarray,
     ) -> np.ndarray:
         """Return the vectors of entities given all of their pairs.
 
@@ -87,54 +97,63 @@ class Solver:
         ----------
         side : {"items", "users"}
             Their side.
-        pairs : csr_matrix
-            Entities x all partners: confidences.
-        before : numpy.ndarray
-            Their vectors so far; of new ones, what features say.
+        pairs, later : csr_matrix
+            Entities x all partners: confidences of all pairs, and of those that are new.
+        before, factors : numpy.ndarray
+            Vectors so far, and the factors they carry; 0 for those that had no pairs in `fit`.
+        said : numpy.ndarray
+            Their vectors without any pairs: what features say, or those of an average one.
         partners : numpy.ndarray
             Vectors of all partners.
-        partner_counts : numpy.ndarray
-            Sum of confidences of each partner.
-        known : numpy.ndarray of bool
-            Those who had pairs in `fit`, where their vectors were solved for without a prior.
+        partner_factors : numpy.ndarray
+            Factor that each partner's vector carries; 0 likewise.
+        axes : numpy.ndarray
+            How vectors of the side are spread around what features say; see `spread_axes`.
         """
-        plain = self._plain_partners(side, partners, partner_counts)
+        plain = self._plain_partners(side, partners, partner_factors)
         counts = np.asarray(pairs.sum(1)).ravel()
-        out = np.array(before, np.float32)
-        if known.any():
-            R = pairs[known]
+        out = np.array(said, np.float32)
+        fitted = factors > 0
+        if fitted.any():
+            # Those that were fitted go on from there: what is left of the new pairs is solved for.
+            R, new = pairs[fitted], later[fitted]
+            scale = factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
+            start = np.ascontiguousarray(before[fitted, :-1] / scale[:, None])
+            rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+            share = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
+            left = share * (1 - products(start, plain[:, :-1], rows, R.indices))
             zero = np.full(R.shape[0], self.zero)
-            solved = solve_rows(R, plain[:, :-1], ridges(R, self.ridge, self.zero), zero)
-            out[known] = (
-                self.item_vectors(solved, counts[known])
+            penalties = ridges(R, self.ridge, self.zero)
+            start += solve_rows(R, plain[:, :-1], penalties, zero, 1 - left)
+            out[fitted] = (
+                self.item_vectors(start, counts[fitted])
                 if side == "items"
-                else self.user_vectors(solved)
+                else self.user_vectors(start)
             )
-        if not known.all():
+        if not fitted.all():
             unit = np.float32(self.unit if side == "users" else 1.0)
             mean = self.mean_users if side == "users" else self.mean_items
-            start = out[~known] / unit
+            start = out[~fitted] / (unit * np.float32(self.alone if side == "users" else 1.0))
             moved = moved_by_pairs(
-                pairs[~known],
+                pairs[~fitted],
                 start,
                 plain,
+                axes,
                 mean,
                 self.ridge,
                 self.zero,
                 self.begun_zero,
-                self.begun_gain,
+                self.begun_ridge,
             )
-            out[~known] = moved * unit
+            out[~fitted] = moved * unit
         return out
 
-    def _plain_partners(self, side: Side, partners: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def _plain_partners(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Return partners as they were when the other side was solved for."""
         if side == "items":
             return np.ascontiguousarray(partners / np.float32(self.unit))
-        factor = ((counts + 1.0) ** self.exponent / self.exponent_norm).astype(np.float32)
         plain = np.array(partners)
-        known = counts > 0
-        plain[known, :-1] /= factor[known, None]
+        plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
         return plain
 
 
@@ -142,16 +161,18 @@ def moved_by_pairs(
     R: sparse.csr_matrix,
     prior: np.ndarray,
     partners: np.ndarray,
+    axes: np.ndarray,
     mean: float,
     ridge: float,
     zero: float,
     begun_zero: float,
-    begun_gain: float,
+    begun_ridge: float,
 ) -> np.ndarray:
     """Move what features say by the pairs of entities that have only begun.
 
-    With `mean` pairs or more an entity's zeros count fully and its prior no longer; with none they
-    count `begun_zero` times as much. The last coordinate, popularity, is not solved for.
+    With `mean` pairs or more an entity's zeros count fully and its prior no longer; with none zeros
+    count `begun_zero` times as much, and the ridge `begun_ridge` times. The last coordinate,
+    popularity, is not solved for.
 
     Parameters
     ----------
@@ -161,20 +182,29 @@ def moved_by_pairs(
         What features, or popularity, say.
     partners : numpy.ndarray
         Vectors of the partners.
-    mean, ridge, zero, begun_zero, begun_gain : float
+    axes : numpy.ndarray
+        How vectors are spread around what features say; see `spread_axes`.
+    mean, ridge, zero, begun_zero, begun_ridge : float
         See `Solver`.
     """
     R = sparse.csr_matrix(R, dtype=np.float32)
     count = np.asarray(R.sum(1)).ravel()
-    done = np.minimum(count / mean, 1).astype(np.float32)
+    done = np.minimum(count / max(mean, 1e-12), 1).astype(np.float32)
     start = prior * (1 - done)[:, None]
     rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
-    explained = np.empty(R.nnz, np.float32)
-    for a in range(0, R.nnz, _PIECE):
-        at = slice(a, a + _PIECE)
-        explained[at] = np.einsum("ij,ij->i", start[rows[at]], partners[R.indices[at]])
+    explained = products(start, partners, rows, R.indices)
     zeros = zero * (begun_zero + (1 - begun_zero) * done)
-    penalties = ridge * (count + zeros * R.shape[1])
-    moved = solve_rows(R, np.ascontiguousarray(partners[:, :-1]), penalties, zeros, explained)
-    start[:, :-1] += moved * (begun_gain + (1 - begun_gain) * done)[:, None]
+    penalties = ridge * begun_ridge ** (1 - done) * (count + zeros * R.shape[1])
+    start[:, :-1] += solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained) @ axes
     return start
+
+
+def spread_axes(offsets: np.ndarray) -> np.ndarray:
+    """Return the root of the covariance of offsets, of unit variance on average.
+
+    A ridge in these axes draws back least where vectors differ most.
+    """
+    values, Q = np.linalg.eigh((offsets.T @ offsets).astype(np.float64))
+    root = np.sqrt(np.maximum(values, 0))
+    root = root / np.sqrt((root**2).mean()) if root.any() else np.ones_like(root)
+    return ((Q * root) @ Q.T).astype(np.float32)

@@ -1,27 +1,30 @@
-"""What a fit of uptake chooses on held-out pairs: nothing is a constant of one data set."""
+"""What a fit of uptake chooses on held-out pairs, along grids wide enough for any data set."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from scipy import sparse
 
-from simrec.model.uptake.add_pairs import moved_by_pairs
-from simrec.model.uptake.encoders import fit_encoder
+from simrec.data.sides import Sides
+from simrec.model.head import Encoder
+from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
+from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.held_out import HeldOut, climb, list_quality
 from simrec.model.uptake.least_squares import factorize, start_vectors
 
-_RIDGES = tuple(0.0003 * 2**k for k in range(10))
+# Ridges in units of `noise`, and weights of a zero.
+_SHARES_OF_NOISE = tuple(0.5 * 2.0**k for k in range(-5, 3))
 _ZEROS = tuple(3.0**-k for k in range(7))
-_EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0, 0.1, 0.2)
+_EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_BEGUN_ZEROS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
-_BEGUN_GAINS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+_BEGUN_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_BEGUN_RIDGES = tuple(2.0**k for k in range(-2, 9))
 _ITEM_PENALTIES = tuple(0.1 * 3**k for k in range(8))
 _USER_PENALTIES = tuple(3.0 * 3**k for k in range(7))
-# Dimensions that are tried, the first one for all other choices.
-_DIMENSIONS = (64, 128, 256, 512)
+# Dimension at which all else is chosen, and the larger ones there are.
+_SEARCH, _LARGER = 128, (256, 512)
 # Multiplications a pair may cost in a sweep over both sides.
 _WORK = 4 * 128.0**2
 _SWEEPS = 2
@@ -41,63 +44,130 @@ class Choices:
         Share of popularity in the vector of a new user; 1 where features do not help.
     user_penalty : float
         Ridge penalty of the encoder of new users.
-    begun_zero, begun_gain : float
+    begun_zero, begun_ridge : float
         See `Solver`.
     item_by_rarity, item_penalty : bool, float
         Whether the encoder of new items weighs features by rarity, and its ridge penalty.
+    item_prior : bool
+        Whether known items are drawn towards what the encoder says, or towards nothing.
     quality : dict
         NDCG@20 on held-out pairs of each choice.
     U, V : numpy.ndarray
         Vectors of the users and items of the held-out sample, learned without the held-out pairs.
+    new_users : numpy.ndarray
+        Vectors of its new users without any pairs, popularity as the last coordinate.
     """
 
     ridge: float
     zero: float
     embedding_dim: int
-    exponent: float
+    exponent: float = 0.0
     popularity_share: float = 1.0
     user_penalty: float = 1.0
     begun_zero: float = 1.0
-    begun_gain: float = 1.0
+    begun_ridge: float = 1.0
     item_by_rarity: bool = False
     item_penalty: float = 1.0
+    item_prior: bool = False
     quality: dict[str, float] = field(default_factory=dict)
     U: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     V: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+    new_users: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
+
+
+class _Sample:
+    """The held-out sample, and the quality of vectors that are learned on it."""
+
+    def __init__(
+        self, held: HeldOut, X: sparse.csr_matrix | None, rng: np.random.Generator
+    ) -> None:
+        self.T, self.warm, self.X = held.train, held.warm, X
+        self.limit = max(min(self.T.shape) - 1, 1)
+        self.counts = np.asarray(self.T.sum(0)).ravel()
+        self._seed = rng.integers(1 << 31)
+        self._starts: dict[int, np.ndarray] = {}
+        self._features: Regression | None = None
+
+    def vectors(self, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
+        """Learn vectors as chosen."""
+        d, features = choices.embedding_dim, None
+        if d not in self._starts:
+            self._starts = {d: start_vectors(self.T, d, np.random.default_rng(self._seed))}
+        if self.X is not None and choices.item_prior:
+            if self._features is None:
+                self._features = Regression(self.X, choices.item_by_rarity, choices.item_penalty)
+            features = self._features
+        ridge = choices.ridge * noise(self.T, choices.zero)
+        return factorize(self.T, self._starts[d], ridge, choices.zero, _SWEEPS, features)
+
+    def quality(self, U: np.ndarray, V: np.ndarray, exponent: float = 0.0) -> float:
+        """Return how well vectors find the held-out pairs."""
+        V = V * item_factor(self.counts, exponent)[:, None]
+        return list_quality(U, V, self.warm, self.T)
+
+    def reached(self, choices: Choices) -> float:
+        """Return the quality of what is chosen."""
+        return self.quality(*self.vectors(choices))
+
+
+def noise(R: sparse.csr_matrix, zero: float) -> float:
+    """Return the ridge at which noise alone would leave nothing of any coordinate.
+
+    Of an m x n matrix of independent pairs that are there with probability p, weighted as in
+    `solve_rows`, singular values reach s (sqrt(m) + sqrt(n)), where s is the standard deviation of
+    an entry around its mean; ridges draw each singular value down by the root of their product.
+    So a ridge in this unit means the same on a sample of the users as on all of them.
+    """
+    m, n = R.shape
+    p = min(float(R.sum()) / (m * n), 0.5)
+    deviation = zero * np.sqrt(p * (1 - p)) / (p + zero * (1 - p))
+    return float(deviation * (m**-0.5 + n**-0.5) / (p + zero))
 
 
 def choose(
     R: sparse.csr_matrix,
-    X_users: sparse.csr_matrix | None,
+    X: Sides[sparse.csr_matrix | None],
     held: HeldOut,
     embedding_dim: int | None,
     rng: np.random.Generator,
 ) -> Choices:
-    """Choose all but the encoder of items."""
-    T, limit = held.train, max(min(held.train.shape) - 1, 1)
-    small = min(_DIMENSIONS[0], embedding_dim or _DIMENSIONS[0], limit)
-    start = start_vectors(T, small, rng)
-    counts = np.asarray(T.sum(0)).ravel()
+    """Choose all that a fit needs."""
+    sample = _Sample(held, None if X.items is None else X.items[held.items], rng)
+    d = min(_SEARCH, embedding_dim or _affordable(R), sample.limit)
+    choices = Choices(0.25, _ZEROS[2], d)
+    priors: tuple[bool, ...] = (False,)
+    if sample.X is not None:
+        _choose_item_encoder(choices, held.train, sample.X, *sample.vectors(choices), rng)
+        priors = (True, False)
 
-    def known(U: np.ndarray, V: np.ndarray, exponent: float) -> float:
-        return list_quality(U, V * item_factor(counts, exponent)[:, None], held.warm, T)
+    def at(ridge: float, zero: float, prior: float) -> Choices:
+        return replace(choices, ridge=ridge, zero=zero, item_prior=bool(prior))
 
-    def quality(ridge: float, zero: float) -> float:
-        U, V = factorize(T, start, ridge, zero, _SWEEPS)
-        return max(known(U, V, exponent) for exponent in (0.0, -0.2))
-
-    found, reached = climb(quality, {"ridge": (_RIDGES, _RIDGES[5]), "zero": (_ZEROS, _ZEROS[1])})
-    ridge, zero = found["ridge"], found["zero"]
-    d = embedding_dim or small
-    U, V = factorize(T, start if d == small else start_vectors(T, d, rng), ridge, zero, _SWEEPS)
-    if embedding_dim is None:
-        d, U, V = _larger(R, held, ridge, zero, limit, (small, U, V), rng)
-    best, reached = climb(lambda exponent: known(U, V, exponent), {"exponent": (_EXPONENTS, 0.0)})
-    # The ridge is relative to all users of a fit; a prior's precision does not grow with them.
-    whole = ridge * (T.shape[0] / R.shape[0]) ** 0.5
-    choices = Choices(whole, zero, d, best["exponent"], quality={"known_users": reached})
-    choices.U, choices.V = U, V
-    _choose_new_users(choices, X_users, held, ridge)
+    found, reached = climb(
+        lambda **point: sample.reached(at(**point)),
+        {
+            "ridge": (_SHARES_OF_NOISE, 0.5),
+            "zero": (_ZEROS, _ZEROS[2]),
+            "prior": (priors, priors[0]),
+        },
+    )
+    choices = at(**found)
+    choices.ridge = _refined(sample, choices, reached)
+    choices.U, choices.V = sample.vectors(choices)
+    d = embedding_dim or min(_affordable(R), sample.limit)
+    if d != choices.embedding_dim:
+        larger = replace(choices, embedding_dim=d)
+        larger.U, larger.V = sample.vectors(larger)
+        quality = [sample.quality(one.U, one.V) for one in (choices, larger)]
+        if embedding_dim is not None or quality[1] > quality[0]:
+            choices = larger
+    best, reached = climb(
+        lambda exponent: sample.quality(choices.U, choices.V, exponent),
+        {"exponent": (_EXPONENTS, 0.0)},
+    )
+    choices.exponent, choices.quality["known_users"] = best["exponent"], reached
+    _choose_new_users(choices, X.users, held)
+    choices.ridge *= noise(R, choices.zero)
     return choices
 
 
@@ -111,27 +181,22 @@ def factor_norm(counts: np.ndarray, exponent: float) -> float:
     return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
 
 
-def _larger(
-    R: sparse.csr_matrix,
-    held: HeldOut,
-    ridge: float,
-    zero: float,
-    limit: int,
-    best: tuple[int, np.ndarray, np.ndarray],
-    rng: np.random.Generator,
-) -> tuple[int, np.ndarray, np.ndarray]:
-    """Take larger dimensions, as long as they help and pairs do not cost too much."""
+def _affordable(R: sparse.csr_matrix) -> int:
+    """Return the largest dimension at which a pair does not cost too much; short rows cost less."""
     per_row = (np.diff(R.indptr), np.bincount(R.indices, minlength=R.shape[1]))
-    top = list_quality(best[1], best[2], held.warm, held.train)
-    for d in _DIMENSIONS[1:]:
-        if d > limit or sum(_work(n, d) for n in per_row) > _WORK:
-            break
-        U, V = factorize(held.train, start_vectors(held.train, d, rng), ridge, zero, _SWEEPS)
-        reached = list_quality(U, V, held.warm, held.train)
-        if reached < top:
-            break
-        best, top = (d, U, V), reached
-    return best
+    larger = [d for d in _LARGER if sum(_work(n, d) for n in per_row) <= _WORK]
+    return max(larger, default=_SEARCH)
+
+
+def _refined(sample: _Sample, choices: Choices, reached: float) -> float:
+    """Return the ridge at the top of the parabola through three, at most half an octave away."""
+    less, more = (
+        sample.reached(replace(choices, ridge=choices.ridge * factor))
+        for factor in (0.5**0.5, 2**0.5)
+    )
+    bend = 2 * reached - less - more
+    top = (more - less) / (2 * bend) if bend > 0 else np.sign(more - less)
+    return float(choices.ridge * 2 ** (0.5 * np.clip(top, -1, 1)))
 
 
 def _work(n: np.ndarray, d: int) -> float:
@@ -140,26 +205,25 @@ def _work(n: np.ndarray, d: int) -> float:
     return float((low**2 * high + low**3 / 3).sum() / max(n.sum(), 1))
 
 
-def _choose_new_users(
-    choices: Choices, X: sparse.csr_matrix | None, held: HeldOut, ridge: float
-) -> None:
+def _choose_new_users(choices: Choices, X: sparse.csr_matrix | None, held: HeldOut) -> None:
     """Choose what features, popularity and a few pairs say of new users."""
     T, U, V = held.train, choices.U, choices.V
+    ridge = choices.ridge * noise(T, choices.zero)
     counts, n_new = np.asarray(T.sum(0)).ravel(), len(held.new_users)
     popularity = (counts / T.shape[0]).astype(np.float32)[:, None]
     plain = np.hstack([V, popularity])
     items = np.hstack([V * item_factor(counts, choices.exponent)[:, None], popularity])
     prior = np.zeros((n_new, V.shape[1] + 1), np.float32)
     prior[:, -1] = 1
+    said = np.zeros_like(U)
 
     if X is not None:
-        encoded: dict[float, np.ndarray] = {}
+        encoders: dict[float, Encoder] = {}
 
         def vectors(penalty: float, share: float) -> np.ndarray:
-            if penalty not in encoded:
-                encoder = fit_encoder(X[held.users], U, False, penalty)
-                encoded[penalty] = encoder(X[held.new_users])
-            own = encoded[penalty] * np.float32(1 - share)
+            if penalty not in encoders:
+                encoders[penalty] = Regression(X[held.users], False, penalty).encoder(U)
+            own = encoders[penalty](X[held.new_users]) * np.float32(1 - share)
             return np.hstack([own, np.full((n_new, 1), share, np.float32)])
 
         found, choices.quality["new_users"] = climb(
@@ -170,19 +234,23 @@ def _choose_new_users(
         )
         choices.user_penalty, choices.popularity_share = found["penalty"], found["share"]
         prior = vectors(found["penalty"], found["share"])
+        said = encoders[found["penalty"]](X[held.users]) * np.float32(1 - found["share"])
+    choices.new_users, axes = prior, spread_axes(U - said)
 
-    def few_pairs(zero: float, gain: float) -> float:
+    def few_pairs(zero: float, more: float) -> float:
         mean = float(T.sum()) / T.shape[0]
-        moved = moved_by_pairs(held.given, prior, plain, mean, ridge, choices.zero, zero, gain)
+        moved = moved_by_pairs(
+            held.given, prior, plain, axes, mean, ridge, choices.zero, zero, more
+        )
         return list_quality(moved, items, held.rest, held.given)
 
     found, choices.quality["few_pairs"] = climb(
-        few_pairs, {"zero": (_BEGUN_ZEROS, 0.1), "gain": (_BEGUN_GAINS, 1.0)}
+        few_pairs, {"zero": (_BEGUN_ZEROS, 0.03), "more": (_BEGUN_RIDGES, 8.0)}
     )
-    choices.begun_zero, choices.begun_gain = found["zero"], found["gain"]
+    choices.begun_zero, choices.begun_ridge = found["zero"], found["more"]
 
 
-def choose_item_encoder(
+def _choose_item_encoder(
     choices: Choices,
     R: sparse.csr_matrix,
     X: sparse.csr_matrix,
@@ -205,7 +273,7 @@ def choose_item_encoder(
     for by_rarity, start in ((False, _ITEM_PENALTIES[4]), (True, _ITEM_PENALTIES[1])):
 
         def quality(penalty: float, by_rarity: bool = by_rarity) -> float:
-            encoder = fit_encoder(X_known, V[known], by_rarity, penalty)
+            encoder = Regression(X_known, by_rarity, penalty).encoder(V[known])
             return list_quality(U, encoder(X_new), hits, None)
 
         found, reached = climb(quality, {"penalty": (_ITEM_PENALTIES, start)})

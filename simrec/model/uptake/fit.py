@@ -18,15 +18,14 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.uptake.add_pairs import Solver
+from simrec.model.uptake.add_pairs import Solver, spread_axes
 from simrec.model.uptake.choices import (
     Choices,
     choose,
-    choose_item_encoder,
     factor_norm,
     item_factor,
 )
-from simrec.model.uptake.encoders import fit_encoder
+from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.held_out import HeldOut
 from simrec.model.uptake.least_squares import factorize, start_vectors
 from simrec.scoring.output import Output
@@ -45,12 +44,18 @@ class UptakeFit:
     ----------
     vectors, encoders, priors : Sides
         Vectors of entities with pairs, encoders of others, vectors of average ones.
+    axes : Sides of numpy.ndarray
+        How vectors are spread around what features say; see `spread_axes`.
+    item_factors : numpy.ndarray
+        Factor that the vector of each item carries.
     solver : Solver
         How vectors follow from pairs.
     output : Output
         From scalar products to probabilities.
     held, sample : HeldOut, Sides of numpy.ndarray
         Held-out pairs, and vectors that were learned without them.
+    sample_new_users : numpy.ndarray
+        Vectors of the new users of the sample, of whom no pairs are known.
     chosen : dict
         What was chosen.
     """
@@ -58,10 +63,13 @@ class UptakeFit:
     vectors: Sides[np.ndarray]
     encoders: Sides[Encoder]
     priors: Sides[np.ndarray]
+    axes: Sides[np.ndarray]
+    item_factors: np.ndarray
     solver: Solver
     output: Output
     held: HeldOut
     sample: Sides[np.ndarray]
+    sample_new_users: np.ndarray
     chosen: dict[str, Any]
 
 
@@ -87,13 +95,18 @@ def fit_uptake(
     # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
     with threadpool_limits(1, "blas"):
         X = features.map(lambda one: one if one.shape[1] else None)
+        # In units of the mean confidence: play counts and seconds of dwell time mean the same.
+        confidence = float(R.sum(dtype=np.float64) / max(R.nnz, 1))
+        R = sparse.csr_matrix((R.data / np.float32(confidence), R.indices, R.indptr), R.shape)
         held = HeldOut.of(R, rng)
-        choices = choose(R, X.users, held, embedding_dim, rng)
-        d = choices.embedding_dim
-        U, V = factorize(R, start_vectors(R, d, rng), choices.ridge, choices.zero, _SWEEPS)
+        choices = choose(R, X, held, embedding_dim, rng)
+        items = None
         if X.items is not None:
-            choose_item_encoder(choices, R, X.items, U, V, rng)
-        return _assembled(R, features, U, V, choices, held, rng)
+            items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)
+        start = start_vectors(R, choices.embedding_dim, rng)
+        prior = items if choices.item_prior else None
+        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior)
+        return _assembled(R, features, U, V, items, choices, held, confidence, rng)
 
 
 def _assembled(
@@ -101,8 +114,10 @@ def _assembled(
     features: Sides[sparse.csr_matrix],
     U: np.ndarray,
     V: np.ndarray,
+    item_features: Regression | None,
     choices: Choices,
     held: HeldOut,
+    confidence: float,
     rng: np.random.Generator,
 ) -> UptakeFit:
     counts = np.asarray(R.sum(0)).ravel()
@@ -112,49 +127,60 @@ def _assembled(
         choices.ridge,
         choices.zero,
         choices.begun_zero,
-        choices.begun_gain,
+        choices.begun_ridge,
         float(R.sum() / R.shape[1]),
         float(R.sum() / R.shape[0]),
         choices.exponent,
         factor_norm(counts, choices.exponent),
         unit,
         R.shape[0],
+        confidence,
     )
     d = V.shape[1]
     prior_item = np.append(V.mean(0), 0).astype(np.float32)
     prior_user = np.append(np.zeros(d), unit).astype(np.float32)
     items = Encoder(prior_item[None].copy())
-    if features.items.shape[1]:
-        items = fit_encoder(features.items, V, choices.item_by_rarity, choices.item_penalty)
+    if item_features is not None:
+        items = item_features.encoder(V)
         items.weights = np.pad(items.weights, ((0, 0), (0, 1)))
     users = Encoder(np.zeros((features.users.shape[1] + 1, d + 1), np.float32))
     users.weights[-1] = prior_user
     if features.users.shape[1] and choices.popularity_share < 1:
         share = np.float32(choices.popularity_share)
-        users = fit_encoder(features.users, U, False, choices.user_penalty)
+        users = Regression(features.users, False, choices.user_penalty).encoder(U)
         users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
         users.weights[-1, -1] = share * unit
+    axes = Sides(
+        spread_axes(V - items(features.items)[:, :d]),
+        spread_axes(U - users(features.users)[:, :d] / np.float32(unit)),
+    )
     chosen = {
         "uptake_dimensions": d,
         "uptake_zero": choices.zero,
         "uptake_ridge": choices.ridge,
+        "uptake_item_prior": choices.item_prior,
         **{f"expected_ndcg@20_{task}": value for task, value in choices.quality.items()},
     }
     return UptakeFit(
         Sides(solver.item_vectors(V, counts), solver.user_vectors(U)),
         Sides(items, users),
         Sides(prior_item, prior_user),
+        axes,
+        solver.item_factor(counts),
         solver,
         Output(0.0, 1.0, shift),
         held,
         Sides(sample.items, sample.users * np.float32(unit)),
+        choices.new_users * np.float32(unit),
         chosen,
     )
 
 
 def _sample_vectors(choices: Choices, held: HeldOut) -> Sides[np.ndarray]:
     counts = np.asarray(held.train.sum(0)).ravel()
-    return Sides(choices.V * item_factor(counts, choices.exponent)[:, None], choices.U)
+    popularity = (counts / len(choices.U)).astype(np.float32)[:, None]
+    items = np.hstack([choices.V * item_factor(counts, choices.exponent)[:, None], popularity])
+    return Sides(items, np.hstack([choices.U, np.zeros((len(choices.U), 1), np.float32)]))
 
 
 def _calibrated(

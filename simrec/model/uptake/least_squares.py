@@ -10,9 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.rating.observed import in_threads
+from simrec.model.uptake.encoders import Regression
 
 # Numbers in a batch of rows: bounds memory.
 _CELLS = 3_000_000
+# Pairs whose scalar products are formed at once.
+_PIECE = 1 << 18
 
 
 def solve_rows(
@@ -21,11 +24,12 @@ def solve_rows(
     ridge: np.ndarray,
     zero: np.ndarray,
     explained: np.ndarray | None = None,
+    prior: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the vectors of rows that fit ones at their pairs and zeros everywhere.
 
     Row r minimises sum_j c_rj (1 - explained_rj - u . v_j)^2 over its pairs, plus
-    zero_r sum_j (u . v_j)^2 over all j, plus ridge_r |u|^2.
+    zero_r sum_j (u . v_j)^2 over all j, plus ridge_r |u - prior_r|^2.
 
     Parameters
     ----------
@@ -37,6 +41,8 @@ def solve_rows(
         Penalty, and weight of a zero, of each row.
     explained : numpy.ndarray, optional
         What something else explains of each pair, in the order of `R.data`.
+    prior : numpy.ndarray, optional
+        What each vector is drawn towards; nothing without it.
     """
     n, d = np.diff(R.indptr), V.shape[1]
     values, Q = np.linalg.eigh((V.T @ V).astype(np.float64))
@@ -45,6 +51,9 @@ def solve_rows(
     values = np.maximum(values, 0).astype(np.float32)
     ridge, zero = ridge.astype(np.float32), zero.astype(np.float32)
     out = np.zeros((R.shape[0], d), np.float32)
+    if prior is not None:  # without pairs, only zeros move a row from its prior
+        out = prior @ Q
+        out *= ridge[:, None] / np.maximum(zero[:, None] * values + ridge[:, None], 1e-30)
     target = np.ones(R.nnz, np.float32) if explained is None else (1 - explained).astype(np.float32)
 
     def work(rows: np.ndarray) -> None:
@@ -54,17 +63,17 @@ def solve_rows(
         c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
         A = V[R.indices[at]]
         A *= c[:, :, None]
-        y = (c * target[at])[:, :, None]
+        y = (c * target[at])[:, :, None] - A @ out[rows, :, None]
         D = zero[rows, None] * values[None] + ridge[rows, None]
         if width <= d:
             AD = A / D[:, None, :]
             K = AD @ A.transpose(0, 2, 1)
             K[:, np.arange(width), np.arange(width)] += 1
-            out[rows] = (np.linalg.solve(K, y).transpose(0, 2, 1) @ AD)[:, 0]
+            out[rows] += (np.linalg.solve(K, y).transpose(0, 2, 1) @ AD)[:, 0]
         else:
             H = A.transpose(0, 2, 1) @ A
             H[:, np.arange(d), np.arange(d)] += D
-            out[rows] = np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
+            out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
 
     batches = _batches(n, d)[::-1]
     in_threads(lambda i: work(batches[i]), len(batches))
@@ -87,6 +96,15 @@ def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
     return batches
 
 
+def products(A: np.ndarray, B: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Return the scalar products of rows of A with rows of B, pair by pair."""
+    out = np.empty(len(rows), np.float32)
+    for a in range(0, len(rows), _PIECE):
+        at = slice(a, a + _PIECE)
+        out[at] = np.einsum("ij,ij->i", A[rows[at]], B[columns[at]])
+    return out
+
+
 def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.ndarray:
     """Return item vectors to start from: a randomised SVD of R with evened-out counts."""
     rows, columns = (np.maximum(np.asarray(R.sum(k)).ravel(), 1) ** -0.25 for k in (1, 0))
@@ -97,10 +115,8 @@ def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.
     )
     AT = A.T.tocsr()
     k = min(d + 8, *A.shape)
-    Q = A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)
-    for _ in range(2):
-        Q = np.linalg.qr(AT @ np.linalg.qr(Q)[0])[0]
-        Q = A @ Q
+    # One power iteration: the sweeps that follow are as many more.
+    Q = A @ (AT @ (A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)))
     B = AT @ np.linalg.qr(Q)[0]
     values, W = np.linalg.eigh(B.T @ B)
     W, values = W[:, ::-1], np.maximum(values[::-1], 1e-12)
@@ -118,13 +134,22 @@ def ridges(R: sparse.csr_matrix, ridge: float, zero: float) -> np.ndarray:
 
 
 def factorize(
-    R: sparse.csr_matrix, V: np.ndarray, ridge: float, zero: float, sweeps: int
+    R: sparse.csr_matrix,
+    V: np.ndarray,
+    ridge: float,
+    zero: float,
+    sweeps: int,
+    features: Regression | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Alternate between users and items from item vectors V; end with the users."""
+    """Alternate between users and items from item vectors V; end with the users.
+
+    With `features`, items are drawn towards what these say of them instead of towards nothing.
+    """
     RT = R.T.tocsr()
     by_user, by_item = ridges(R, ridge, zero), ridges(RT, ridge, zero)
     zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
     for _ in range(sweeps):
         U = solve_rows(R, V, by_user, zeros_user)
-        V = solve_rows(RT, U, by_item, zeros_item)
+        prior = None if features is None else features.fitted(V)
+        V = solve_rows(RT, U, by_item, zeros_item, prior=prior)
     return solve_rows(R, V, by_user, zeros_user), V

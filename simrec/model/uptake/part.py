@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy import sparse
 
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SIDES, SINGULAR, Side, Sides
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
@@ -34,9 +34,15 @@ class UptakePart(Part):
     ----------
     solver : Solver
         How vectors follow from pairs.
+    axes : Sides of numpy.ndarray
+        How vectors are spread around what features say.
+    factors : Sides of numpy.ndarray
+        Factor that the vector of each entity carries; 0 for one that had no pairs in `fit`.
     """
 
     solver: Solver
+    axes: Sides[np.ndarray]
+    factors: Sides[np.ndarray]
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
 
@@ -45,10 +51,18 @@ class UptakePart(Part):
         """Make the part from what was fitted to the rated entities of `data`."""
 
         def head(side: Side) -> StoredHead:
-            made = data.sides[side].head(fit.vectors[side], fit.encoders[side])
-            return replace(made, prior=fit.priors[side])
+            factor = np.float32(fit.solver.alone if side == "users" else 1)
+            encoder = replace(fit.encoders[side], weights=fit.encoders[side].weights * factor)
+            made = data.sides[side].head(fit.vectors[side], encoder)
+            return replace(made, prior=fit.priors[side] * factor)
 
-        return cls(Sides.of(head), fit.output, fit.solver)
+        def factors(side: Side) -> np.ndarray:
+            prepared = data.sides[side]
+            out = np.zeros(len(prepared.tower.ids), np.float32)
+            out[prepared.rated_rows] = fit.item_factors if side == "items" else 1.0
+            return out
+
+        return cls(Sides.of(head), fit.output, fit.solver, fit.axes, Sides.of(factors))
 
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
@@ -61,7 +75,13 @@ class UptakePart(Part):
             joined = np.concatenate([head.vectors, vectors])[more.order]
             return replace(head, vectors=joined)
 
-        return replace(self, heads=Sides.of(grown))
+        factors = self.factors.map(
+            lambda one, more: np.append(one, np.zeros(len(more.has_features), np.float32))[
+                more.order
+            ],
+            new,
+        )
+        return replace(self, heads=Sides.of(grown), factors=factors)
 
     def with_ratings(
         self,
@@ -75,25 +95,66 @@ class UptakePart(Part):
         learned = later.rows.map(
             lambda rows, count: np.unique(rows[count[rows] == 0] if only_new else rows), counts
         )
+        weights = np.ones(len(later.values)) if later.weights is None else later.weights
+        entries = (weights.astype(np.float32), (later.rows.users, later.rows.items))
+        new = sparse.csr_matrix(entries, shape=rated.shape)
         # Users first: there are more items that are known than users who are not.
         for side in ("users", "items"):
             if len(learned[side]):
-                part = part._solved(side, learned[side], counts[side][learned[side]] > 0, rated)
+                part = part._solved(side, learned[side], rated, new, later.features)
         return part, learned
 
     def _solved(
-        self, side: Side, rows: np.ndarray, known: np.ndarray, rated: sparse.csr_matrix
+        self,
+        side: Side,
+        rows: np.ndarray,
+        rated: sparse.csr_matrix,
+        new: sparse.csr_matrix,
+        features: Sides[sparse.csr_matrix] | None,
     ) -> UptakePart:
         head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
-        by_side = rated if side == "users" else sparse.csr_matrix(rated.T)
-        partner_counts = np.asarray(by_side.sum(0)).ravel()
+        pairs, later = (self._confidences(matrix, side, rows) for matrix in (rated, new))
+        factors = self.factors[side][rows]
         vectors = np.array(head.vectors)
         vectors[rows] = self.solver.solve(
-            side, by_side[rows], head.vectors[rows], partners, partner_counts, known
+            side,
+            pairs,
+            later,
+            head.vectors[rows],
+            factors,
+            self._said(side, rows, features),
+            partners,
+            self.factors.other(side),
+            self.axes[side],
         )
-        head = replace(head, vectors=vectors)
-        heads = Sides(head, self.heads.users) if side == "items" else Sides(self.heads.items, head)
-        return replace(self, heads=heads)
+        heads = self._with(self.heads, side, replace(head, vectors=vectors))
+        if side == "users":
+            return replace(self, heads=heads)
+        fitted, counts = factors > 0, np.asarray(pairs.sum(1)).ravel()
+        carried = np.array(self.factors.items)
+        carried[rows[fitted]] = self.solver.item_factor(counts[fitted])
+        return replace(self, heads=heads, factors=Sides(carried, self.factors.users))
+
+    def _confidences(
+        self, matrix: sparse.csr_matrix, side: Side, rows: np.ndarray
+    ) -> sparse.csr_matrix:
+        """Return the pairs of some entities x all partners, in units of the mean confidence."""
+        pairs = (matrix if side == "users" else sparse.csr_matrix(matrix.T))[rows]
+        return sparse.csr_matrix(pairs / np.float32(self.solver.confidence), dtype=np.float32)
+
+    def _said(
+        self, side: Side, rows: np.ndarray, features: Sides[sparse.csr_matrix] | None
+    ) -> np.ndarray:
+        """Return vectors without any pairs: what features say, or those of an average entity."""
+        head = self.heads[side]
+        if features is None:
+            return np.tile(head.prior, (len(rows), 1))
+        X = features[side][rows]
+        return head.with_new(X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool))
+
+    @staticmethod
+    def _with(heads: Sides[StoredHead], side: Side, head: StoredHead) -> Sides[StoredHead]:
+        return Sides(head, heads.users) if side == "items" else Sides(heads.items, head)
 
     def without(self, side: Side, keep: np.ndarray) -> UptakePart:
         """Keep only some rows of a side."""
@@ -102,14 +163,16 @@ class UptakePart(Part):
             head = self.heads[one]
             return replace(head, vectors=np.asarray(head.vectors[keep])) if one == side else head
 
-        return replace(self, heads=Sides.of(kept))
+        factors = self.factors[side][keep]
+        items, users = (factors if one == side else self.factors[one] for one in SIDES)
+        return replace(self, heads=Sides.of(kept), factors=Sides(items, users))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: average, feature columns, and the entity's own pairs."""
         side, x = entity.side, entity.features
         vector = np.asarray(vector, np.float64)
         names, values = [f"average {SINGULAR[side]}"], [""]
-        pieces = np.asarray(self.heads[side].prior, np.float64)[None]
+        pieces = np.asarray(self.heads[side].prior if entity.count else vector, np.float64)[None]
         if x is None:
             pieces = vector[None]
         elif entity.encoder is None or x.nnz:
@@ -129,10 +192,18 @@ class UptakePart(Part):
         """Return heads and solver as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.solver)
+        for side, axes in self.axes.named():
+            saved.arrays[f"{self.name}_{side}_axes"] = axes
+            saved.arrays[f"{self.name}_{side}_factors"] = self.factors[side]
         return saved
 
     @classmethod
     def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> UptakePart:
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, artifact, towers)
-        return cls(heads, output, Solver.restored(artifact.documents[cls.name]))
+        d = heads.items.width - 1
+        axes = Sides.of(lambda side: artifact.array(f"{cls.name}_{side}_axes", (d, d)))
+        factors = Sides.of(
+            lambda side: artifact.array(f"{cls.name}_{side}_factors", (len(towers[side].ids),))
+        )
+        return cls(heads, output, Solver.restored(artifact.documents[cls.name]), axes, factors)

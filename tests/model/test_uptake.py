@@ -1,0 +1,317 @@
+"""Uptake: what users take up at all."""
+
+import copy
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import sparse
+
+from simrec import InputError, TwoTower
+from simrec.data.sides import Sides
+from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
+from simrec.model.uptake.choices import noise
+from simrec.model.uptake.encoders import Regression
+from simrec.model.uptake.fit import fit_uptake
+from simrec.model.uptake.held_out import list_quality
+from simrec.model.uptake.least_squares import factorize, ridges, solve_rows, start_vectors
+
+N_USERS, N_ITEMS, N_NEW = 500, 240, 60
+
+
+def sigmoid(z):
+    return 1 / (1 + np.exp(-z))
+
+
+class Planted:
+    """Pairs drawn from known probabilities: item features say all of the items' vectors."""
+
+    def __init__(self, seed=0):
+        rng = np.random.default_rng(seed)
+        n = N_ITEMS + N_NEW
+        self.features = rng.standard_normal((n, 6))
+        self.U = rng.standard_normal((N_USERS, 3))
+        self.V = self.features @ rng.standard_normal((6, 3)) * 0.6
+        popularity = rng.standard_normal(n) * 0.7
+        self.P = sigmoid(self.U @ self.V.T + popularity - 3.5)
+        pairs = rng.random(self.P.shape) < self.P
+        self.later = rng.random(self.P.shape) < 0.15
+        self.train = sparse.csr_matrix((pairs & ~self.later)[:, :N_ITEMS].astype(np.float32))
+        self.held_out = sparse.csr_matrix((pairs & self.later)[:, :N_ITEMS].astype(np.float32))
+        self.new_items = sparse.csr_matrix(pairs[:, N_ITEMS:].astype(np.float32))
+
+    def table(self):
+        rows = self.train.tocoo()
+        return pa.table({"user_id": rows.row.astype(np.int64), "item_id": rows.col})
+
+    def items(self):
+        columns = {f"f{k}": self.features[:, k] for k in range(6)}
+        return pa.table({"item_id": np.arange(N_ITEMS + N_NEW)} | columns)
+
+
+@pytest.fixture(scope="module")
+def planted():
+    return Planted()
+
+
+@pytest.fixture(scope="module")
+def fitted(planted):
+    features = sparse.csr_matrix(planted.features[:N_ITEMS].astype(np.float32))
+    none = sparse.csr_matrix((N_USERS, 0), dtype=np.float32)
+    return fit_uptake(planted.train, Sides(features, none), None, np.random.default_rng(0))
+
+
+@pytest.fixture(scope="module")
+def model(planted):
+    return TwoTower().fit(planted.table(), items=planted.items())
+
+
+def chance(hits, seed=0):
+    rng = np.random.default_rng(seed)
+    U, V = rng.standard_normal((hits.shape[0], 4)), rng.standard_normal((hits.shape[1], 4))
+    return list_quality(U, V, hits, None)
+
+
+class TestLeastSquares:
+    @pytest.mark.parametrize("n_items", [5, 40])  # fewer and more pairs than coordinates
+    def test_solve_rows_is_dense_weighted_least_squares(self, n_items):
+        rng = np.random.default_rng(1)
+        d = 8
+        R = sparse.random_array((12, n_items), density=0.6, rng=rng, format="csr")
+        R = sparse.csr_matrix(R, dtype=np.float32)
+        V, prior = rng.standard_normal((n_items, d)), rng.standard_normal((12, d))
+        V, prior = V.astype(np.float32), prior.astype(np.float32)
+        ridge, zero = rng.uniform(0.5, 2, 12), rng.uniform(0.1, 1, 12)
+        explained = rng.uniform(0, 0.5, R.nnz).astype(np.float32)
+        found = solve_rows(R, V, ridge, zero, explained, prior)
+        for r in range(12):
+            at = slice(R.indptr[r], R.indptr[r + 1])
+            A, c, y = V[R.indices[at]], R.data[at], 1 - explained[at]
+            H = A.T @ (c[:, None] * A) + zero[r] * V.T @ V + ridge[r] * np.eye(d)
+            exact = np.linalg.solve(H, A.T @ (c * y) + ridge[r] * prior[r])
+            np.testing.assert_allclose(found[r], exact, atol=2e-4)
+
+    def test_no_pairs_no_prior_is_nothing(self):
+        V = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
+        found = solve_rows(sparse.csr_matrix((2, 7), dtype=np.float32), V, np.ones(2), np.ones(2))
+        assert not found.any()
+
+    @pytest.mark.parametrize("shape", [(30, 6), (30, 80), (30, 1200)])
+    @pytest.mark.parametrize("by_rarity", [False, True])
+    def test_regression_is_ridge(self, shape, by_rarity):
+        rng = np.random.default_rng(2)
+        X = sparse.csr_matrix(sparse.random_array(shape, density=0.3, rng=rng), dtype=np.float32)
+        Y = rng.standard_normal((30, 4)).astype(np.float32)
+        encoder = Regression(X, by_rarity, 0.5).encoder(Y)
+        Z = np.hstack([encoder.inputs(X).toarray(), np.ones((30, 1))]).astype(np.float64)
+        exact = np.linalg.solve(Z.T @ Z + 0.5 * np.eye(Z.shape[1]), Z.T @ Y)
+        np.testing.assert_allclose(encoder(X), Z @ exact, atol=0.1)
+
+    def test_noise_is_what_the_ridge_is_relative_to(self):
+        """At the unit ridge hardly anything is left of pairs without structure, below it much."""
+        rng = np.random.default_rng(3)
+        R = sparse.csr_matrix((rng.random((400, 300)) < 0.05).astype(np.float32))
+
+        def left(share):
+            U, V = factorize(R, start_vectors(R, 32, rng), share * noise(R, 0.3), 0.3, 6)
+            values = np.linalg.svd(U @ V.T, compute_uv=False)
+            return values[1:]  # the first is that pairs are there at all
+
+        assert left(1.5).max() < 0.1 * left(0.25).max()
+
+    def test_unit_of_noise_on_half_the_users(self):
+        R = sparse.csr_matrix(np.random.default_rng(4).random((400, 300)) < 0.05, dtype=np.float32)
+        expected = (200**-0.5 + 300**-0.5) / (400**-0.5 + 300**-0.5)
+        assert noise(R[:200], 0.3) / noise(R, 0.3) == pytest.approx(expected, rel=0.1)
+
+
+class TestLists:
+    def test_held_out_pairs_are_found(self, planted, fitted):
+        U, V = fitted.vectors.users, fitted.vectors.items
+        reached = list_quality(U, V, planted.held_out, planted.train)
+        oracle = list_quality(
+            np.log(planted.P[:, :N_ITEMS]), np.eye(N_ITEMS), planted.held_out, None
+        )
+        assert reached > 2 * chance(planted.held_out)
+        assert reached > 0.75 * list_quality(
+            np.log(planted.P[:, :N_ITEMS] + 1e-12), np.eye(N_ITEMS), planted.held_out, planted.train
+        )
+        assert oracle > 0
+
+    def test_new_items_are_found_by_features(self, planted, fitted):
+        new = fitted.encoders.items(sparse.csr_matrix(planted.features[N_ITEMS:], dtype=np.float32))
+        reached = list_quality(fitted.vectors.users, new, planted.new_items, None)
+        assert reached > 1.5 * chance(planted.new_items)
+
+    def test_same_seed_same_result(self, planted):
+        def fit():
+            none = Sides(*(sparse.csr_matrix((n, 0), dtype=np.float32) for n in (N_ITEMS, N_USERS)))
+            return fit_uptake(planted.train, none, None, np.random.default_rng(7))
+
+        one, two = fit(), fit()
+        np.testing.assert_array_equal(one.vectors.items, two.vectors.items)
+        np.testing.assert_array_equal(one.vectors.users, two.vectors.users)
+
+    def test_weights_change_the_result(self, planted):
+        none = Sides(*(sparse.csr_matrix((n, 0), dtype=np.float32) for n in (N_ITEMS, N_USERS)))
+        heavy = planted.train.copy()
+        heavy.data[:] = np.random.default_rng(0).integers(1, 5, heavy.nnz)
+        one, two = (
+            fit_uptake(R, none, 8, np.random.default_rng(7)) for R in (planted.train, heavy)
+        )
+        scores = [f.vectors.users[:20] @ f.vectors.items.T for f in (one, two)]
+        assert np.abs(scores[0] - scores[1]).max() > 0.01
+
+    def test_prior_user_ranks_by_popularity(self, planted, model):
+        ids = pa.array([10_000])
+        best = model.recommend(ids, k=10, items=pa.array(range(N_ITEMS)), unknown="prior")
+        found = best["item_id"].to_numpy()
+        counts = np.asarray(planted.train.sum(0)).ravel()
+        assert (np.diff(counts[found]) <= 0).all()
+        assert counts[found[0]] == counts.max()
+
+    def test_probabilities_are_calibrated(self, planted, model):
+        """Within bins of predicted probability, the planted one is near, where there is no pair."""
+        rows, columns = np.nonzero(planted.train[:, :].toarray() == 0)
+        pairs = pa.table({"user_id": rows, "item_id": columns})
+        predicted = np.asarray(model.predict(pairs))
+        true = planted.P[rows, columns] * 0.85  # the rest of the pairs was held out
+        order = np.argsort(predicted)
+        for part in np.array_split(order, 8):
+            # What is not in training is a pair less often than the planted probability says.
+            assert abs(predicted[part].mean() - true[part].mean()) < 0.03 + 0.5 * true[part].mean()
+
+
+class TestLife:
+    def test_fold_in_of_nothing_is_the_cold_answer(self, fitted):
+        cold = fitted.encoders.users(sparse.csr_matrix((3, 0), dtype=np.float32))
+        nothing = sparse.csr_matrix((3, N_ITEMS), dtype=np.float32)
+        none = np.zeros(3, np.float32)
+        found = fitted.solver.solve(
+            "users",
+            nothing,
+            nothing,
+            cold,
+            none,
+            cold,
+            fitted.vectors.items,
+            fitted.item_factors,
+            fitted.axes.users,
+        )
+        np.testing.assert_allclose(found, cold, atol=1e-6)
+
+    def test_batch_equals_single(self, planted, fitted):
+        few = planted.held_out[:6]
+        cold = fitted.encoders.users(sparse.csr_matrix((6, 0), dtype=np.float32))
+
+        def solve(rows):
+            own, none = few[rows], np.zeros(len(rows), np.float32)
+            partners, factors = fitted.vectors.items, fitted.item_factors
+            return fitted.solver.solve(
+                *("users", own, own, cold[rows], none, cold[rows]),
+                *(partners, factors, fitted.axes.users),
+            )
+
+        together = solve(np.arange(6))
+        for k in range(6):
+            np.testing.assert_allclose(solve(np.array([k]))[0], together[k], atol=1e-5)
+
+    def test_few_pairs_move_towards_them(self, planted, model):
+        user = int(np.argmax(np.diff(planted.train.indptr)))
+        items = planted.train[user].indices
+        grown = copy.copy(model)
+        given = pa.table({"user_id": np.full(5, 20_000), "item_id": items[:5].astype(np.int64)})
+        grown.fold_in(given)
+        ask = pa.table({"user_id": np.full(len(items), 20_000), "item_id": items.astype(np.int64)})
+        before = model.predict(ask, unknown="prior")[5:].mean()
+        assert grown.predict(ask)[5:].mean() > before
+
+    def test_update_of_an_item_keeps_its_prior(self, planted, model):
+        """One more pair hardly moves an item that has many: it is drawn as it was in fit."""
+        item = int(np.argmax(np.bincount(planted.train.indices)))
+        user = int(np.flatnonzero(planted.train[:, [item]].toarray().ravel() == 0)[0])
+        grown = copy.copy(model)
+        grown.update(pa.table({"user_id": [user], "item_id": [item]}))
+        ask = pa.table({"user_id": np.arange(50), "item_id": np.full(50, item)})
+        np.testing.assert_allclose(grown.predict(ask), model.predict(ask), atol=0.08)
+
+    def test_axes_of_no_spread_are_plain(self):
+        np.testing.assert_array_equal(spread_axes(np.zeros((5, 3), np.float32)), np.eye(3))
+
+    def test_done_entities_forget_their_prior(self):
+        rng = np.random.default_rng(0)
+        partners = rng.standard_normal((30, 5)).astype(np.float32)
+        R = sparse.csr_matrix((rng.random((4, 30)) < 0.5).astype(np.float32))
+        prior = rng.standard_normal((4, 5)).astype(np.float32)
+        moved = moved_by_pairs(R, prior, partners, np.eye(4, dtype=np.float32), 1.0, 0.1, 0.5, 0, 9)
+        plain = solve_rows(R, partners[:, :-1], ridges(R, 0.1, 0.5), np.full(4, 0.5))
+        np.testing.assert_allclose(moved[:, :-1], plain, atol=1e-5)
+
+
+class TestDegenerate:
+    @pytest.mark.parametrize(
+        ("users", "items"),
+        [
+            ([0], [0]),
+            ([0] * 8, list(range(8))),
+            (list(range(8)), [0] * 8),
+            ([0, 0, 1, 1, 2, 3], [0, 1, 1, 2, 0, 2]),
+        ],
+    )
+    @pytest.mark.parametrize("rated", [False, True])
+    def test_tiny_data(self, users, items, rated):
+        columns = {"user_id": users, "item_id": items}
+        if rated:
+            columns["rating"] = [3.0] * len(users)
+        model = TwoTower(bounds=(1, 5) if rated else None).fit(pa.table(columns))
+        best = model.recommend(pa.array([0]), k=3, exclude=None)
+        assert np.isfinite(best["score"].to_numpy()).all()
+        grown = copy.copy(model)
+        more = {name: values[:1] for name, values in columns.items()} | {"user_id": [99]}
+        grown.fold_in(pa.table(more))
+        assert np.isfinite(grown.recommend(pa.array([99]), k=3)["score"].to_numpy()).all()
+
+    def test_features_of_zeros_and_weights(self):
+        rng = np.random.default_rng(0)
+        pairs = np.unique(rng.integers(0, [40, 25], (300, 2)), axis=0)
+        table = pa.table(
+            {
+                "user_id": pairs[:, 0],
+                "item_id": pairs[:, 1],
+                "weight": rng.integers(1, 100, len(pairs)).astype(float),
+            }
+        )
+        items = pa.table({"item_id": np.arange(30), "x": np.zeros(30), "y": [None] * 29 + ["a"]})
+        model = TwoTower().fit(table, items=items)
+        best = model.recommend(pa.array([0, 1]), k=5, items=pa.array(range(30)))
+        assert np.isfinite(best["score"].to_numpy()).all()
+
+
+class TestLater:
+    def test_pairs_in_two_steps_as_in_one(self, planted, model):
+        """A new user who comes back is still new: the second pair does not undo the first."""
+        items = planted.train[3].indices[:6].astype(np.int64)
+        once, twice = copy.copy(model), copy.copy(model)
+        once.fold_in(pa.table({"user_id": np.full(6, 30_000), "item_id": items}))
+        for part in (items[:2], items[2:]):
+            twice.update(pa.table({"user_id": np.full(len(part), 30_000), "item_id": part}))
+        ask = pa.table({"user_id": np.full(40, 30_000), "item_id": np.arange(40)})
+        np.testing.assert_allclose(once.predict(ask), twice.predict(ask), atol=0.05)
+
+    def test_the_unit_of_weights_does_not_matter(self, planted):
+        pairs = planted.train.tocoo()
+        table = {"user_id": pairs.row, "item_id": pairs.col}
+        new = pa.table({"user_id": [50_000] * 4, "item_id": pairs.col[:4]})
+        ask = pa.table({"user_id": [50_000] * 30, "item_id": np.arange(30)})
+        answers = []
+        for weight in (1.0, 100.0):
+            weighted = pa.table({**table, "weight": np.full(len(pairs.row), weight)})
+            fit = TwoTower(embedding_dim=8).fit(weighted)
+            given = new.append_column("weight", pa.array(np.full(4, weight)))
+            answers.append(fit.fold_in(given).predict(ask))
+        np.testing.assert_allclose(*answers, atol=1e-3)
+
+    def test_weights_of_nothing_are_refused(self):
+        table = pa.table({"user_id": [1, 2], "item_id": [1, 2], "weight": [0.0, 0.0]})
+        with pytest.raises(InputError, match="weights sum to 0"):
+            TwoTower().fit(table)
