@@ -62,7 +62,7 @@ def find_files(path: str | os.PathLike[str], label: str) -> Found:
     InputError
         If nothing is found, with the nearest name.
     """
-    filesystem, where = _filesystem(os.fspath(path))
+    filesystem, where = filesystem_of(os.fspath(path))
     base, pattern = where, None
     if is_glob(path):
         start = _GLOB.search(where)
@@ -106,7 +106,8 @@ def partition_type(values: Sequence[str]) -> pa.DataType:
     return pa.int32() if numbers else pa.string()
 
 
-def _filesystem(text: str) -> tuple[fs.FileSystem, str]:
+def filesystem_of(text: str) -> tuple[fs.FileSystem, str]:
+    """Return the filesystem of a path, a glob or a URI, and the path on it."""
     if not _URI.match(text):
         return fs.LocalFileSystem(), text
     scheme, _, rest = text.partition("://")

@@ -95,6 +95,16 @@ class Sides(Generic[T]):
             function(self.users, *(sides.users for sides in more)),
         )
 
+    def with_side(self, side: Side, value: T) -> "Sides[T]":
+        """Return the same with another value of one side.
+
+        Examples
+        --------
+        >>> Sides(1, 2).with_side("users", 3)
+        Sides(items=1, users=3)
+        """
+        return Sides(value, self.users) if side == "items" else Sides(self.items, value)
+
     def swap(self) -> "Sides[T]":
         """Exchange the two values."""
         return Sides(self.users, self.items)

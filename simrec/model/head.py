@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -197,11 +197,21 @@ class StoredHead(Head):
         """Return itself."""
         return [(self, 1.0)]
 
-    def with_new(self, features: sparse.csr_matrix, has_features: np.ndarray) -> np.ndarray:
+    def vectors_of_new(self, features: sparse.csr_matrix, has_features: np.ndarray) -> np.ndarray:
         """Return the vectors of new entities: what features say, or those of an average one."""
         vectors = self.encode(features)
         vectors[~has_features] = self.prior
         return vectors
+
+    def joined(self, vectors: np.ndarray, order: np.ndarray) -> StoredHead:
+        """Add vectors of new entities, and put all rows in the order of the grown tower."""
+        if not len(vectors):
+            return self
+        return replace(self, vectors=np.concatenate([self.vectors, vectors])[order])
+
+    def take(self, rows: np.ndarray) -> StoredHead:
+        """Keep only some rows."""
+        return replace(self, vectors=np.asarray(self.vectors[rows]))
 
 
 class JoinedHead(Head):

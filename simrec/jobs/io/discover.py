@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from simrec.data.paths import filesystem_of
 from simrec.errors import InputError
 from simrec.jobs.io import partitions
 from simrec.jobs.io.sources import File, Source, inode, schema_difference, unreadable
@@ -36,7 +37,7 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
         If nothing is found, a file is corrupt, or schemas differ.
     """
     text = str(path)
-    filesystem, where = _filesystem(text)
+    filesystem, where = filesystem_of(text)
     base, infos = _find(filesystem, where, f"{name} {text}")
     opened: list[tuple[fs.FileInfo, pq.FileMetaData]] = []
     bad: list[str] = []
@@ -109,31 +110,6 @@ def _before_glob(where: str) -> str:
     """Return the directory that a pattern starts from."""
     stem = _GLOB.split(where, maxsplit=1)[0]
     return stem.rpartition("/")[0] or ("/" if where[0] == "/" else ".")
-
-
-def _filesystem(text: str) -> tuple[fs.FileSystem, str]:
-    if not _URI.match(text):
-        return fs.LocalFileSystem(), text
-    scheme, _, rest = text.partition("://")
-    # The part before a pattern is what the filesystem is asked for.
-    stem = _GLOB.split(text, maxsplit=1)[0]
-    try:
-        filesystem, _ = fs.FileSystem.from_uri(stem)
-        return filesystem, "/" + rest.lstrip("/") if scheme == "file" else rest
-    except (pa.ArrowException, OSError) as error:
-        reason = error
-    try:
-        import fsspec
-    except ImportError:
-        raise InputError(
-            f"{text}: {reason}. Other schemes need fsspec: pip install fsspec and the package "
-            f"for {scheme}://"
-        ) from None
-    try:
-        found, where = fsspec.core.url_to_fs(text)
-    except (ValueError, ImportError) as error:
-        raise InputError(f"{text}: {error}") from None
-    return fs.PyFileSystem(fs.FSSpecHandler(found)), where
 
 
 def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[fs.FileInfo]]:

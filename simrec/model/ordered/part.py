@@ -206,15 +206,11 @@ class OrderedPart(Part):
     def with_new(self, new: Sides[NewRows]) -> OrderedPart:
         """Make room for new entities: what their features say."""
 
-        def grown(side: Side) -> StoredHead:
-            head, more = self.heads[side], new[side]
-            if not len(more.has_features):
-                return head
-            vectors = head.with_new(more.features, more.has_features)
-            return replace(head, vectors=np.concatenate([head.vectors, vectors])[more.order])
+        def grown(head: StoredHead, more: NewRows) -> StoredHead:
+            return head.joined(head.vectors_of_new(more.features, more.has_features), more.order)
 
         kept = self._kept("fold_in").moved(new.map(lambda more: more.order))
-        return replace(self, heads=Sides.of(grown), kept=kept)
+        return replace(self, heads=self.heads.map(grown, new), kept=kept)
 
     def with_ratings(
         self,
@@ -261,14 +257,11 @@ class OrderedPart(Part):
         vectors[rows] = solve_again(
             vectors[rows], before, values, partners, precisions, self.output
         )
-        head = replace(head, vectors=vectors)
-        heads = Sides(head, self.heads.users) if side == "items" else Sides(self.heads.items, head)
-        return replace(self, heads=heads)
+        return replace(self, heads=self.heads.with_side(side, replace(head, vectors=vectors)))
 
     def without(self, side: Side, keep: np.ndarray) -> OrderedPart:
         """Keep only some rows of a side, and nothing of the others in W_l."""
-        head = replace(self.heads[side], vectors=np.asarray(self.heads[side].vectors[keep]))
-        heads = Sides(head, self.heads.users) if side == "items" else Sides(self.heads.items, head)
+        heads = self.heads.with_side(side, self.heads[side].take(keep))
         kept = None if self.kept is None else self.kept.without(side, keep)
         return replace(self, heads=heads, kept=kept, trained=None)
 

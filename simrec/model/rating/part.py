@@ -140,11 +140,10 @@ class RatingPart(Part):
             head, kept, more = self.heads[side], evidence.sides[side], new[side]
             if not len(more.has_features):
                 return head, kept
-            vectors = head.with_new(more.features, more.has_features)
+            vectors = head.vectors_of_new(more.features, more.has_features)
             own, to_new = self.layout.from_features(side, vectors)
             kept = kept.joined(own, to_new, more.counts, more.has_features).take(more.order)
-            joined = np.concatenate([head.vectors, vectors])[more.order]
-            return replace(head, vectors=joined), kept
+            return head.joined(vectors, more.order), kept
 
         both = Sides.of(grown)
         return replace(
@@ -179,16 +178,10 @@ class RatingPart(Part):
 
     def without(self, side: Side, keep: np.ndarray) -> RatingPart:
         """Keep only some rows of a side."""
-
-        def kept_head(one: Side) -> StoredHead:
-            head = self.heads[one]
-            return replace(head, vectors=np.asarray(head.vectors[keep])) if one == side else head
-
-        heads, evidence = Sides.of(kept_head), self.evidence
+        heads, evidence = self.heads.with_side(side, self.heads[side].take(keep)), self.evidence
         if evidence is None:
             return replace(self, heads=heads)
-        kept = evidence.sides
-        sides = Sides.of(lambda one: kept[one].take(keep) if one == side else kept[one])
+        sides = evidence.sides.with_side(side, evidence.sides[side].take(keep))
         return replace(self, heads=heads, evidence=replace(evidence, sides=sides))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy import sparse
 
-from simrec.data.sides import SIDES, SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
@@ -67,13 +67,8 @@ class UptakePart(Part):
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
 
-        def grown(side: Side) -> StoredHead:
-            head, more = self.heads[side], new[side]
-            if not len(more.has_features):
-                return head
-            vectors = head.with_new(more.features, more.has_features)
-            joined = np.concatenate([head.vectors, vectors])[more.order]
-            return replace(head, vectors=joined)
+        def grown(head: StoredHead, more: NewRows) -> StoredHead:
+            return head.joined(head.vectors_of_new(more.features, more.has_features), more.order)
 
         factors = self.factors.map(
             lambda one, more: np.append(one, np.zeros(len(more.has_features), np.float32))[
@@ -81,7 +76,7 @@ class UptakePart(Part):
             ],
             new,
         )
-        return replace(self, heads=Sides.of(grown), factors=factors)
+        return replace(self, heads=self.heads.map(grown, new), factors=factors)
 
     def with_ratings(
         self,
@@ -127,7 +122,7 @@ class UptakePart(Part):
             self.factors.other(side),
             self.axes[side],
         )
-        heads = self._with(self.heads, side, replace(head, vectors=vectors))
+        heads = self.heads.with_side(side, replace(head, vectors=vectors))
         if side == "users":
             return replace(self, heads=heads)
         fitted, counts = factors > 0, np.asarray(pairs.sum(1)).ravel()
@@ -150,22 +145,17 @@ class UptakePart(Part):
         if features is None:
             return np.tile(head.prior, (len(rows), 1))
         X = features[side][rows]
-        return head.with_new(X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool))
-
-    @staticmethod
-    def _with(heads: Sides[StoredHead], side: Side, head: StoredHead) -> Sides[StoredHead]:
-        return Sides(head, heads.users) if side == "items" else Sides(heads.items, head)
+        return head.vectors_of_new(
+            X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool)
+        )
 
     def without(self, side: Side, keep: np.ndarray) -> UptakePart:
         """Keep only some rows of a side."""
-
-        def kept(one: Side) -> StoredHead:
-            head = self.heads[one]
-            return replace(head, vectors=np.asarray(head.vectors[keep])) if one == side else head
-
-        factors = self.factors[side][keep]
-        items, users = (factors if one == side else self.factors[one] for one in SIDES)
-        return replace(self, heads=Sides.of(kept), factors=Sides(items, users))
+        return replace(
+            self,
+            heads=self.heads.with_side(side, self.heads[side].take(keep)),
+            factors=self.factors.with_side(side, self.factors[side][keep]),
+        )
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: average, feature columns, and the entity's own pairs."""
