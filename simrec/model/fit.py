@@ -16,7 +16,6 @@ from simrec.model.prepare import Prepared, pair_matrix
 from simrec.model.rating.known_entities import Report
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.workers import Workers
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.part import UptakePart
 
@@ -63,7 +62,6 @@ class FittedParts:
 def fit_parts(
     data: Prepared,
     settings: Settings,
-    workers: Workers,
     checkpoint: Checkpoint | None,
     report: Report,
 ) -> FittedParts:
@@ -71,7 +69,7 @@ def fit_parts(
     fitted = FittedParts()
     embedding_dim = settings.embedding_dim or _EMBEDDING_DIM
     if data.ratings.has_ratings:
-        rating, chosen = _fit_rating(data, settings, embedding_dim, workers, checkpoint, report)
+        rating, chosen = _fit_rating(data, settings, embedding_dim, checkpoint, report)
         fitted.parts[rating.name] = rating
         fitted.chosen |= chosen
     # A generator of its own, so that what is learned of ratings does not depend on uptake.
@@ -93,7 +91,6 @@ def _fit_rating(
     data: Prepared,
     settings: Settings,
     embedding_dim: int,
-    workers: Workers,
     checkpoint: Checkpoint | None,
     report: Report,
 ) -> tuple[Part, dict[str, Any]]:
@@ -118,6 +115,5 @@ def _fit_rating(
         settings.hidden_layers,
         rng,
         report,
-        workers,
         checkpoint,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.head import Encoder, StoredHead
+from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
 
 logger = logging.getLogger(__name__)
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 # Sum of weights beyond which single precision would not do.
 _MOST_WEIGHT = 1e15
+# Entities from which the encoding of features is learned, at most.
+_MOST_ROWS = 1 << 18
 
 
 @dataclass(eq=False)
@@ -41,12 +44,15 @@ class PreparedSide:
         Features of those with ratings, and a constant as the last one.
     groups : numpy.ndarray
         For each feature, the number of the column that it comes from.
+    workers : Workers
+        The workers between whom the entities are divided.
     """
 
     tower: Tower
     rated_rows: np.ndarray
     X: sparse.csr_matrix
     groups: np.ndarray
+    workers: Workers = ONE_WORKER
 
     @property
     def counts(self) -> np.ndarray:
@@ -63,18 +69,19 @@ class PreparedSide:
             joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
-        share = counts / counts.sum()
-        prior = (share @ encoder(self.X[:, :-1])).astype(np.float32)
+        share = counts / self.workers.total(float(counts.sum()))
+        prior = self.workers.sum(share @ encoder(self.X[:, :-1])).astype(np.float32)
         return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
 
 
 @dataclass(eq=False)
 class Prepared:
-    """All that a fit starts from."""
+    """All that a fit starts from: of the users, those of this worker."""
 
     ratings: Ratings
     bounds: tuple[float, float]
     sides: Sides[PreparedSide]
+    workers: Workers = ONE_WORKER
 
     @property
     def schema(self) -> dict[str, dict[str, str]]:
@@ -99,17 +106,51 @@ def prepare(
     bounds: tuple[float, float] | None,
     tables: Sides[TableLike | None],
     encoding: Encoding,
+    workers: Workers = ONE_WORKER,
 ) -> Prepared:
-    """Check the tables of a fit, and encode the features of its entities."""
+    """Check the tables of a fit, and encode the features of its entities.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        The ratings of this worker's users.
+    bounds : (float, float) or None
+        Lowest and highest rating; None for those that occur.
+    tables : Sides of table-like or None
+        Features of all items, and of this worker's users.
+    encoding : Encoding
+        How features are encoded.
+    workers : Workers
+        The workers between whom the users are divided.
+    """
     if not len(ratings):
         raise InputError("ratings: there is no rating to learn from.")
+    ratings = _with_items_of_all(ratings, workers)
     rated = Sides(
-        (ratings.items, np.bincount(ratings.item_rows, minlength=ratings.n_items)),
+        (
+            ratings.items,
+            workers.sum(np.bincount(ratings.item_rows, minlength=ratings.n_items)),
+        ),
         (ratings.users, np.bincount(ratings.user_rows, minlength=ratings.n_users)),
     )
-    sides = Sides.of(lambda side: _side(side, *rated[side], tables[side], encoding))
-    low_high = bounds or (float(ratings.values.min()), float(ratings.values.max()))
-    return Prepared(ratings, low_high, sides)
+    divided = Sides(ONE_WORKER, workers)
+    sides = Sides.of(lambda side: _side(side, *rated[side], tables[side], encoding, divided[side]))
+    if bounds is None:
+        ends = [np.array([ratings.values.min()]), np.array([ratings.values.max()])]
+        low, high = (np.concatenate(workers.gather(end)) for end in ends)
+        bounds = float(low.min()), float(high.max())
+    return Prepared(ratings, bounds, sides, workers)
+
+
+def _with_items_of_all(ratings: Ratings, workers: Workers) -> Ratings:
+    """Return the ratings with the items that the users of any worker have rated."""
+    if workers.size == 1:
+        return ratings
+    known = ratings.items
+    for table in workers.gather_tables(pa.table({"id": ratings.items.ids})):
+        known = known.union(IdMap(table["id"]))
+    rows = known.rows(ratings.items.ids)[ratings.item_rows]
+    return replace(ratings, items=known, item_rows=rows.astype(ratings.item_rows.dtype))
 
 
 def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None) -> Ratings:
@@ -137,7 +178,12 @@ def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:
 
 
 def _side(
-    side: Side, rated: IdMap, counts: np.ndarray, source: TableLike | None, encoding: Encoding
+    side: Side,
+    rated: IdMap,
+    counts: np.ndarray,
+    source: TableLike | None,
+    encoding: Encoding,
+    workers: Workers,
 ) -> PreparedSide:
     columns, singular, id_column = encoding.columns[side], SINGULAR[side], ID_COLUMNS[side]
     if source is None:
@@ -146,7 +192,7 @@ def _side(
         none = sparse.csr_matrix((len(rated), 0), dtype=np.float32)
         tower = Tower(side, rated, counts, None, none)
         return PreparedSide(
-            tower, np.arange(len(rated)), _with_constant(none), np.zeros(1, np.int64)
+            tower, np.arange(len(rated)), _with_constant(none), np.zeros(1, np.int64), workers
         )
     label = describe(source, side)
     table = read_table(source, name=side)
@@ -154,7 +200,7 @@ def _side(
     listed, place = unique_ids(ids, side, label)
     found = listed.rows(rated.ids, id_column)
     has_row = found >= 0
-    if not has_row.any():
+    if not workers.total(int(has_row.sum())):
         raise InputError(
             f"{label}: no {id_column} of the ratings is in this table (the ratings have "
             f"{rated.ids[0].as_py()!r}, the table {ids[0].as_py()!r}). Are these the right tables?"
@@ -172,7 +218,7 @@ def _side(
     encoder = FeatureEncoder(
         columns, min_count=encoding.min_count, knots=encoding.knots, id_column=id_column
     )
-    encoder.fit(rows, name=where)
+    encoder.fit(_sample(rows, workers), name=where)
     features = encoder.transform(rows)
     if not has_row.all():
         features = _spread(features, has_row)
@@ -181,7 +227,7 @@ def _side(
     others = np.flatnonzero(~rated.contains(listed.ids))
     if not len(others):
         tower = Tower(side, rated, counts, encoder, features)
-        return PreparedSide(tower, np.arange(len(rated)), X, groups)
+        return PreparedSide(tower, np.arange(len(rated)), X, groups, workers)
     unrated = IdMap(listed.take(others))
     known = rated.union(unrated)
     rated_rows = known.rows(rated.ids)
@@ -190,7 +236,16 @@ def _side(
     all_counts = np.zeros(len(known), np.int64)
     all_counts[rated_rows] = counts
     everyone = sparse.vstack([features, more], format="csr")[np.argsort(order)]
-    return PreparedSide(Tower(side, known, all_counts, encoder, everyone), rated_rows, X, groups)
+    tower = Tower(side, known, all_counts, encoder, everyone)
+    return PreparedSide(tower, rated_rows, X, groups, workers)
+
+
+def _sample(rows: pa.Table, workers: Workers) -> pa.Table:
+    """Take every so-manieth row of all workers' rows, all where they are not too many."""
+    step = max(-(-int(workers.total(len(rows))) // _MOST_ROWS), 1)
+    first = -workers.places(len(rows)).start % step
+    some = rows if step == 1 else rows.take(pa.array(np.arange(first, len(rows), step)))
+    return pa.concat_tables(workers.gather_tables(some))
 
 
 def _with_constant(features: sparse.csr_matrix) -> sparse.csr_matrix:

@@ -28,6 +28,7 @@ from simrec.model.part import Part
 from simrec.model.prepare import Encoding, prepare, read_ratings
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
+from simrec.model.run.divide import own_users
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
 from simrec.model.update.update import State, forget, learn, rated_matrix
@@ -174,6 +175,7 @@ class TwoTower(Params):
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
         strategy: Any = None,
+        divided: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> TwoTower:
@@ -192,10 +194,13 @@ class TwoTower(Params):
             "val_new_items" or "val_new_users".
         log_dir : path, optional
             Where to write logs for TensorBoard.
-        strategy : tf.distribute.Strategy, optional
+        strategy : tf.distribute.Strategy or Workers, optional
             Workers to divide the users between, such as a MultiWorkerMirroredStrategy. Each
-            worker calls fit with the same tables, and all end with the same model. Only ratings
-            are divided; every worker learns all of uptake.
+            worker calls fit with the same tables, and all end with the same model.
+        divided : bool
+            Whether each worker gives the ratings and features of its own users only, ranges of
+            ascending ids in the order of the workers, and ends with a model of its own users: a
+            shard, as `save` writes it.
         checkpoint : path, optional
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
@@ -217,7 +222,9 @@ class TwoTower(Params):
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)
-        data = prepare(taken, self.bounds, Sides(items, users), encoding)
+        if not divided:
+            taken, users = own_users(taken, users, run.workers)
+        data = prepare(taken, self.bounds, Sides(items, users), encoding, run.workers)
         settings = Settings(
             self.embedding_dim,
             self.epochs or EPOCHS[self.method],
@@ -231,7 +238,7 @@ class TwoTower(Params):
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
         with Progress(settings.epochs, verbose, callbacks, log_dir) as progress:
             kept = run.checkpoint(self.get_params(), data)
-            fitted = fit_parts(data, settings, run.workers, kept, progress.epoch)
+            fitted = fit_parts(data, settings, kept, progress.epoch)
         self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
         self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)

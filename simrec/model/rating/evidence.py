@@ -322,13 +322,17 @@ def _filled(
 
 def _moments(one: KnownEntities, ratings: RatingRows) -> np.ndarray:
     """Average phi phi^T over a side, its entities weighted by their ratings."""
-    share = (ratings.counts / ratings.counts.sum()).astype(np.float32)
     phi = one.posterior.regressors()
-    moments = (phi * share[:, None]).T.astype(np.float64) @ phi
-    assert one.posterior.covariance is not None
-    spread = np.tensordot(share, one.posterior.covariance, 1)
-    moments[:-1, :-1] += spread[:-1, :-1]
+    moments = (phi * ratings.shares()[:, None]).T.astype(np.float64) @ phi
+    moments = ratings.row_workers.sum(moments)
+    moments[:-1, :-1] += _mean_covariance(one, ratings)[:-1, :-1]
     return moments
+
+
+def _mean_covariance(one: KnownEntities, ratings: RatingRows) -> np.ndarray:
+    """Average the covariances of a side, its entities weighted by their ratings."""
+    assert one.posterior.covariance is not None
+    return ratings.row_workers.sum(np.tensordot(ratings.shares(), one.posterior.covariance, 1))
 
 
 def _width(
@@ -339,10 +343,7 @@ def _width(
     moments: Sides[np.ndarray],
 ) -> float:
     """Compare the variance of new entities, as held-out ones show it, with that of the prior."""
-    posterior, counts = known.other(side).posterior, problem.observed.rows.other(side).counts
-    assert posterior.covariance is not None
-    share = (counts / counts.sum()).astype(np.float32)
-    partners = np.tensordot(share, posterior.covariance, 1)
+    partners = _mean_covariance(known.other(side), problem.observed.rows.other(side))
     excess = error**2 - 1 / known[side].precisions.t - float(np.sum(partners * moments.other(side)))
     prior = float(np.sum(np.linalg.inv(known[side].precisions.L) * moments[side]))
     return float(np.clip(excess / prior, *_WIDTHS))

@@ -11,7 +11,7 @@ Where both are new, users' features are regressed on the embeddings that feature
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,6 @@ from simrec.model.rating.new_entities import (
     fit_new,
     fit_new_network,
 )
-from simrec.model.rating.observed import Observed
 from simrec.model.rating.posterior import Posterior, statistics
 from simrec.model.run.checkpoint import Checkpoint
 
@@ -59,32 +58,6 @@ class RatingFit:
     new: Sides[NewEntities]
     both_weights: np.ndarray
     both_network: SimEc | None = None
-
-    def gathered(self, observed: Observed) -> RatingFit:
-        """Return the same with the users of all workers."""
-        if observed.workers.size == 1:
-            return self
-        items, users = self.known
-        cut = len(items.weights) - observed.rows.users.n_rows
-        history = observed.gather(items.weights[cut:])
-        known = Sides(
-            replace(items, weights=np.vstack([items.weights[:cut], history])),
-            replace(
-                users,
-                posterior=_gathered(users.posterior, observed),
-                prior_means=observed.gather(users.prior_means),
-            ),
-        )
-        new = Sides(
-            replace(self.new.items, partners=_gathered(self.new.items.partners, observed)),
-            replace(self.new.users, held_out=observed.gather(self.new.users.held_out)),
-        )
-        return replace(self, known=known, new=new)
-
-
-def _gathered(posterior: Posterior, observed: Observed) -> Posterior:
-    assert posterior.covariance is not None
-    return Posterior(observed.gather(posterior.mean), observed.gather(posterior.covariance))
 
 
 def fit_rating(

@@ -30,8 +30,8 @@ from simrec.model.run.checkpoint import Checkpoint
 
 # Steps of conjugate gradients in each sweep: the weights go on from the sweep before.
 _STEPS = 4
-# Entities whose start is drawn at once.
-_PIECE = 1 << 20
+# Entities for whom something is drawn at once.
+_PIECE = 1 << 16
 
 Report = Callable[[dict[str, float]], None]
 
@@ -66,7 +66,27 @@ class Problem:
 
     def folds(self, side: Side, n: int, rng: np.random.Generator) -> np.ndarray:
         """Deal the entities of a side into n folds at random; return those of this worker's."""
-        return rng.permutation(np.arange(self.n_rows[side]) % n)[self.mine[side]]
+        return self.drawn(side, rng, lambda part, size: part.permutation(np.arange(size) % n))
+
+    def drawn(
+        self,
+        side: Side,
+        rng: np.random.Generator,
+        draw: Callable[[np.random.Generator, int], np.ndarray],
+    ) -> np.ndarray:
+        """Draw something for each entity of this worker's, by its place among those of all.
+
+        In pieces that have generators of their own: the number of workers changes nothing, and no
+        worker draws for all.
+        """
+        seed, mine, n = int(rng.integers(2**63)), self.mine[side], self.n_rows[side]
+        first, last = mine.start // _PIECE, max(-(-mine.stop // _PIECE), 1)
+        pieces = [
+            draw(np.random.default_rng([seed, i]), min(_PIECE, n - i * _PIECE))
+            for i in range(first, last)
+        ]
+        start = first * _PIECE
+        return np.concatenate(pieces)[mine.start - start : mine.stop - start]
 
     def inputs(self, side: Side, history: bool) -> EncoderInputs:
         """Return what an encoder of a side reads: its features, and its history on request."""
@@ -120,8 +140,8 @@ def fit_known(
     losses: list[float] = []
     done = _resume(known, problem, inputs, rng, losses, checkpoint)
     if not done:
-        for one, n, mine in zip(known, problem.n_rows, problem.mine, strict=True):
-            one.posterior = _start(n, D, rng, mine)
+        for side, one in known.named():
+            one.posterior = _start(problem, side, D, rng)
     for loss in losses:
         report({"loss": loss})
     for half in range(done, 2 * epochs):
@@ -155,17 +175,10 @@ def _empty(n_rows: int, D: int, inputs: EncoderInputs) -> KnownEntities:
     )
 
 
-def _start(n: int, D: int, rng: np.random.Generator, mine: slice) -> Posterior:
-    """Draw the start of all entities and keep one's own, so that workers change nothing.
-
-    In pieces, which draw the same numbers: all users of all workers may be too many at once.
-    """
-    mean = np.empty((mine.stop - mine.start, D), np.float32)
-    for a in range(0, n, _PIECE):
-        drawn = rng.normal(0, 0.1, (min(_PIECE, n - a), D))
-        lo, hi = max(a, mine.start), min(a + len(drawn), mine.stop)
-        if lo < hi:
-            mean[lo - mine.start : hi - mine.start] = drawn[lo - a : hi - a]
+def _start(problem: Problem, side: Side, D: int, rng: np.random.Generator) -> Posterior:
+    mean = problem.drawn(
+        side, rng, lambda part, size: part.normal(0, 0.1, (size, D)).astype(np.float32)
+    )
     mean[:, -1] = 0
     return Posterior(mean, np.broadcast_to(np.eye(D, dtype=np.float32) * 0.01, (len(mean), D, D)))
 
@@ -191,7 +204,7 @@ def _keep(
         "mean": items.mean,
         "covariance": items.covariance,
         "weights_items": weights[:cut],
-        "weights_items_history": problem.observed.gather(weights[cut:]),
+        "weights_items_history": np.concatenate(problem.observed.workers.gather(weights[cut:])),
         "weights_users": known.users.weights,
     }
     for side, one in known.named():

@@ -10,14 +10,11 @@ from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
-from simrec.errors import InputError
-from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
+from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.scoring.topk import processors
 
 # Rows of small matrices that a thread takes at once.
 _ROWS = 1024
-# Users whose rows are put together at once.
-_PIECE = 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +40,11 @@ class RatingRows:
     def n_rows(self) -> int:
         """Number of entities."""
         return len(self.counts)
+
+    def shares(self) -> np.ndarray:
+        """Return the share of each entity in all ratings, those of other workers included."""
+        total = self.row_workers.total(float(self.counts.sum()))
+        return (self.counts / total).astype(np.float32)
 
     def sum_partners(self, table: np.ndarray) -> np.ndarray:
         """Sum the rows of a table over the partners of each entity."""
@@ -89,7 +91,7 @@ class Observed:
     n_users : int
         Users of all workers.
     my_users : slice
-        Which of them are on this worker.
+        Which of them are on this one.
     workers : Workers
         The workers.
     """
@@ -103,47 +105,27 @@ class Observed:
 
     @classmethod
     def of(cls, ratings: Ratings, workers: Workers = ONE_WORKER) -> "Observed":
-        """Arrange ratings, with rows in the order of their id maps."""
-        mean = ratings.mean
-        scale = float(np.std(ratings.values, dtype=np.float64)) or 1.0
-        values, user_rows, item_rows = ratings.values, ratings.user_rows, ratings.item_rows
-        n_users, mine = ratings.n_users, slice(0, ratings.n_users)
-        if workers.size > 1:
-            if n_users < workers.size:
-                raise InputError(
-                    f"strategy: {workers.size} workers for {n_users} users; give each at least one."
-                )
-            per_user = np.bincount(user_rows, minlength=n_users)
-            edges = equal_parts(per_user, workers.size)
-            mine = slice(*edges[workers.rank : workers.rank + 2].tolist())
-            here = (user_rows >= mine.start) & (user_rows < mine.stop)
-            values, item_rows = values[here], item_rows[here]
-            user_rows = user_rows[here] - mine.start
-        values = ((values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
-        shape = (mine.stop - mine.start, ratings.n_items)
-        users = sparse.csr_matrix(sparse.coo_matrix((values, (user_rows, item_rows)), shape=shape))
+        """Arrange the ratings of this worker's users, with rows in the order of their id maps."""
+        n = workers.total(len(ratings))
+        mean = workers.total(float(ratings.values.sum(dtype=np.float64))) / n
+        off = ratings.values - np.float64(mean)
+        scale = float(np.sqrt(workers.total(float(off @ off)) / n)) or 1.0
+        values = ((ratings.values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
+        shape = (ratings.n_users, ratings.n_items)
+        entries = sparse.coo_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
+        users = sparse.csr_matrix(entries)
         users.sort_indices()
         items = users.T.tocsr()
         rows = Sides(
             rating_rows(items, column_workers=workers), rating_rows(users, row_workers=workers)
         )
+        n_users, mine = int(workers.total(ratings.n_users)), workers.places(ratings.n_users)
         return cls(rows, mean, scale, n_users, mine, workers)
 
     @property
     def n_entries(self) -> int:
         """Number of ratings on all workers."""
         return int(self.rows.items.counts.sum())
-
-    def gather(self, part: np.ndarray) -> np.ndarray:
-        """Put the rows of all workers' users together, on every worker."""
-        if self.workers.size == 1:
-            return part
-        whole = np.zeros((self.n_users, *part.shape[1:]), part.dtype)
-        whole[self.my_users] = part
-        # Piece by piece: this is as large as the model, and sums come in arrays of their own.
-        for a in range(0, self.n_users, _PIECE):
-            whole[a : a + _PIECE] = self.workers.sum(whole[a : a + _PIECE])
-        return whole
 
     def sample(self, n: int, rng: np.random.Generator) -> "Entries":
         """Draw ratings, all where there are no more than `n`; return those of this worker."""

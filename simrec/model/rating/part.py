@@ -31,7 +31,6 @@ from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.observed import Observed
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.workers import Workers
 from simrec.model.simecs import linear_simec, network_simec
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
@@ -69,15 +68,12 @@ class RatingPart(Part):
         hidden_layers: tuple[int, ...],
         rng: np.random.Generator,
         report: Report,
-        workers: Workers,
         checkpoint: Checkpoint | None,
     ) -> tuple[RatingPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         groups = data.sides.map(lambda side: side.groups)
-        observed = Observed.of(data.ratings, workers)
-        X = data.sides.map(lambda side: side.X)
-        mine = X.users[observed.my_users] if workers.size > 1 else X.users
-        problem = Problem(observed, Sides(X.items, mine), groups)
+        observed = Observed.of(data.ratings, data.workers)
+        problem = Problem(observed, data.sides.map(lambda side: side.X), groups)
         # Matrices are small and many, and worked on in threads of our own: those of the BLAS would
         # only get in the way (half as much time again). Without them, results do not depend on
         # their number.
@@ -85,11 +81,6 @@ class RatingPart(Part):
             fit = fit_rating(
                 problem, embedding_dim, epochs, folds, hidden_layers, rng, report, checkpoint
             )
-        if workers.size > 1:
-            # The model is one, with the users of all workers.
-            fit = fit.gathered(observed)
-            observed = Observed.of(data.ratings)
-            problem = Problem(observed, X, groups)
         chosen = {
             "item_penalty": fit.new.items.strength,
             "user_penalty": fit.new.users.strength,

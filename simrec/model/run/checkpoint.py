@@ -6,7 +6,6 @@ place in one step. It holds what identifies data and settings; a fit of others r
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import time
@@ -15,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from simrec import __version__, artifacts
 from simrec.errors import InputError
 from simrec.model.prepare import Prepared
+from simrec.model.run.fingerprint import fingerprint
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
 
@@ -137,7 +136,9 @@ class Run:
         if resume and checkpoint is None:
             raise InputError("resume: say which checkpoint to go on from.")
         workers = ONE_WORKER
-        if strategy is not None:
+        if isinstance(strategy, Workers):
+            workers = strategy
+        elif strategy is not None:
             from simrec.model.run.strategy import workers_of
 
             workers = workers_of(strategy)
@@ -156,50 +157,15 @@ class Run:
         if self.path is None:
             return None
         kept = {name: value for name, value in settings.items() if name not in _FREE}
-        identity = {"version": __version__, **kept, "bounds": data.bounds, "data": _digest(data)}
+        identity = {
+            "version": __version__,
+            **kept,
+            "bounds": data.bounds,
+            "data": fingerprint(data),
+        }
         return Checkpoint(self.path, identity, self.resume, self.workers)
 
 
 def clear(path: str | os.PathLike[str]) -> None:
     """Delete a checkpoint, and nothing but a checkpoint."""
     artifacts.remove(path, KIND)
-
-
-def _digest(data: Prepared) -> str:
-    """Hash all ratings, ids and features."""
-    digest = hashlib.sha256()
-    ratings = data.ratings
-    for array in (ratings.user_rows, ratings.item_rows, ratings.values):
-        _add(digest, array)
-    for side in data.sides:
-        table = pa.table({"id": side.tower.ids.ids})
-        with pa.ipc.new_stream(pa.PythonFile(_Sink(digest), "w"), table.schema) as stream:
-            stream.write_table(table)
-        X = side.tower.features
-        for array in (side.rated_rows, X.data, X.indices, X.indptr, side.groups):
-            _add(digest, array)
-    return digest.hexdigest()
-
-
-def _add(digest: Any, array: np.ndarray) -> None:
-    digest.update(f"{array.dtype.str}{array.shape}".encode())
-    digest.update(np.ascontiguousarray(array).data)
-
-
-class _Sink:
-    """A file that is only hashed."""
-
-    closed = False
-
-    def __init__(self, digest: Any) -> None:
-        self._digest = digest
-
-    def write(self, data: Any) -> int:
-        self._digest.update(data)
-        return len(data)
-
-    def flush(self) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -1,22 +1,45 @@
-"""Workers of a `tf.distribute` strategy: sums are its all-reduce."""
+"""Workers of a `tf.distribute` strategy.
 
+The strategy tells the workers of each other, once; from then on they are connected in a ring, which
+sums many times as fast as the strategy's own all-reduce over gRPC.
+"""
+
+import secrets
+import socket
 from typing import Any
 
 import numpy as np
 
+from simrec.model.run.sockets import connect
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.keras import tf
 
-# Numbers summed at once. TensorFlow copies what it sums a few times over.
-_PIECE = 1 << 24
+# Bytes of a worker's address.
+_LONGEST = 300
 
 
 def workers_of(strategy: Any) -> Workers:
     """Return the workers of a strategy: one alone where it does not span several."""
     if not isinstance(strategy, tf.distribute.Strategy):
         raise TypeError(f"strategy: expected a tf.distribute.Strategy, got {type(strategy)}")
-    workers = StrategyWorkers(strategy)
-    return workers if workers.size > 1 else ONE_WORKER
+    told = StrategyWorkers(strategy)
+    if told.size == 1:
+        return ONE_WORKER
+
+    def exchange(text: str) -> list[str]:
+        codes = np.zeros((told.size, _LONGEST), np.int64)
+        codes[told.rank, : len(text.encode())] = list(text.encode())
+        return [bytes(row[row > 0].tolist()).decode() for row in told.sum(codes)]
+
+    key = exchange(secrets.token_hex(32))[0].encode()
+    return connect(told.rank, told.size, _host(strategy, told.rank), key, exchange)
+
+
+def _host(strategy: Any, rank: int) -> str:
+    """Return the name under which the other workers find this one."""
+    resolver = strategy.cluster_resolver
+    tasks = None if resolver is None else resolver.cluster_spec().as_dict().get("worker")
+    return str(tasks[rank]).rpartition(":")[0] if tasks else socket.gethostname()
 
 
 class StrategyWorkers(Workers):
@@ -41,18 +64,15 @@ class StrategyWorkers(Workers):
         flat = np.ascontiguousarray(array).reshape(-1)
         if array.dtype not in self._adders:
             self._adders[array.dtype] = self._adder(array.dtype)
-        out = np.empty_like(flat)
         try:
-            for a in range(0, max(len(flat), 1), _PIECE):
-                added = self._adders[array.dtype](flat[a : a + _PIECE])
-                results = self._strategy.experimental_local_results(added)
-                out[a : a + _PIECE] = results[0].numpy()
+            added = self._adders[array.dtype](flat)
+            results = self._strategy.experimental_local_results(added)
         except tf.errors.OpError as error:
             raise RuntimeError(
                 "another worker of the training is gone or no longer answers. Start the training "
                 f"again; with a checkpoint, resume goes on from there. ({error.message[:200]})"
             ) from error
-        return out.reshape(array.shape)
+        return np.asarray(results[0].numpy()).reshape(array.shape)
 
     def _adder(self, dtype: np.dtype) -> Any:
         """Make the function that sums arrays of a type; of any length, to be traced only once."""

@@ -1,10 +1,17 @@
 """Workers that fit one model together: users are divided between them, items are on all of them.
 
+The users of a worker are a range of ascending ids, and the ranges are in the order of the workers.
 What a worker learns of its own users stays with it. Workers exchange only sums over all users,
-which are as large as the items or the features.
+which are as large as the items or the features, and samples of bounded size.
 """
 
+from __future__ import annotations
+
+import json
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 
 
 class Workers:
@@ -39,8 +46,50 @@ class Workers:
         """Return the first worker's number on all workers."""
         return value if self.size == 1 else float(self.first(np.array([value], np.float64))[0])
 
+    def agreed(self, document: Any) -> Any:
+        """Return the first worker's plain data on all workers."""
+        if self.size == 1:
+            return document
+        return json.loads(self.gather(_bytes(json.dumps(document).encode()))[0].tobytes())
+
+    def gather(self, array: np.ndarray) -> list[np.ndarray]:
+        """Return the arrays of all workers, which may differ in length, in their order."""
+        if self.size == 1:
+            return [array]
+        lengths = np.zeros(self.size, np.int64)
+        lengths[self.rank] = len(array)
+        lengths = self.sum(lengths)
+        ends = np.cumsum(lengths)
+        whole = np.zeros((ends[-1], *array.shape[1:]), array.dtype)
+        whole[ends[self.rank] - len(array) : ends[self.rank]] = array
+        # Summed in bytes: exact whatever the numbers are.
+        whole = self.sum(whole.view(np.uint8).reshape(len(whole), -1)) if whole.size else whole
+        whole = whole.reshape(-1).view(array.dtype).reshape(ends[-1], *array.shape[1:])
+        return np.split(whole, ends[:-1])
+
+    def gather_tables(self, table: pa.Table) -> list[pa.Table]:
+        """Return the Arrow tables of all workers, in their order."""
+        if self.size == 1:
+            return [table]
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+        found = self.gather(_bytes(sink.getvalue()))
+        return [pa.ipc.open_stream(pa.py_buffer(one)).read_all() for one in found]
+
+    def places(self, n: int) -> slice:
+        """Return where this worker's n entities stand among those of all workers."""
+        if self.size == 1:
+            return slice(0, n)
+        ends = np.cumsum([one[0] for one in self.gather(np.array([n], np.int64))])
+        return slice(int(ends[self.rank]) - n, int(ends[self.rank]))
+
 
 ONE_WORKER = Workers()
+
+
+def _bytes(data: Any) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
 
 
 def equal_parts(counts: np.ndarray, n: int) -> np.ndarray:
