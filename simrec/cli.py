@@ -108,10 +108,7 @@ def _run(command: str, values: dict[str, Any]) -> int:
     to_json = values.pop("json", None)
     quiet = values.pop("quiet", False)
     level = logging.DEBUG if values.pop("verbose", False) else logging.INFO
-    logging.basicConfig(stream=sys.stderr)
-    for handler in logging.getLogger().handlers:
-        handler.setFormatter(_PlainFormatter())
-    logging.getLogger("simrec").setLevel(logging.WARNING if quiet else level)
+    console.log_to_terminal(logging.WARNING if quiet else level)
     progress = 0 if quiet else 1
     show = to_json is None or to_json != "-"
     outcome: Any
@@ -284,13 +281,6 @@ class _Mapping(argparse.Action):
         except InputError as error:
             parser.error(f"argument {option_string}: {error}")
         setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **checked})
-
-
-class _PlainFormatter(logging.Formatter):
-    """Write the message of a log record, without control characters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return console.plain(super().format(record))
 
 
 def _in_options(message: str, command: str) -> str:

@@ -1,6 +1,8 @@
 """Results as text for people."""
 
+import logging
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +29,21 @@ def plain(text: str) -> str:
     \x1b[2Jgone
     """
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+class _PlainFormatter(logging.Formatter):
+    """Write the message of a log record, without control characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return plain(super().format(record))
+
+
+def log_to_terminal(level: int) -> None:
+    """Show what SimRec logs from a level on."""
+    logging.basicConfig(stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_PlainFormatter())
+    logging.getLogger("simrec").setLevel(level)
 
 
 def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:

@@ -4,8 +4,10 @@ import logging
 import os
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
+from simrec import files
 from simrec.errors import InputError
 from simrec.jobs.io.claim import check_apart, claim
 from simrec.jobs.options import Path
@@ -13,6 +15,9 @@ from simrec.jobs.shared.data import DataOptions, absolute
 
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
+    from simrec.data.tables import TableLike
+    from simrec.jobs.shared.portion import Portions
+    from simrec.model.run.workers import Workers
     from simrec.model.two_tower import TwoTower
 
 __all__ = ["DataOptions", "Training", "train"]
@@ -45,9 +50,10 @@ def train(
     log_dir : path, optional
         Directory for TensorBoard logs.
     engine : str
-        Where to train: local, in this process, or ray, with workers that divide the users.
+        Where to train: local, on this machine, or ray, on a cluster.
     workers : int, optional
-        Workers of the ray engine; as many as the cluster has nodes by default.
+        Processes that divide the users between them, each with its own part of the memory. One by
+        default; on ray as many as the cluster has nodes.
     address : str, optional
         The Ray cluster (host:port); a new one on this machine by default.
     checkpoint : path, optional
@@ -71,29 +77,50 @@ def train(
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
     check_apart(checkpoint, out=out, **inputs)
+    if workers is not None and workers < 1:
+        raise InputError(f"workers: expected a number from 1 on, got {workers}")
+    if address is not None and engine != "ray":
+        raise InputError("address: of a Ray cluster; add --engine ray")
     work = Training(model, data, out, log_dir, checkpoint)
     with claim(out, **inputs):
-        if engine == "ray":
-            from simrec.jobs.engine.ray_train import run
-
-            result = run(work.absolute(), workers, address, resume)
-        elif workers not in (None, 1) or address is not None:
-            raise InputError("workers, address: the local engine is one process; add --engine ray")
-        else:
+        if engine == "local" and workers in (None, 1):
             result = work.run(resume=resume)
+        else:
+            result = _with_workers(work, engine, workers, address, resume)
         clear(checkpoint)
     return {**result, "out": os.fspath(out), "seconds": round(time.perf_counter() - started, 3)}
 
 
+def _with_workers(
+    work: "Training", engine: str, workers: int | None, address: str | None, resume: bool
+) -> dict[str, Any]:
+    from simrec.jobs.shared.portion import Portions
+
+    work = work.absolute()
+    target = FilePath(os.path.realpath(work.out))
+    files.remove_leftovers(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with files.own_directory(target, ".shuffle") as scratch:
+        work = replace(work, portions=Portions.of(work.data, scratch))
+        if engine == "ray":
+            from simrec.jobs.engine import ray_train
+
+            return ray_train.run(work, workers, address, resume)
+        from simrec.jobs.engine import processes
+
+        return processes.run(work, workers or 1, resume)
+
+
 @dataclass(frozen=True)
 class Training:
-    """What each worker of a training does: read, fit, and, if it is the first one, save."""
+    """What each worker of a training does: read its users, fit, and save them."""
 
     model: "TwoTower"
     data: DataOptions
     out: Path
     log_dir: Path | None
     checkpoint: Path
+    portions: "Portions | None" = None
 
     def absolute(self) -> "Training":
         """Return the same with paths that do not depend on the working directory."""
@@ -105,32 +132,40 @@ class Training:
             checkpoint=absolute(self.checkpoint),
         )
 
-    def run(self, strategy: Any = None, first: bool = True, resume: bool = False) -> dict[str, Any]:
-        """Train; `first` says whether this worker saves the model."""
+    def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
+        """Train as one of the workers, or alone."""
         from simrec.artifacts import read_manifest
+        from simrec.model.files import save_shards
+        from simrec.model.run.workers import ONE_WORKER
 
-        ratings = _load(self.data, self.model)
+        workers = workers or ONE_WORKER
+        ratings, users = self._read(workers)
         self.model.fit(
             ratings,
             items=self.data.load_items(),
-            users=self.data.load_users(),
+            users=users,
             log_dir=None if self.log_dir is None else os.fspath(self.log_dir),
-            strategy=strategy,
+            strategy=workers,
+            divided=True,
             checkpoint=self.checkpoint,
             resume=resume,
         )
-        if not first:
-            return {}
-        self.model.save(os.fspath(self.out))
+        save_shards(self.model, self.out, workers)
         return {
             "job": "train",
             "out": os.fspath(self.out),
             "model_id": read_manifest(self.out)["model_id"],
-            "ratings": len(ratings),
-            "users": ratings.n_users,
-            "items": ratings.n_items,
-            "duplicates": ratings.n_duplicates,
+            "ratings": int(workers.total(len(ratings))),
+            "users": int(workers.total(ratings.n_users)),
+            "items": len(self.model.items_),
+            "duplicates": int(workers.total(ratings.n_duplicates)),
         }
+
+    def _read(self, workers: "Workers") -> "tuple[Ratings, TableLike | None]":
+        """Read the ratings and features of this worker's users."""
+        if workers.size == 1 or self.portions is None:
+            return _load(self.data, self.model), self.data.load_users()
+        return self.portions.read(self.model.bounds, workers)
 
 
 def _load(data: DataOptions, model: "TwoTower") -> "Ratings":

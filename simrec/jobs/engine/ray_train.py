@@ -1,35 +1,34 @@
 """Training on a Ray cluster: one model, fitted by workers that divide the users.
 
-Ray Train starts the workers and tells each of them where the others are; from there on they are
-the workers of a `tf.distribute.MultiWorkerMirroredStrategy`, and what they run is the training of
-one machine. Tables, output and checkpoint must be on storage that all nodes see.
+Ray starts the workers and tells each of them where the others are; from there on they are connected
+with each other, and what they run is the training of one machine. Tables, output and checkpoint
+must be on storage that all nodes see.
 """
 
 import logging
-import os
-import tempfile
-from typing import Any
+import secrets
+import time
+from typing import TYPE_CHECKING, Any
 
 from simrec.errors import InputError
 from simrec.jobs.engine.ray import connected
-from simrec.jobs.train import Training
+from simrec.jobs.engine.restarts import WorkerLost, shortened, with_restarts
+
+if TYPE_CHECKING:
+    from simrec.jobs.train import Training
 
 logger = logging.getLogger(__name__)
 
-# How often a training that has lost a worker goes on from its checkpoint.
-_RESTARTS = 3
 # TensorFlow Recommenders needs Keras 2, also where TensorFlow is imported before SimRec.
-_ENVIRONMENT = {
-    "TF_USE_LEGACY_KERAS": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-    "RAY_TRAIN_V2_ENABLED": "1",
-}
+_ENVIRONMENT = {"TF_USE_LEGACY_KERAS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+# Seconds between two looks at who is there, and until all must be.
+_LOOK, _PATIENCE = 0.05, 300.0
 
 
 def run(
-    work: Training, workers: int | None = None, address: str | None = None, resume: bool = False
+    work: "Training", workers: int | None = None, address: str | None = None, resume: bool = False
 ) -> dict[str, Any]:
-    """Train on a cluster, and once more from the last checkpoint if a worker is lost.
+    """Train on a cluster, and again from the last checkpoint if a worker is lost.
 
     Parameters
     ----------
@@ -47,106 +46,76 @@ def run(
     dict
         What was trained, as the first worker tells.
     """
-    from simrec.model.run.checkpoint import clear
-
-    if workers is not None and workers < 1:
-        raise InputError(f"workers: expected a number from 1 on, got {workers}")
-    _check_workers(work, workers or 1)
-    if not resume:
-        clear(work.checkpoint)
-    for name, value in _ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
     with connected(workers, address, _ENVIRONMENT) as ray:
-        n = workers or max(1, sum(node["Alive"] for node in ray.nodes()))
-        _check_workers(work, n)
-        processors = ray.cluster_resources().get("CPU", 0)
-        logger.info("ray: training with %d workers on %d processors", n, processors)
-        if processors < n:
-            logger.warning("ray: waiting for more processors, one for each worker")
-        for attempt in range(_RESTARTS + 1):
-            try:
-                return _attempt(ray, work, n, resume or attempt > 0)
-            except InputError:
-                raise
-            except Exception as error:
-                if attempt == _RESTARTS:
-                    raise RuntimeError(
-                        f"ray: the training has failed {_RESTARTS + 1} times, at last with: "
-                        f"{_shortened(error)}. --resume goes on from its last checkpoint."
-                    ) from error
-                logger.warning(
-                    "ray: the training has lost a worker; going on from its last checkpoint (%s)",
-                    _shortened(error),
-                )
-    raise AssertionError("not reached")
+
+        def attempt(again: bool) -> dict[str, Any]:
+            processors = int(ray.cluster_resources().get("CPU", 0))
+            n = workers or max(1, sum(node["Alive"] for node in ray.nodes()))
+            if again and 0 < processors < n:
+                logger.warning("ray: %d processors are left, for as many workers", processors)
+                n = processors
+            logger.info("ray: training with %d workers on %d processors", n, processors)
+            if processors < n:
+                logger.warning("ray: waiting for more processors, one for each worker")
+            return _attempt(ray, work, n, again)
+
+        return with_restarts(attempt, resume)
 
 
-def _check_workers(work: Training, n: int) -> None:
-    """Refuse what cannot be divided between workers, before anything is read."""
-    if n > 1 and tuple(work.model.hidden_layers):
-        raise InputError(
-            "workers: encoders with hidden_layers are trained by one worker, not by "
-            f"{n}. Train with --engine local."
-        )
+def _attempt(ray: Any, work: "Training", n: int, resume: bool) -> dict[str, Any]:
+    meeting = ray.remote(num_cpus=0)(_Meeting).remote()
+    remote = ray.remote(num_cpus=1, max_retries=0, scheduling_strategy="SPREAD")(_work)
+    shared, key = ray.put(work), secrets.token_bytes(32)
+    running = [remote.remote(shared, rank, n, key, meeting, resume) for rank in range(n)]
+    try:
+        left, results = list(running), {}
+        while left:
+            done, left = ray.wait(left, num_returns=1)
+            results[done[0]] = ray.get(done[0])
+        return results[running[0]]
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, InputError):
+            # The error as one machine raises it, so that the message is the same.
+            raise error.cause from None
+        raise WorkerLost(shortened(error.cause or error)) from error
+    except ray.exceptions.RayError as error:
+        raise WorkerLost(shortened(error)) from error
+    finally:
+        for reference in running:
+            ray.cancel(reference, force=True)
+        ray.kill(meeting)
 
 
-def _attempt(ray: Any, work: Training, workers: int, resume: bool) -> dict[str, Any]:
-    # First of all: Ray imports TensorFlow too, and not as TensorFlow Recommenders needs it.
-    import simrec.simec.keras  # noqa: F401, I001
-    from ray.train import FailureConfig, RunConfig, ScalingConfig, TrainingFailedError
-    from ray.train.tensorflow import TensorflowTrainer
-
-    box = ray.remote(num_cpus=0)(_Box).remote()
-    # Ray Train keeps a few notes there; the model and its checkpoints go elsewhere.
-    with tempfile.TemporaryDirectory(prefix="simrec-ray-") as notes:
-        trainer = TensorflowTrainer(
-            _train,
-            train_loop_config={"work": work, "resume": resume, "box": box},
-            scaling_config=ScalingConfig(num_workers=workers, placement_strategy="SPREAD"),
-            run_config=RunConfig(
-                name="train", storage_path=notes, failure_config=FailureConfig(max_failures=0)
-            ),
-        )
-        try:
-            trainer.fit()
-        except TrainingFailedError as error:
-            for cause in getattr(error, "worker_failures", {}).values():
-                if isinstance(cause, InputError):
-                    # The error as one machine raises it, so that the message is the same.
-                    raise cause from None
-            raise
-        return ray.get(box.get.remote())
-
-
-class _Box:
-    """Where the first worker leaves its result."""
+class _Meeting:
+    """Where workers tell each other their addresses."""
 
     def __init__(self) -> None:
-        self._result: dict[str, Any] = {}
+        self._addresses: dict[int, str] = {}
 
-    def put(self, result: dict[str, Any]) -> None:
-        self._result = result
+    def put(self, rank: int, address: str) -> None:
+        self._addresses[rank] = address
 
-    def get(self) -> dict[str, Any]:
-        return self._result
+    def get(self) -> dict[int, str]:
+        return self._addresses
 
 
-def _train(config: dict[str, Any]) -> None:
+def _work(
+    work: "Training", rank: int, n: int, key: bytes, meeting: Any, resume: bool
+) -> dict[str, Any]:
     """Run on each worker."""
-    from simrec.simec.keras import tf  # noqa: I001
     import ray
-    from ray.train import get_context
+
+    from simrec.model.run.sockets import connect
 
     logging.getLogger("simrec").setLevel(logging.INFO)
-    first = get_context().get_world_rank() == 0
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    result = config["work"].run(strategy, first, config["resume"])
-    if first:
-        ray.get(config["box"].put.remote(result))
 
+    def exchange(address: str) -> list[str]:
+        ray.get(meeting.put.remote(rank, address))
+        started = time.monotonic()
+        while len(found := ray.get(meeting.get.remote())) < n:
+            if time.monotonic() - started > _PATIENCE:
+                raise RuntimeError(f"only {len(found)} of {n} workers have come")
+            time.sleep(_LOOK)
+        return [found[i] for i in range(n)]
 
-def _shortened(error: Exception) -> str:
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    causes = getattr(error, "worker_failures", {}).values()
-    text = "; ".join(str(cause).partition("\n")[0] for cause in causes) or " ".join(lines[:1])
-    return text[:300] or type(error).__name__
+    return work.run(connect(rank, n, ray.util.get_node_ip_address(), key, exchange), resume)

@@ -54,10 +54,14 @@ class DataOptions:
 
     def load_ratings(self, bounds: tuple[float, float] | None) -> "Ratings":
         """Read the ratings."""
+        return self.as_ratings(table_at(self.ratings, "ratings"), bounds)
+
+    def as_ratings(self, table: "TableLike", bounds: tuple[float, float] | None) -> "Ratings":
+        """Take ratings from the table, or from a part of it."""
         from simrec.data.ratings import Ratings
 
         return Ratings.from_table(
-            table_at(self.ratings, "ratings"),
+            table,
             user_id=self.user_id,
             item_id=self.item_id,
             rating=self.rating,
@@ -65,6 +69,7 @@ class DataOptions:
             weight=self.weight,
             duplicates=self.duplicates,
             bounds=bounds,
+            name=None if isinstance(table, str) else f"ratings {os.fspath(self.ratings)}",
         )
 
     def load_items(self) -> "TableLike | None":
@@ -87,7 +92,11 @@ class DataOptions:
             return table_at(path, name)
         from simrec.data.tables import read_table
 
-        table = read_table(table_at(path, name), name=name)
+        return self.renamed(read_table(table_at(path, name), name=name), given, column)
+
+    @staticmethod
+    def renamed(table: pa.Table, given: str, column: str) -> pa.Table:
+        """Give the column of ids of a table of features its usual name."""
         names = table.column_names
         if given not in names or column in names:
             return table  # named as usual, or what is wrong with it is said later

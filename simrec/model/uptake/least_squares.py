@@ -75,12 +75,12 @@ def solve_rows(
             H[:, np.arange(d), np.arange(d)] += D
             out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
 
-    batches = _batches(n, d)[::-1]
+    batches = batches_by_length(n, d)[::-1]
     in_threads(lambda i: work(batches[i]), len(batches))
     return out @ Q.T
 
 
-def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
+def batches_by_length(n: np.ndarray, d: int) -> list[np.ndarray]:
     """Cut rows into batches of about as many pairs each, small enough for memory."""
     order = np.argsort(n, kind="stable")
     order = order[n[order] > 0]

@@ -1,0 +1,70 @@
+"""The ratings and the features of one worker's users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simrec.data.paths import CSV_ENDINGS
+from simrec.data.ratings import Ratings
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.portions import Divided
+from simrec.jobs.shared.data import DataOptions
+from simrec.model.run.divide import own_users
+
+if TYPE_CHECKING:
+    from simrec.data.tables import TableLike
+    from simrec.model.run.workers import Workers
+
+
+@dataclass(frozen=True)
+class Portions:
+    """How the tables of a training are divided between workers.
+
+    Attributes
+    ----------
+    data : DataOptions
+        The tables.
+    ratings, users : Divided or None
+        Parquet tables, of which each worker reads its own fragments. None for no table, and for
+        CSV, which each worker reads whole to take its own rows.
+    scratch : Path
+        A directory that all workers see.
+    """
+
+    data: DataOptions
+    ratings: Divided | None
+    users: Divided | None
+    scratch: Path
+
+    @classmethod
+    def of(cls, data: DataOptions, scratch: Path) -> Portions:
+        """Look at the footers of the tables' files."""
+        if any(str(p or "").endswith(CSV_ENDINGS) for p in (data.ratings, data.users)):
+            return cls(data, None, None, scratch)
+        ratings = open_source(data.ratings, "ratings")
+        ratings.require(data.user_id, data.item_id)
+        wanted = (data.user_id, data.item_id, data.rating, data.timestamp, data.weight)
+        columns = [name for name in wanted if name in ratings.schema.names]
+        users = None
+        if data.users is not None:
+            source = open_source(data.users, "users")
+            usual = "user_id" if data.user_id not in source.schema.names else data.user_id
+            users = Divided.of(source, usual)
+        return cls(data, Divided.of(ratings, data.user_id, columns), users, scratch)
+
+    def read(
+        self, bounds: tuple[float, float] | None, workers: Workers
+    ) -> tuple[Ratings, TableLike | None]:
+        """Read the ratings and the features of this worker's users."""
+        data = self.data
+        if self.ratings is None:
+            return own_users(data.load_ratings(bounds), data.load_users(), workers)
+        starts = self.ratings.starts(workers)
+        ratings = data.as_ratings(self.ratings.portion(starts, workers, self.scratch), bounds)
+        users: Any = None
+        if self.users is not None:
+            users = self.users.portion(starts, workers, self.scratch)
+            users = data.renamed(users, data.user_id, "user_id")
+        return ratings, users

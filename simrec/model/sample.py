@@ -1,0 +1,82 @@
+"""A bounded sample of the users, the same on all workers: what choices are made on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
+from simrec.data.sides import Sides
+from simrec.model.prepare import Prepared
+from simrec.model.run.workers import Workers
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """Some users with all of their ratings, and all items.
+
+    Attributes
+    ----------
+    ratings : Ratings
+        Their ratings; items are numbered as in the data that the sample is of.
+    X : Sides of csr_matrix
+        Feature rows of all items and of these users, with a constant as the last column.
+    groups : Sides of numpy.ndarray
+        For each feature, the number of the column that it comes from.
+    bounds : (float, float)
+        Lowest and highest rating.
+    """
+
+    ratings: Ratings
+    X: Sides[sparse.csr_matrix]
+    groups: Sides[np.ndarray]
+    bounds: tuple[float, float]
+
+
+def sample_users(data: Prepared, n_ratings: int, rng: np.random.Generator) -> Sample:
+    """Draw users until they have about as many ratings; all users where there are no more."""
+    ratings, workers, sides = data.ratings, data.workers, data.sides
+    mine = workers.places(ratings.n_users)
+    n_users, n = int(workers.total(ratings.n_users)), workers.total(len(ratings))
+    size = min(max(int(np.ceil(n_ratings * n_users / n)), 10), n_users)
+    drawn = np.arange(n_users)
+    if size < n_users:
+        drawn = np.sort(rng.choice(n_users, size, replace=False, shuffle=False))
+    first = int(np.searchsorted(drawn, mine.start))
+    rows = drawn[(drawn >= mine.start) & (drawn < mine.stop)] - mine.start
+    place = np.full(ratings.n_users, -1, np.int64)
+    place[rows] = np.arange(first, first + len(rows))
+    here = place[ratings.user_rows] >= 0
+    X_users = gathered_matrix(sides.users.X[rows], workers)
+    ids = pa.concat_tables(workers.gather_tables(pa.table({"id": ratings.users.take(rows)})))
+
+    def gathered(array: np.ndarray) -> np.ndarray:
+        return np.concatenate(workers.gather(array[here]))
+
+    taken = Ratings(
+        IdMap(ids["id"]),
+        ratings.items,
+        gathered(place[ratings.user_rows]),
+        gathered(ratings.item_rows),
+        gathered(ratings.values),
+        weights=None if ratings.weights is None else gathered(ratings.weights),
+        has_ratings=ratings.has_ratings,
+    )
+    groups = sides.map(lambda side: side.groups)
+    return Sample(taken, Sides(sides.items.X, X_users), groups, data.bounds)
+
+
+def gathered_matrix(matrix: sparse.csr_matrix, workers: Workers) -> sparse.csr_matrix:
+    """Put the rows of all workers below each other, in their order."""
+    if workers.size == 1:
+        return matrix
+    data, indices, lengths = (
+        np.concatenate(workers.gather(one))
+        for one in (matrix.data, matrix.indices, np.diff(matrix.indptr))
+    )
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    return sparse.csr_matrix((data, indices, starts), shape=(len(lengths), matrix.shape[1]))
