@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +12,11 @@ from simrec.data.sides import Sides
 from simrec.model.lists import choose_uptake_weight
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, pair_matrix
+from simrec.model.prepare import Prepared, check_weights, pair_matrix
 from simrec.model.rating.known_entities import Report
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.sample import sample_users
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.part import UptakePart
 
@@ -25,6 +26,8 @@ logger = logging.getLogger(__name__)
 EPOCHS = {"default": 16, "simec": 200}
 # Coordinates of the rating part's embeddings, likewise.
 _EMBEDDING_DIM = 16
+# Pairs that choices of uptake look at, about: their cost does not grow with the data.
+_PAIRS = 120_000
 
 
 @dataclass(frozen=True)
@@ -74,11 +77,24 @@ def fit_parts(
         fitted.chosen |= chosen
     # A generator of its own, so that what is learned of ratings does not depend on uptake.
     rng = np.random.default_rng([settings.random_state, 1])
+    check_weights(data)
+    sample = sample_users(data, _PAIRS, rng)
     features = data.sides.map(lambda side: side.X[:, :-1])
-    uptake = fit_uptake(pair_matrix(data.ratings), features, settings.embedding_dim, rng)
+    uptake = fit_uptake(
+        pair_matrix(data.ratings),
+        features,
+        pair_matrix(sample.ratings),
+        sample.X.users[:, :-1],
+        settings.embedding_dim,
+        rng,
+        data.workers,
+    )
     fitted.chosen |= uptake.chosen
     if fitted.parts:
-        weight, reached = choose_uptake_weight(data, uptake, embedding_dim, rng)
+        weight, alone, reached = data.workers.agreed(
+            choose_uptake_weight(sample, uptake, embedding_dim, rng)
+        )
+        uptake.solver = replace(uptake.solver, alone=alone)
         # Chosen with ratings as they are; a scalar product before a sigmoid is on another scale.
         fitted.uptake_weight = weight / fitted.parts["rating"].output.slope()
         fitted.chosen |= {"uptake_weight": fitted.uptake_weight, "expected_ndcg@10": reached}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from scipy import sparse
 
 from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import Side, Sides
-from simrec.model.prepare import Prepared
 from simrec.model.rating.known_entities import Problem, fit_known
 from simrec.model.rating.layout import Layout
 from simrec.model.rating.observed import Observed
+from simrec.model.sample import Sample
 from simrec.model.uptake.fit import UptakeFit
 from simrec.model.uptake.held_out import climb, list_quality
 
@@ -27,8 +25,8 @@ _FACTORS = tuple(1.5**j for j in range(-2, 9))
 
 
 def choose_uptake_weight(
-    data: Prepared, uptake: UptakeFit, embedding_dim: int, rng: np.random.Generator
-) -> tuple[float, float]:
+    sample: Sample, uptake: UptakeFit, embedding_dim: int, rng: np.random.Generator
+) -> tuple[float, float, float]:
     """Choose w of the list score, predicted rating + w * uptake, on held-out pairs.
 
     Both parts are learned without the held-out pairs, on the sample of users that uptake made its
@@ -37,26 +35,25 @@ def choose_uptake_weight(
 
     Returns
     -------
-    (float, float)
-        The weight, and its NDCG@10.
+    (float, float, float)
+        The weight, the factor of users without pairs, and the NDCG@10 of the weight.
     """
     held = uptake.held
-    train = _places(data, held.users, held.items, held.train)
+    train = _places(sample, held.users, held.items, held.train)
     if not len(train) or not held.warm.nnz:
-        return 1.0, 0.0  # too little to hold anything out
-    rating = _rating_vectors(data, uptake, train, embedding_dim, rng)
-    sample = uptake.sample
-    equal = _spread(rating, rng) / max(_spread(sample, rng), _LEAST_SPREAD)
-    items = np.hstack([rating.items, sample.items])
-    hits = _liked(data, held.users, held.items, held.warm)
+        return 1.0, 1.0, 0.0  # too little to hold anything out
+    rating = _rating_vectors(sample, uptake, train, embedding_dim, rng)
+    equal = _spread(rating, rng) / max(_spread(uptake.sample, rng), _LEAST_SPREAD)
+    items = np.hstack([rating.items, uptake.sample.items])
+    hits = _liked(sample, held.users, held.items, held.warm)
 
     def quality(weight: float) -> float:
-        users = np.hstack([rating.users, np.float32(equal * weight) * sample.users])
+        users = np.hstack([rating.users, np.float32(equal * weight) * uptake.sample.users])
         return list_quality(users, items, hits, held.train, 10)
 
     found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)})
     weight = float(equal * found["weight"])
-    rest = _liked(data, held.new_users, held.items, held.rest)
+    rest = _liked(sample, held.new_users, held.items, held.rest)
     average = np.tile(rating.users.mean(0), (len(held.new_users), 1))
 
     def quality_alone(factor: float) -> float:
@@ -64,15 +61,14 @@ def choose_uptake_weight(
         return list_quality(users, items, rest, held.given, 10)
 
     alone, _ = climb(quality_alone, {"factor": (_FACTORS, 1.0)})
-    uptake.solver = replace(uptake.solver, alone=alone["factor"])
-    return weight, reached
+    return weight, alone["factor"], reached
 
 
 def _places(
-    data: Prepared, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
+    sample: Sample, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
 ) -> np.ndarray:
     """Return the position among the ratings of each pair of some users and items."""
-    ratings, pairs = data.ratings, part.tocoo()
+    ratings, pairs = sample.ratings, part.tocoo()
     if not pairs.nnz:
         return np.empty(0, np.int64)
     places = sparse.csr_matrix(
@@ -83,40 +79,39 @@ def _places(
 
 
 def _liked(
-    data: Prepared, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
+    sample: Sample, users: np.ndarray, items: np.ndarray, part: sparse.csr_matrix
 ) -> sparse.csr_matrix:
     """Return those pairs of some users and items that have a high rating."""
     pairs = part.tocoo()
-    liked = data.ratings.values[_places(data, users, items, part)] >= liked_from(data.bounds)
+    liked = sample.ratings.values[_places(sample, users, items, part)] >= liked_from(sample.bounds)
     entries = (np.ones(int(liked.sum()), np.float32), (pairs.row[liked], pairs.col[liked]))
     return sparse.csr_matrix(entries, shape=part.shape)
 
 
 def _rating_vectors(
-    data: Prepared,
+    sample: Sample,
     uptake: UptakeFit,
     train: np.ndarray,
     embedding_dim: int,
     rng: np.random.Generator,
 ) -> Sides[np.ndarray]:
     """Fit known entities to the training pairs of the sample; return their vectors."""
-    held, ratings = uptake.held, data.ratings
+    held, ratings = uptake.held, sample.ratings
     chosen = np.zeros(len(ratings), bool)
     chosen[train] = True
     part: Ratings = ratings.select(chosen)
     rows = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
-    features = data.sides.map(lambda side, at: side.X[at], rows)
-    groups = data.sides.map(lambda side: side.groups)
+    features = sample.X.map(lambda X, at: X[at], rows)
     observed = Observed.of(part)
     known = fit_known(
-        Problem(observed, features, groups), embedding_dim, _EPOCHS, rng, lambda logs: None
+        Problem(observed, features, sample.groups), embedding_dim, _EPOCHS, rng, lambda logs: None
     )
     layout = Layout(embedding_dim, observed.scale)
 
-    def vectors(side: Side, sample: np.ndarray) -> np.ndarray:
+    def vectors(side: Side, of: np.ndarray) -> np.ndarray:
         found = layout.coordinates(side, known[side].posterior.mean)
-        out = np.zeros((len(sample), found.shape[1]), np.float32)
-        out[np.searchsorted(sample, rows[side])] = found
+        out = np.zeros((len(of), found.shape[1]), np.float32)
+        out[np.searchsorted(of, rows[side])] = found
         return out
 
     return Sides(vectors("items", held.items), vectors("users", held.users))

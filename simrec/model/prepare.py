@@ -167,14 +167,20 @@ def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None
 def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:
     """Return users x items with the confidence in each pair, 1 without weights."""
     values = np.ones(len(ratings), np.float32) if ratings.weights is None else ratings.weights
-    total = float(values.sum(dtype=np.float64))
+    entries = (values.astype(np.float32), (ratings.user_rows, ratings.item_rows))
+    return sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))
+
+
+def check_weights(data: Prepared) -> None:
+    """Refuse weights that nothing can be learned from."""
+    if data.ratings.weights is None:
+        return
+    total = data.workers.total(float(data.ratings.weights.sum(dtype=np.float64)))
     if not 0 < total < _MOST_WEIGHT:
         raise InputError(
             f"weight: the weights sum to {total:.3g}, expected a number above 0 and below "
             f"{_MOST_WEIGHT:.0e}. Give them in another unit, or leave the column out."
         )
-    entries = (values.astype(np.float32), (ratings.user_rows, ratings.item_rows))
-    return sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))
 
 
 def _side(

@@ -155,10 +155,7 @@ class Divided:
             try:
                 for unit in self._mine(workers):
                     for batch in self._batches(unit, self.columns):
-                        ids = check_ids(
-                            batch[self.column], self.column, self.source.label(unit), table=batch
-                        )
-                        found = ranges(ids, starts)
+                        found = ranges(batch[self.column], starts)
                         for rank in np.unique(found).tolist():
                             if rank not in writers:
                                 path = folders[rank] / name
@@ -174,8 +171,13 @@ class Divided:
         return tables
 
     def _batches(self, unit: Unit, columns: Sequence[str]) -> Iterator[pa.Table]:
-        logger.info("process %d reads %s", os.getpid(), self.source.label(unit))
-        return self.source.batches(unit, columns)
+        """Read a unit, and check its ids."""
+        label = self.source.label(unit)
+        logger.info("process %d reads %s", os.getpid(), label)
+        for batch in self.source.batches(unit, columns):
+            place = batch.column_names.index(self.column)
+            ids = check_ids(batch[self.column], self.column, label, table=batch)
+            yield batch.set_column(place, self.column, ids)
 
 
 def _span(footer: pq.FileMetaData, unit: Unit, column: str) -> tuple[Any, Any] | None:

@@ -46,7 +46,7 @@ class Portions:
         ratings = open_source(data.ratings, "ratings")
         ratings.require(data.user_id, data.item_id)
         wanted = (data.user_id, data.item_id, data.rating, data.timestamp, data.weight)
-        columns = [name for name in wanted if name in ratings.schema.names]
+        columns = [name for name in ratings.schema.names if name in wanted]
         users = None
         if data.users is not None:
             source = open_source(data.users, "users")

@@ -15,6 +15,7 @@ import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Client, Connection, Listener
 
@@ -81,6 +82,8 @@ class RingWorkers(Workers):
         # Sent by a thread of its own: all send at once, and none may wait for the other to read.
         self._outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._broken: BaseException | None = None
+        # How often was summed, how many bytes, and how long that took.
+        self.sums, self.bytes, self.seconds = 0, 0, 0.0
         threading.Thread(target=self._send, args=(_socket(to_next),), daemon=True).start()
 
     def _send(self, to_next: socket.socket) -> None:
@@ -95,6 +98,7 @@ class RingWorkers(Workers):
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """Add up the arrays of all workers."""
+        started = time.perf_counter()
         out = np.array(array, order="C")
         flat = out.reshape(-1)
         edges = np.linspace(0, len(flat), self.size + 1).astype(np.int64)
@@ -115,6 +119,8 @@ class RingWorkers(Workers):
                 self._received(piece(self.rank - step))
         except OSError as error:
             raise RuntimeError(f"{_GONE} ({self._broken or error})") from error
+        self.sums, self.bytes = self.sums + 1, self.bytes + out.nbytes
+        self.seconds += time.perf_counter() - started
         return out
 
     def _received(self, piece: np.ndarray) -> np.ndarray:

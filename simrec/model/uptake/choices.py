@@ -9,10 +9,12 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.held_out import HeldOut, climb, list_quality
-from simrec.model.uptake.least_squares import factorize, start_vectors
+from simrec.model.uptake.least_squares import start_vectors
+from simrec.model.uptake.sweeps import factorize
 
 # Ridges in units of `noise`, and weights of a zero.
 _SHARES_OF_NOISE = tuple(0.5 * 2.0**k for k in range(-5, 3))
@@ -30,6 +32,10 @@ _WORK = 4 * 128.0**2
 _SWEEPS = 2
 # Items and users on which encoders of items are compared, and coordinates they are compared in.
 _ITEMS, _USERS, _COORDINATES = 20_000, 1_500, 64
+
+
+# What workers need not agree on to the last bit.
+_VECTORS = ("U", "V", "new_users")
 
 
 @dataclass
@@ -74,6 +80,48 @@ class Choices:
     V: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
     new_users: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
 
+    def agreed(self, workers: Workers) -> Choices:
+        """Return the first worker's choices; each has made them on the same sample."""
+        plain = {name: value for name, value in vars(self).items() if name not in _VECTORS}
+        return replace(self, **workers.agreed(plain))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """How large all of the data is, of which choices see a sample.
+
+    Attributes
+    ----------
+    shape : (int, int)
+        Users and items.
+    weight : float
+        Sum of the confidences of all pairs.
+    affordable : int
+        The largest dimension at which a pair does not cost too much; short rows cost less.
+    """
+
+    shape: tuple[int, int]
+    weight: float
+    affordable: int
+
+    @classmethod
+    def of(cls, R: sparse.csr_matrix, workers: Workers) -> Whole:
+        """Look at the pairs of all workers; R has those of this one's users."""
+        n_items = workers.sum(np.bincount(R.indices, minlength=R.shape[1]))
+        n_pairs = max(float(n_items.sum()), 1.0)
+
+        def work(d: int) -> float:
+            of_users = workers.total(_work(np.diff(R.indptr), d))
+            return (of_users + _work(n_items, d)) / n_pairs
+
+        affordable = max([d for d in _LARGER if work(d) <= _WORK], default=_SEARCH)
+        shape = int(workers.total(R.shape[0])), R.shape[1]
+        return cls(shape, workers.total(float(R.sum())), affordable)
+
+    def noise(self, zero: float) -> float:
+        """Return the unit of the ridge."""
+        return noise(self.shape, self.weight, zero)
+
 
 class _Sample:
     """The held-out sample, and the quality of vectors that are learned on it."""
@@ -97,7 +145,7 @@ class _Sample:
             if self._features is None:
                 self._features = Regression(self.X, choices.item_by_rarity, choices.item_penalty)
             features = self._features
-        ridge = choices.ridge * noise(self.T, choices.zero)
+        ridge = choices.ridge * noise(self.T.shape, float(self.T.sum()), choices.zero)
         return factorize(self.T, self._starts[d], ridge, choices.zero, _SWEEPS, features)
 
     def quality(self, U: np.ndarray, V: np.ndarray, exponent: float = 0.0) -> float:
@@ -110,7 +158,7 @@ class _Sample:
         return self.quality(*self.vectors(choices))
 
 
-def noise(R: sparse.csr_matrix, zero: float) -> float:
+def noise(shape: tuple[int, int], weight: float, zero: float) -> float:
     """Return the ridge at which noise alone would leave nothing of any coordinate.
 
     Of an m x n matrix of independent pairs that are there with probability p, weighted as in
@@ -118,22 +166,22 @@ def noise(R: sparse.csr_matrix, zero: float) -> float:
     an entry around its mean; ridges draw each singular value down by the root of their product.
     So a ridge in this unit means the same on a sample of the users as on all of them.
     """
-    m, n = R.shape
-    p = min(float(R.sum()) / (m * n), 0.5)
+    m, n = shape
+    p = min(weight / (m * n), 0.5)
     deviation = zero * np.sqrt(p * (1 - p)) / (p + zero * (1 - p))
     return float(deviation * (m**-0.5 + n**-0.5) / (p + zero))
 
 
 def choose(
-    R: sparse.csr_matrix,
     X: Sides[sparse.csr_matrix | None],
     held: HeldOut,
+    whole: Whole,
     embedding_dim: int | None,
     rng: np.random.Generator,
 ) -> Choices:
-    """Choose all that a fit needs."""
+    """Choose all that a fit needs; features of users are those of the sample."""
     sample = _Sample(held, None if X.items is None else X.items[held.items], rng)
-    d = min(_SEARCH, embedding_dim or _affordable(R), sample.limit)
+    d = min(_SEARCH, embedding_dim or whole.affordable, sample.limit)
     choices = Choices(0.25, _ZEROS[2], d)
     priors: tuple[bool, ...] = (False,)
     if sample.X is not None:
@@ -154,7 +202,7 @@ def choose(
     choices = at(**found)
     choices.ridge = _refined(sample, choices, reached)
     choices.U, choices.V = sample.vectors(choices)
-    d = embedding_dim or min(_affordable(R), sample.limit)
+    d = embedding_dim or min(whole.affordable, sample.limit)
     if d != choices.embedding_dim:
         larger = replace(choices, embedding_dim=d)
         larger.U, larger.V = sample.vectors(larger)
@@ -167,7 +215,7 @@ def choose(
     )
     choices.exponent, choices.quality["known_users"] = best["exponent"], reached
     _choose_new_users(choices, X.users, held)
-    choices.ridge *= noise(R, choices.zero)
+    choices.ridge *= whole.noise(choices.zero)
     return choices
 
 
@@ -179,13 +227,6 @@ def item_factor(counts: np.ndarray, exponent: float) -> np.ndarray:
 def factor_norm(counts: np.ndarray, exponent: float) -> float:
     """Return the average of (count + 1) ** exponent over pairs."""
     return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
-
-
-def _affordable(R: sparse.csr_matrix) -> int:
-    """Return the largest dimension at which a pair does not cost too much; short rows cost less."""
-    per_row = (np.diff(R.indptr), np.bincount(R.indices, minlength=R.shape[1]))
-    larger = [d for d in _LARGER if sum(_work(n, d) for n in per_row) <= _WORK]
-    return max(larger, default=_SEARCH)
 
 
 def _refined(sample: _Sample, choices: Choices, reached: float) -> float:
@@ -200,15 +241,15 @@ def _refined(sample: _Sample, choices: Choices, reached: float) -> float:
 
 
 def _work(n: np.ndarray, d: int) -> float:
-    """Return the multiplications for a pair in one sweep over rows of n pairs each."""
+    """Return the multiplications of one sweep over rows of n pairs each."""
     low, high = np.minimum(n, d).astype(float), np.maximum(n, d).astype(float)
-    return float((low**2 * high + low**3 / 3).sum() / max(n.sum(), 1))
+    return float((low**2 * high + low**3 / 3).sum())
 
 
 def _choose_new_users(choices: Choices, X: sparse.csr_matrix | None, held: HeldOut) -> None:
     """Choose what features, popularity and a few pairs say of new users."""
     T, U, V = held.train, choices.U, choices.V
-    ridge = choices.ridge * noise(T, choices.zero)
+    ridge = choices.ridge * noise(T.shape, float(T.sum()), choices.zero)
     counts, n_new = np.asarray(T.sum(0)).ravel(), len(held.new_users)
     popularity = (counts / T.shape[0]).astype(np.float32)[:, None]
     plain = np.hstack([V, popularity])

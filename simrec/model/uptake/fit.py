@@ -18,16 +18,19 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import Solver, spread_axes
 from simrec.model.uptake.choices import (
     Choices,
+    Whole,
     choose,
     factor_norm,
     item_factor,
 )
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.held_out import HeldOut
-from simrec.model.uptake.least_squares import factorize, start_vectors
+from simrec.model.uptake.least_squares import start_vectors
+from simrec.model.uptake.sweeps import factorize
 from simrec.scoring.output import Output
 
 # Passes over both sides.
@@ -76,37 +79,45 @@ class UptakeFit:
 def fit_uptake(
     R: sparse.csr_matrix,
     features: Sides[sparse.csr_matrix],
+    sample: sparse.csr_matrix,
+    sample_features: sparse.csr_matrix,
     embedding_dim: int | None,
     rng: np.random.Generator,
+    workers: Workers,
 ) -> UptakeFit:
     """Learn from pairs.
 
     Parameters
     ----------
     R : csr_matrix
-        Users x items: confidence in each pair.
+        This worker's users x items: confidence in each pair.
     features : Sides of csr_matrix
-        Feature rows of items and users; without columns where there are none.
+        Feature rows of items and these users; without columns where there are none.
+    sample, sample_features : csr_matrix
+        Pairs and feature rows of some users of all workers, on which choices are made.
     embedding_dim : int or None
         Coordinates without popularity; None to choose.
     rng : numpy.random.Generator
         Source of the start and of what is held out.
+    workers : Workers
+        The workers between whom the users are divided.
     """
     # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
     with threadpool_limits(1, "blas"):
-        X = features.map(lambda one: one if one.shape[1] else None)
+        X = Sides(features.items, sample_features).map(lambda one: one if one.shape[1] else None)
         # In units of the mean confidence: play counts and seconds of dwell time mean the same.
-        confidence = float(R.sum(dtype=np.float64) / max(R.nnz, 1))
-        R = sparse.csr_matrix((R.data / np.float32(confidence), R.indices, R.indptr), R.shape)
-        held = HeldOut.of(R, rng)
-        choices = choose(R, X, held, embedding_dim, rng)
+        weight = workers.total(float(R.sum(dtype=np.float64)))
+        confidence = weight / max(workers.total(R.nnz), 1)
+        R, sample = (sparse.csr_matrix(one / np.float32(confidence)) for one in (R, sample))
+        held = HeldOut.of(sample, rng)
+        choices = choose(X, held, Whole.of(R, workers), embedding_dim, rng).agreed(workers)
         items = None
         if X.items is not None:
             items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)
-        start = start_vectors(R, choices.embedding_dim, rng)
+        start = start_vectors(R, choices.embedding_dim, rng, workers)
         prior = items if choices.item_prior else None
-        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior)
-        return _assembled(R, features, U, V, items, choices, held, confidence, rng)
+        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior, workers)
+        return _assembled(R, features, U, V, items, choices, held, confidence, rng, workers)
 
 
 def _assembled(
@@ -119,21 +130,24 @@ def _assembled(
     held: HeldOut,
     confidence: float,
     rng: np.random.Generator,
+    workers: Workers,
 ) -> UptakeFit:
-    counts = np.asarray(R.sum(0)).ravel()
+    counts = workers.sum(np.asarray(R.sum(0)).ravel())
+    n_users, n_items = int(workers.total(R.shape[0])), R.shape[1]
+    weight = workers.total(float(R.sum()))
     sample = _sample_vectors(choices, held)
-    unit, shift = _calibrated(sample, held, rng)
+    unit, shift = workers.agreed(_calibrated(sample, held, rng))
     solver = Solver(
         choices.ridge,
         choices.zero,
         choices.begun_zero,
         choices.begun_ridge,
-        float(R.sum() / R.shape[1]),
-        float(R.sum() / R.shape[0]),
+        weight / n_items,
+        weight / n_users,
         choices.exponent,
         factor_norm(counts, choices.exponent),
         unit,
-        R.shape[0],
+        n_users,
         confidence,
     )
     d = V.shape[1]
@@ -147,12 +161,12 @@ def _assembled(
     users.weights[-1] = prior_user
     if features.users.shape[1] and choices.popularity_share < 1:
         share = np.float32(choices.popularity_share)
-        users = Regression(features.users, False, choices.user_penalty).encoder(U)
+        users = Regression(features.users, False, choices.user_penalty, workers).encoder(U)
         users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
         users.weights[-1, -1] = share * unit
     axes = Sides(
         spread_axes(V - items(features.items)[:, :d]),
-        spread_axes(U - users(features.users)[:, :d] / np.float32(unit)),
+        spread_axes(U - users(features.users)[:, :d] / np.float32(unit), workers),
     )
     chosen = {
         "uptake_dimensions": d,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.rating.observed import in_threads
-from simrec.model.uptake.encoders import Regression
+from simrec.model.run.workers import ONE_WORKER, Workers
 
 # Numbers in a batch of rows: bounds memory.
 _CELLS = 3_000_000
@@ -105,20 +105,26 @@ def products(A: np.ndarray, B: np.ndarray, rows: np.ndarray, columns: np.ndarray
     return out
 
 
-def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.ndarray:
+def start_vectors(
+    R: sparse.csr_matrix, d: int, rng: np.random.Generator, workers: Workers = ONE_WORKER
+) -> np.ndarray:
     """Return item vectors to start from: a randomised SVD of R with evened-out counts."""
-    rows, columns = (np.maximum(np.asarray(R.sum(k)).ravel(), 1) ** -0.25 for k in (1, 0))
+    sums = np.asarray(R.sum(1)).ravel(), workers.sum(np.asarray(R.sum(0)).ravel())
+    rows, columns = (np.maximum(one, 1) ** -0.25 for one in sums)
     A = sparse.csr_matrix(
         sparse.diags_array(rows.astype(np.float32))
         @ R
         @ sparse.diags_array(columns.astype(np.float32))
     )
     AT = A.T.tocsr()
-    k = min(d + 8, *A.shape)
+    k = min(d + 8, int(workers.total(A.shape[0])), A.shape[1])
     # One power iteration: the sweeps that follow are as many more.
-    Q = A @ (AT @ (A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)))
-    B = AT @ np.linalg.qr(Q)[0]
+    Q = workers.sum(AT @ (A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)))
+    Q = A @ _orthonormal(Q)
+    # Rows of Q are divided: its columns are made orthonormal by their Gram matrix.
+    B = workers.sum(AT @ Q) @ _root_of_inverse(workers.sum((Q.T @ Q).astype(np.float64)))
     values, W = np.linalg.eigh(B.T @ B)
+    values, W = workers.first(values), workers.first(W)
     W, values = W[:, ::-1], np.maximum(values[::-1], 1e-12)
     V = np.zeros((A.shape[1], d), np.float32)
     k = min(k, d)
@@ -128,28 +134,18 @@ def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.
     return V
 
 
+def _orthonormal(Q: np.ndarray) -> np.ndarray:
+    return np.linalg.qr(Q)[0]
+
+
+def _root_of_inverse(G: np.ndarray) -> np.ndarray:
+    """Return a root of the inverse of a Gram matrix, without its directions of no length."""
+    values, vectors = np.linalg.eigh(G)
+    long = values > 1e-9 * max(values[-1], 1e-30)
+    root = np.where(long, 1 / np.sqrt(np.where(long, values, 1)), 0)
+    return (vectors * root).astype(np.float32)
+
+
 def ridges(R: sparse.csr_matrix, ridge: float, zero: float) -> np.ndarray:
     """Return the penalty of each row, in proportion to the weight of all its entries."""
     return ridge * (np.asarray(R.sum(1)).ravel() + zero * R.shape[1])
-
-
-def factorize(
-    R: sparse.csr_matrix,
-    V: np.ndarray,
-    ridge: float,
-    zero: float,
-    sweeps: int,
-    features: Regression | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Alternate between users and items from item vectors V; end with the users.
-
-    With `features`, items are drawn towards what these say of them instead of towards nothing.
-    """
-    RT = R.T.tocsr()
-    by_user, by_item = ridges(R, ridge, zero), ridges(RT, ridge, zero)
-    zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
-    for _ in range(sweeps):
-        U = solve_rows(R, V, by_user, zeros_user)
-        prior = None if features is None else features.fitted(V)
-        V = solve_rows(RT, U, by_item, zeros_item, prior=prior)
-    return solve_rows(R, V, by_user, zeros_user), V

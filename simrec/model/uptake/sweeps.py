@@ -1,7 +1,8 @@
-"""Least squares for items whose users are divided between workers.
+"""Sweeps over users and items, where the users may be divided between workers.
 
-Each worker adds up what its own users say of an item, a small matrix and a vector; the sums over
-all workers are solved on each of them. Items go through in batches, so that memory is bounded.
+The users of a worker are solved for by it alone. For an item, each worker adds up what its own
+users say, a small matrix and a vector, and the sums over all workers are solved on each of them.
+Items go through in batches, so that memory is bounded.
 """
 
 from __future__ import annotations
@@ -10,11 +11,36 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.rating.observed import in_threads
-from simrec.model.run.workers import Workers
-from simrec.model.uptake.least_squares import batches_by_length, solve_rows
+from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.model.uptake.encoders import Regression
+from simrec.model.uptake.least_squares import batches_by_length, ridges, solve_rows
 
 # Numbers in the matrices of a batch of items.
 _CELLS = 1 << 24
+
+
+def factorize(
+    R: sparse.csr_matrix,
+    V: np.ndarray,
+    ridge: float,
+    zero: float,
+    sweeps: int,
+    features: Regression | None = None,
+    workers: Workers = ONE_WORKER,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Alternate between users and items from item vectors V; end with the users.
+
+    With `features`, items are drawn towards what these say of them instead of towards nothing.
+    """
+    RT, n_users = R.T.tocsr(), workers.total(R.shape[0])
+    by_user = ridges(R, ridge, zero)
+    by_item = ridge * (workers.sum(np.asarray(RT.sum(1)).ravel()) + zero * n_users)
+    zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
+    for _ in range(sweeps):
+        U = solve_rows(R, V, by_user, zeros_user)
+        prior = None if features is None else features.fitted(V)
+        V = solve_columns(RT, U, by_item, zeros_item, prior, workers)
+    return solve_rows(R, V, by_user, zeros_user), V
 
 
 def solve_columns(

@@ -1,0 +1,127 @@
+"""Tables divided between workers by ranges of user ids."""
+
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec.errors import InputError
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.portions import Divided
+from simrec.jobs.io.sources import Source
+from simrec.model.run.workers import Workers
+
+
+class Threads(Workers):
+    """Workers that are threads of this process."""
+
+    def __init__(self, rank, size, parts, barrier):
+        self.rank, self.size, self._parts, self._barrier = rank, size, parts, barrier
+
+    def sum(self, array):
+        self._parts[self.rank] = array
+        self._barrier.wait()
+        total = sum(self._parts[1:], self._parts[0])
+        self._barrier.wait()
+        return total
+
+
+def in_threads(size, work):
+    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=20), [None] * size
+
+    def one(rank):
+        try:
+            results[rank] = work(Threads(rank, size, parts, barrier))
+        except BaseException as error:
+            barrier.abort()
+            results[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def divided(directory, size, scratch):
+    table = Divided.of(open_source(directory, "ratings"), "user_id")
+
+    def work(workers):
+        starts = table.starts(workers)
+        return table.portion(starts, workers, scratch)
+
+    return in_threads(size, work)
+
+
+def write(directory, users, n_files, row_group=50):
+    directory.mkdir()
+    table = pa.table({"user_id": users, "item_id": np.arange(len(users)), "when": ["x"] * len(users)})
+    step = -(-len(users) // n_files)
+    for i in range(n_files):
+        part = table.slice(i * step, step)
+        pq.write_table(part, directory / f"part-{i}.parquet", row_group_size=row_group)
+    return table
+
+
+def check(table, portions):
+    """Every row is on one worker, in the order of the ids' ranges and else of the table."""
+    assert not [one for one in portions if isinstance(one, BaseException)]
+    ids = [one["user_id"].to_pylist() for one in portions]
+    assert all(max(a) < min(b) for a, b in zip(ids, ids[1:], strict=False))
+    together = pa.concat_tables(portions)
+    order = ("item_id", "ascending")
+    assert together.sort_by([order]).equals(table.sort_by([order]))
+    assert max(map(len, ids)) < 2.2 * len(table) / len(portions)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("strings", [False, True])
+def test_unsorted_files_are_exchanged(tmp_path, size, strings):
+    users = np.random.default_rng(0).integers(0, 60, 1000)
+    users = [f"u{u}" for u in users] if strings else users
+    table = write(tmp_path / "in", users, 3)
+    check(table, divided(tmp_path / "in", size, tmp_path / "scratch"))
+    assert not list((tmp_path / "scratch").rglob("*.parquet"))
+
+
+def test_sorted_files_are_read_as_they_are(tmp_path, monkeypatch):
+    users = np.sort(np.random.default_rng(0).integers(0, 300, 1000))
+    table = write(tmp_path / "in", users, 8)
+    opened, plain = [], Source.batches
+
+    def batches(self, unit, *arguments):
+        opened.append((threading.get_ident(), unit.index))
+        return plain(self, unit, *arguments)
+
+    monkeypatch.setattr(Source, "batches", batches)
+    portions = divided(tmp_path / "in", 2, tmp_path / "scratch")
+    # Files overlap by one user at most; where they do, the two are on one worker.
+    check(table, portions)
+    assert not (tmp_path / "scratch").exists()
+    assert len({unit for _, unit in opened}) == len(opened)
+
+
+def test_no_fragment_is_read_by_two_workers(tmp_path, monkeypatch):
+    users = np.random.default_rng(0).integers(0, 60, 1000)
+    write(tmp_path / "in", users, 6)
+    readers, plain = {}, Source.batches
+
+    def batches(self, unit, *arguments):
+        readers.setdefault(unit.index, set()).add(threading.get_ident())
+        return plain(self, unit, *arguments)
+
+    monkeypatch.setattr(Source, "batches", batches)
+    divided(tmp_path / "in", 3, tmp_path / "scratch")
+    assert sorted(readers) == list(range(6)) and all(len(who) == 1 for who in readers.values())
+
+
+def test_more_workers_than_users_and_users_without_ids(tmp_path):
+    write(tmp_path / "few", np.zeros(100, int), 2)
+    for error in divided(tmp_path / "few", 2, tmp_path / "scratch"):
+        assert isinstance(error, InputError) and "2 workers for 1 users" in str(error)
+    write(tmp_path / "null", pa.array([1, 2, None, 3] * 50), 2)
+    errors = divided(tmp_path / "null", 2, tmp_path / "scratch")
+    assert any(isinstance(e, InputError) and "part-0.parquet" in str(e) for e in errors)
