@@ -14,6 +14,9 @@ from simrec.data.sides import Sides
 from simrec.model.prepare import Prepared
 from simrec.model.run.workers import Workers
 
+# Ratings of the users that networks are trained on, about; all where there are no more.
+MOST_RATINGS = 5_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -40,16 +43,10 @@ class Sample:
 def sample_users(data: Prepared, n_ratings: int, rng: np.random.Generator) -> Sample:
     """Draw users until they have about as many ratings; all users where there are no more."""
     ratings, workers, sides = data.ratings, data.workers, data.sides
-    mine = workers.places(ratings.n_users)
-    n_users, n = int(workers.total(ratings.n_users)), workers.total(len(ratings))
-    size = min(max(int(np.ceil(n_ratings * n_users / n)), 10), n_users)
-    drawn = np.arange(n_users)
-    if size < n_users:
-        drawn = np.sort(rng.choice(n_users, size, replace=False, shuffle=False))
-    first = int(np.searchsorted(drawn, mine.start))
-    rows = drawn[(drawn >= mine.start) & (drawn < mine.stop)] - mine.start
+    mine, n_users = workers.places(ratings.n_users), int(workers.total(ratings.n_users))
+    rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng)
     place = np.full(ratings.n_users, -1, np.int64)
-    place[rows] = np.arange(first, first + len(rows))
+    place[rows] = np.arange(len(rows)) + workers.places(len(rows)).start
     here = place[ratings.user_rows] >= 0
     X_users = gathered_matrix(sides.users.X[rows], workers)
     ids = pa.concat_tables(workers.gather_tables(pa.table({"id": ratings.users.take(rows)})))
@@ -68,6 +65,29 @@ def sample_users(data: Prepared, n_ratings: int, rng: np.random.Generator) -> Sa
     )
     groups = sides.map(lambda side: side.groups)
     return Sample(taken, Sides(sides.items.X, X_users), groups, data.bounds)
+
+
+def drawn_users(
+    mine: slice, n_users: int, n_ratings: float, most: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw users with about `most` of all ratings; return which of this worker's are drawn.
+
+    Parameters
+    ----------
+    mine : slice
+        This worker's users among all.
+    n_users, n_ratings : int
+        Users and ratings of all workers.
+    most : int
+        How many ratings to draw; with no more than that, all users are.
+    rng : numpy.random.Generator
+        The same on all workers.
+    """
+    size = max(int(np.ceil(most * n_users / n_ratings)), 10)
+    if size >= n_users:
+        return np.arange(mine.stop - mine.start)
+    drawn = np.sort(rng.choice(n_users, size, replace=False, shuffle=False))
+    return drawn[(drawn >= mine.start) & (drawn < mine.stop)] - mine.start
 
 
 def gathered_matrix(matrix: sparse.csr_matrix, workers: Workers) -> sparse.csr_matrix:

@@ -213,12 +213,6 @@ class TwoTower(Params):
         """
         self._check()
         run = Run.of(strategy, checkpoint, resume)
-        if run.workers.size > 1 and (tuple(self.hidden_layers) or self.method == "simec"):
-            what = "method='simec'" if self.method == "simec" else "encoders with hidden_layers"
-            raise InputError(
-                f"strategy: {what} is trained by one worker, not by {run.workers.size}. Train "
-                "without strategy (--engine local)."
-            )
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(ratings, self.bounds)

@@ -78,7 +78,7 @@ class Threads(Workers):
 
 def in_threads(size, work):
     """Call ``work(group)`` on each worker of a group; give the results in order."""
-    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=20), [None] * size
+    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=300), [None] * size
 
     def one(rank):
         try:

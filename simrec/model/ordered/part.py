@@ -21,6 +21,7 @@ from simrec.model.head import (
     saved_heads,
 )
 from simrec.model.ordered.later_ratings import solve_again
+from simrec.model.ordered.sampled import agreed, by_users, users_of
 from simrec.model.ordered.start import frozen_precisions, frozen_statistics
 from simrec.model.ordered.two_simecs import Inputs, features_or_constant, fit_two_simecs
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
@@ -28,6 +29,7 @@ from simrec.model.prepare import Prepared
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.known_entities import Report
 from simrec.model.rating.posterior import Precisions
+from simrec.model.sample import MOST_RATINGS, sample_users
 from simrec.model.simecs import identity_simec, linear_simec, network_simec
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
@@ -127,23 +129,22 @@ class OrderedPart(Part):
                 f"embedding_dim must be at least 3 with method='simec', got {embedding_dim}: two "
                 "coordinates begin as the biases of items and users."
             )
-        ratings = data.ratings
-        pairs = (ratings.values, (ratings.item_rows, ratings.user_rows))
-        R = sparse.csr_matrix(pairs, shape=(ratings.n_items, ratings.n_users), dtype=np.float32)
+        # All users unless they are very many: networks learn from a sample, on every worker.
+        sample, workers = sample_users(data, MOST_RATINGS, rng), data.workers
+        R = sparse.csr_matrix(by_users(sample.ratings).T)
 
         def inputs(side: Side) -> Inputs:
-            one, own = data.sides[side], encoders[side]
-            X = one.X[:, :-1]
+            own, X = encoders[side], sample.X[side][:, :-1]
             if own is not None and not X.shape[1]:
                 raise InputError(f"{SINGULAR[side]}_encoder needs a table of {side} to encode.")
             # An identity, or a constant, needs no hidden layers.
             deep = hidden_layers if own is None and X.shape[1] else ()
-            return Inputs(X, one.groups[:-1], deep, own)
+            return Inputs(X, sample.groups[side][:-1], deep, own)
 
         given = Sides.of(inputs)
         with threadpool_limits(1, "blas"):  # as in the fit of `RatingPart`
             two = fit_two_simecs(R, given, (low, high), embedding_dim, epochs, rng)
-            simecs = Sides(two.items, two.users)
+            simecs = Sides(two.items, two.users).map(lambda simec: agreed(simec, workers))
             # Known items are Y, as W_l of the user SimEc has it; known users are W_l of the item
             # SimEc.
             vectors = Sides(two.users.last_layer_.T, two.items.last_layer_.T)
@@ -154,10 +155,14 @@ class OrderedPart(Part):
                 _precisions(sparse.csr_matrix(R.T), means.users, vectors.items, output),
             )
 
+            users = users_of(data, sample, vectors, two.users, precisions.users, output)
+            vectors = Sides(vectors.items, users)
+
         def head(side: Side) -> StoredHead:
             prepared = data.sides[side]
-            share = prepared.counts / prepared.counts.sum()
-            encoder = _encoder(simecs[side], prepared.X.shape[1] - 1, share @ vectors[side])
+            share = prepared.counts / prepared.workers.total(float(prepared.counts.sum()))
+            average = prepared.workers.sum(share @ vectors[side])
+            encoder = _encoder(simecs[side], prepared.X.shape[1] - 1, average)
             return prepared.head(np.ascontiguousarray(vectors[side]), encoder)
 
         chosen: dict[str, Any] = {}
@@ -171,7 +176,7 @@ class OrderedPart(Part):
                 chosen[f"expected_rmse_new_{side}"] = choice.rmse
                 report({f"val_new_{side}": choice.rmse})
         kept = Kept(
-            Sides(two.items.last_layer_, two.users.last_layer_),
+            Sides(np.ascontiguousarray(vectors.users.T), two.users.last_layer_),
             Sides(data.sides.users.rated_rows, data.sides.items.rated_rows),
             precisions,
         )

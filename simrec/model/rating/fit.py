@@ -19,7 +19,7 @@ import numpy as np
 from simrec.data.sides import Side, Sides
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report, fit_known
 from simrec.model.rating.linear_encoder import solve
-from simrec.model.rating.networks import fit_network
+from simrec.model.rating.networks import Sampled, fit_network
 from simrec.model.rating.new_entities import (
     NewEntities,
     coordinate_penalty,
@@ -104,9 +104,8 @@ def fit_rating(
     new = Sides.of(fit_side)
     new_items = Posterior(new.items.held_out)
     if deep.users:
-        X, seed = problem.features.users[:, :-1], int(rng.integers(2**31))
-        rows = problem.observed.rows.users
-        network = fit_network(X, rows, new_items, hidden_layers, seed)
+        seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
+        network = fit_network(problem, sampled, "users", new_items, hidden_layers, seed)
         return RatingFit(known, new, np.zeros_like(new.users.weights), network)
     stats = statistics(problem.observed.rows.users, new_items)
     inputs = problem.inputs("users", history=False)

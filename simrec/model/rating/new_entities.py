@@ -17,7 +17,7 @@ import numpy as np
 from simrec.data.sides import Side, Sides
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report
 from simrec.model.rating.linear_encoder import cross_fit
-from simrec.model.rating.networks import cross_fit_network
+from simrec.model.rating.networks import Sampled, cross_fit_network
 from simrec.model.rating.observed import Entries
 from simrec.model.rating.posterior import (
     Posterior,
@@ -114,12 +114,13 @@ def fit_new_network(
     report: Report,
 ) -> NewEntities:
     """Fit an encoder with hidden layers; held-out entities tell when to stop."""
-    X, partners = problem.features[side][:, :-1], known.other(side).posterior
-    fold, seed = problem.folds(side, folds, rng), int(rng.integers(2**31))
+    partners = known.other(side).posterior
+    n_folds, fold = min(folds, problem.n_rows[side]), problem.folds(side, folds, rng)
+    seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
     network, held_out = cross_fit_network(
-        X, problem.observed.rows[side], partners, hidden_layers, fold, seed
+        problem, sampled, side, partners, hidden_layers, n_folds, fold, seed
     )
-    weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
+    weights = np.zeros((problem.features[side].shape[1], held_out.shape[1]), np.float32)
     new = _with_partners(problem, known, side, weights, held_out, entries, report)
     new.network = network
     return new
