@@ -30,7 +30,7 @@ from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
-from simrec.model.update.update import State, forget, learn, rated_matrix
+from simrec.model.update.update import State, forget, learn, rated_matrix, rows_of_ratings
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params
 
@@ -235,7 +235,9 @@ class TwoTower(Params):
         self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
         self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)
-        self.rated_ = _rated(data.ratings, self.towers_)
+        rows = rows_of_ratings(data.ratings, self.towers_)
+        sizes = self.towers_.map(lambda tower: len(tower.ids))
+        self.rated_ = rated_matrix(rows, sizes, data.ratings.weights)
         self.history_, self.schema_ = progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
         for name, value in self.chosen_.items():
@@ -716,12 +718,3 @@ def _table(table: pa.Table, output: TableKind) -> Any:
     if output not in ("pandas", "arrow"):
         raise InputError(f"output must be 'pandas' or 'arrow', got {output!r}.")
     return table.to_pandas() if output == "pandas" else table
-
-
-def _rated(ratings: Ratings, towers: Sides[Tower]) -> sparse.csr_matrix:
-    """Return what each user has rated, by the rows of the towers."""
-    rows = Sides(
-        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
-        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
-    )
-    return rated_matrix(rows, towers.map(lambda tower: len(tower.ids)), ratings.weights)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import null_mask
-from simrec.data.features.column import Column, Context, Graph, Settings, family
+from simrec.data.features.column import Column, ColumnSettings, Context, Graph, family
 from simrec.data.features.matrix import Block
 from simrec.data.features.number import numbers
 from simrec.data.features.text import is_free_text
@@ -45,7 +45,9 @@ class CategoryColumn(Column):
         return held == "boolean" or (held == "string" and not is_free_text(values))
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "CategoryColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "CategoryColumn":
         """Collect the values that occur at least `min_count` times."""
         vocabulary = Vocabulary.fit(values, context, settings.min_count)
         return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)

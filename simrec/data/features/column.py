@@ -22,7 +22,7 @@ LARGEST = 1e15
 Self = TypeVar("Self", bound="Column")
 
 
-class Settings(NamedTuple):
+class ColumnSettings(NamedTuple):
     """The settings of a `FeatureEncoder` that kinds of columns look at."""
 
     min_count: int
@@ -98,7 +98,9 @@ class Column(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls: type[Self], values: pa.ChunkedArray, context: Context, settings: Settings) -> Self:
+    def fit(
+        cls: type[Self], values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> Self:
         """Learn the encoding from a column."""
 
     @property

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from simrec.data.features.category import CategoryColumn
-from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.column import Column, ColumnSettings, Context, family
 from simrec.data.features.lists import ListColumn
 from simrec.data.features.matrix import assemble
 from simrec.data.features.number import NumberColumn
@@ -238,7 +238,7 @@ class FeatureEncoder:
     def _fit(self, data: pa.Table, label: str) -> "FeatureEncoder":
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
-        settings = Settings(self.min_count, self.n_hash, self.knots)
+        settings = ColumnSettings(self.min_count, self.n_hash, self.knots)
         encoders, warnings = {}, []
         for column, kind in chosen.items():
             values = data.column(column)

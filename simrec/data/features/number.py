@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import empty, null_mask
-from simrec.data.features.column import LARGEST, Column, Context, Graph, Settings, family
+from simrec.data.features.column import LARGEST, Column, ColumnSettings, Context, Graph, family
 from simrec.data.features.matrix import Block
 from simrec.errors import InputError
 
@@ -46,7 +46,9 @@ class NumberColumn(Column):
         return family(values.type) in ("number", "time")
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "NumberColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "NumberColumn":
         """Learn mean and standard deviation, and put the knots at quantiles."""
         held, no_knots = family(values.type), np.empty(0)
         x, missing = numbers(values, context)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.column import Column, ColumnSettings, Context, family
 from simrec.data.features.matrix import Block
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
@@ -55,7 +55,9 @@ class TextColumn(Column):
         )
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "TextColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "TextColumn":
         """Learn how rare the words are."""
         n_texts, n_hash = 0, settings.n_hash
         frequency = np.zeros(n_hash, dtype=np.int64)

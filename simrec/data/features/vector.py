@@ -12,9 +12,9 @@ from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
     Column,
+    ColumnSettings,
     Context,
     Graph,
-    Settings,
     elements_of,
     family,
 )
@@ -53,7 +53,9 @@ class VectorColumn(Column):
         return pa.types.is_fixed_size_list(values.type) or not pa.types.is_integer(inner)
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "VectorColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "VectorColumn":
         """Learn the length of the vectors."""
         lengths = pc.list_value_length(values)
         common = pc.max(lengths).as_py() or 0
