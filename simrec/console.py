@@ -1,7 +1,9 @@
 """Results as text for people."""
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 # Control characters, lone surrogates, and marks that change the direction or the line of text.
@@ -27,6 +29,23 @@ def plain(text: str) -> str:
     \x1b[2Jgone
     """
     return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+@contextmanager
+def lines_shown(logger: logging.Logger) -> Iterator[None]:
+    """Let what a logger says be seen, on stderr if nobody has configured logging."""
+    level, handler = logger.level, logging.StreamHandler()
+    configured = logger.hasHandlers()
+    if not configured:
+        logger.addHandler(handler)
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if not configured:
+            logger.removeHandler(handler)
 
 
 def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.progress import Step, no_step
 from simrec.model.uptake.add_pairs import Solver, spread_axes
 from simrec.model.uptake.choices import (
     Choices,
@@ -78,6 +79,7 @@ def fit_uptake(
     features: Sides[sparse.csr_matrix],
     embedding_dim: int | None,
     rng: np.random.Generator,
+    step: Step = no_step,
 ) -> UptakeFit:
     """Learn from pairs.
 
@@ -91,6 +93,8 @@ def fit_uptake(
         Coordinates without popularity; None to choose.
     rng : numpy.random.Generator
         Source of the start and of what is held out.
+    step : callable
+        Called after each point that was tried.
     """
     # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
     with threadpool_limits(1, "blas"):
@@ -99,7 +103,7 @@ def fit_uptake(
         confidence = float(R.sum(dtype=np.float64) / max(R.nnz, 1))
         R = sparse.csr_matrix((R.data / np.float32(confidence), R.indices, R.indptr), R.shape)
         held = HeldOut.of(R, rng)
-        choices = choose(R, X, held, embedding_dim, rng)
+        choices = choose(R, X, held, embedding_dim, rng, step)
         items = None
         if X.items is not None:
             items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)

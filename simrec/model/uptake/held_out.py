@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.progress import Step, no_step
+
 # Pairs that choices look at, at most: their cost does not grow with the data.
 _PAIRS = 120_000
 # Pairs of a new user that are folded in.
@@ -102,7 +104,9 @@ def list_quality(
 
 
 def climb(
-    quality: Callable[..., float], grids: Mapping[str, tuple[Sequence[float], float]]
+    quality: Callable[..., float],
+    grids: Mapping[str, tuple[Sequence[float], float]],
+    step: Step = no_step,
 ) -> tuple[dict[str, float], float]:
     """Walk along each parameter of a grid in turn until none gets better.
 
@@ -112,6 +116,8 @@ def climb(
         Called with the parameters by name; larger is better.
     grids : mapping of str to (sequence, float)
         Values of each parameter in order, and the one to start at.
+    step : callable
+        Called after each point that was tried.
     """
     best = {name: start for name, (_, start) in grids.items()}
     seen: dict[tuple[float, ...], float] = {}
@@ -120,15 +126,16 @@ def climb(
         key = tuple(point.values())
         if key not in seen:
             seen[key] = quality(**point)
+            step()
         return seen[key]
 
     moved = True
     while moved:
         moved = False
         for name, (grid, _) in grids.items():
-            for step in (1, -1):
-                place = list(grid).index(best[name]) + step
+            for move in (1, -1):
+                place = list(grid).index(best[name]) + move
                 while 0 <= place < len(grid) and value({**best, name: grid[place]}) > value(best):
                     best[name], moved = grid[place], True
-                    place += step
+                    place += move
     return best, value(best)
