@@ -1,5 +1,6 @@
 """Categories: one feature per frequent value; and the vocabulary that lists share with them."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -184,7 +185,10 @@ class Vocabulary:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
         """Restore from `to_dict`."""
-        return cls(_restored(data["values"], _TYPES[data["holds"]]))
+        values = data["values"]
+        if any(b <= a for a, b in itertools.pairwise(values)):
+            raise InputError(f"column {data['name']!r}: its values are not in ascending order")
+        return cls(_restored(values, _TYPES[data["holds"]]))
 
     def lookup(self, tf: Any, family: str, label: str) -> Lookup:
         """Build the lookup in TensorFlow.

@@ -21,6 +21,9 @@ LARGEST = 1e15
 
 Self = TypeVar("Self", bound="Column")
 
+# Features of an encoder, at most: each takes memory whether or not a row has it.
+MOST_FEATURES = 1 << 22
+
 
 class ColumnSettings(NamedTuple):
     """The settings of a `FeatureEncoder` that kinds of columns look at."""

@@ -130,7 +130,16 @@ class NumberColumn(Column):
     def from_dict(cls, data: dict[str, Any]) -> "NumberColumn":
         """Restore from `to_dict`."""
         knots = np.array(data.get("knots", ()), np.float64)
-        return cls(data["family"], float(data["mean"]), float(data["scale"]), knots)
+        mean, scale = float(data["mean"]), float(data["scale"])
+        numbers_fit = np.isfinite(mean) and 0 <= scale < np.inf and np.isfinite(knots).all()
+        if (
+            not numbers_fit
+            or knots.ndim != 1
+            or len(knots) in (1, 2)
+            or (np.diff(knots) <= 0).any()
+        ):
+            raise InputError(f"column {data['name']!r}: its mean, scale or knots are damaged")
+        return cls(data["family"], mean, scale, knots)
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the number before it was standardised, or "missing"."""

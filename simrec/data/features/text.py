@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from simrec.data.features.column import Column, ColumnSettings, Context, family
 from simrec.data.features.matrix import Block
+from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
 _ROWS_AT_ONCE = 1 << 15
@@ -111,7 +112,10 @@ class TextColumn(Column):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TextColumn":
         """Restore from `to_dict`."""
-        return cls(data["family"], tuple(map(float, data["weights"])), tuple(data["words"]))
+        weights, words = tuple(map(float, data["weights"])), tuple(map(str, data["words"]))
+        if not weights or len(weights) != len(words) or not all(0 <= w < np.inf for w in weights):
+            raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
+        return cls(data["family"], weights, words)
 
 
 def is_free_text(values: pa.ChunkedArray) -> bool:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
+    MOST_FEATURES,
     Column,
     ColumnSettings,
     Context,
@@ -19,6 +20,7 @@ from simrec.data.features.column import (
     family,
 )
 from simrec.data.features.matrix import Block
+from simrec.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,10 @@ class VectorColumn(Column):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "VectorColumn":
         """Restore from `to_dict`."""
-        return cls(data["family"], int(data["size"]), bool(data["missing"]))
+        size = int(data["size"])
+        if not 0 <= size <= MOST_FEATURES:
+            raise InputError(f"column {data['name']!r}: vectors of {size:,} numbers")
+        return cls(data["family"], size, bool(data["missing"]))
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return "vector" or "missing"."""
