@@ -17,6 +17,7 @@ _PUBLIC = {
     "compare": "simrec.evaluation.compare",
     "evaluate": "simrec.evaluation.evaluate",
     "make_synthetic": "simrec.data.synthetic",
+    "report": "simrec.evaluation.report.write",
     "replay": "simrec.evaluation.replay",
     "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",

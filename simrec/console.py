@@ -3,7 +3,8 @@
 import logging
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 # Control characters, lone surrogates, and marks that change the direction or the line of text.
@@ -44,6 +45,23 @@ def log_to_terminal(level: int) -> None:
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PlainFormatter())
     logging.getLogger("simrec").setLevel(level)
+
+
+@contextmanager
+def lines_shown(logger: logging.Logger) -> Iterator[None]:
+    """Let what a logger says be seen, on stderr if nobody has configured logging."""
+    level, handler = logger.level, logging.StreamHandler()
+    configured = logger.hasHandlers()
+    if not configured:
+        logger.addHandler(handler)
+    if not logger.isEnabledFor(logging.INFO):
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if not configured:
+            logger.removeHandler(handler)
 
 
 def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:

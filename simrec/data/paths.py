@@ -19,7 +19,7 @@ _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """The files of a table.
 
     Attributes
@@ -43,7 +43,7 @@ def is_glob(path: str | os.PathLike[str]) -> bool:
     return bool(_GLOB.search(text)) and (bool(_URI.match(text)) or not os.path.exists(text))
 
 
-def find_files(path: str | os.PathLike[str], label: str) -> Found:
+def find_files(path: str | os.PathLike[str], label: str) -> FoundFiles:
     """Find the files of a table.
 
     In a directory, names that start with `_` or `.` are skipped. If some names end like Parquet
@@ -73,7 +73,7 @@ def find_files(path: str | os.PathLike[str], label: str) -> Found:
     if info.type == fs.FileType.NotFound:
         raise InputError(f"{label}: no such file or directory.{_nearest_path(base)}")
     if info.type != fs.FileType.Directory:
-        return Found(filesystem, base.rpartition("/")[0], [info])
+        return FoundFiles(filesystem, base.rpartition("/")[0], [info])
     start_of_name = len(base.rstrip("/")) + 1
     files = [
         file
@@ -90,7 +90,7 @@ def find_files(path: str | os.PathLike[str], label: str) -> Found:
     if not files:
         where = "nothing matches the pattern" if pattern else "the directory holds no Parquet file"
         raise InputError(f"{label}: {where}. Check the path.")
-    return Found(filesystem, base, sorted(files, key=lambda file: file.path))
+    return FoundFiles(filesystem, base, sorted(files, key=lambda file: file.path))
 
 
 def partition_of(base: str, path: str) -> dict[str, str]:

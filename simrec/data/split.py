@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from simrec.data.ratings import Ratings
+from simrec.data.seeds import generator
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 
@@ -96,7 +97,7 @@ def cold_start_split(
         if not 0 <= share < 1:
             raise InputError(f"{name} must be a share, at least 0 and below 1; got {share!r}.")
     ratings = Ratings.from_table(ratings)
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     item_is_new = _choose(rng, ratings.n_items, cold_items)[ratings.item_rows]
     user_is_new = _choose(rng, ratings.n_users, cold_users)[ratings.user_rows]
     held_out = rng.random(len(ratings)) < warm

@@ -245,31 +245,18 @@ def _open_files(path: str | os.PathLike[str], label: str) -> _Opened:
 
 def _open_file(path: str, filesystem: fs.FileSystem, partition: dict[str, str]) -> _File:
     if path.lower().endswith(CSV_ENDINGS):
-        rows = _read_csv(path, filesystem)
+        from simrec.data.csv_files import read_csv
+
+        try:
+            rows = read_csv(path, filesystem)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(path, filesystem, error, "CSV") from error
         return _File(path, filesystem, rows.schema, partition, rows)
     try:
         schema = pq.read_schema(path, filesystem=filesystem)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, filesystem, error) from error
     return _File(path, filesystem, schema, partition, None)
-
-
-def _read_csv(path: str, filesystem: fs.FileSystem) -> pa.Table:
-    from pyarrow import csv
-
-    convert = csv.ConvertOptions(strings_can_be_null=True, quoted_strings_can_be_null=False)
-    # Types are inferred from the first block. If they do not fit the rows that follow (numbers
-    # that turn into text), the whole file is one block.
-    for block in (1 << 22, (1 << 31) - 1):
-        try:
-            with filesystem.open_input_stream(path) as stream:
-                options = csv.ReadOptions(block_size=block)
-                return csv.read_csv(stream, read_options=options, convert_options=convert)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            problem = error
-            if "conversion error" not in str(error):
-                break
-    raise _unreadable(path, filesystem, problem, "CSV") from problem
 
 
 def _unify(files: list[_File], label: str) -> pa.Schema:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
 from simrec.evaluation.evaluate import Predictor, list_figures
@@ -247,7 +248,7 @@ def _student(quantile: float, freedom: float) -> float:
 
 def _weights(n: int, draws: int, seed: int) -> Any:
     """Give how often each of n users is in each draw, some draws at a time."""
-    rng = np.random.default_rng(seed)
+    rng = generator(seed)
     step = max(1, _AT_ONCE // max(n, 1))
     for start in range(0, draws, step):
         size = min(step, draws - start)

@@ -12,6 +12,7 @@ from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings, liked_from
+from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
 
@@ -63,7 +64,7 @@ class Task:
         relevant = sparse.csr_matrix(entries, shape=(ratings.n_users, len(candidates)))
         users = np.flatnonzero(np.diff(relevant.indptr))
         if len(users) > max_users:
-            rng = np.random.default_rng(random_state)
+            rng = generator(random_state)
             users = np.sort(rng.choice(users, max_users, replace=False))
         return cls(name, ratings, candidates, exclude, ratings.users.take(users), relevant[users])
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from simrec.errors import InputError
 from simrec.jobs.options import Option, options_of
 
 
@@ -102,12 +101,11 @@ def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[st
     """Return the arguments of a command's function; settings become the model it fits."""
     if not COMMANDS[name].fits:
         return dict(values)
+    from simrec.data.seeds import check_seed
     from simrec.model.two_tower import TwoTower
 
     own, settings = options_of(function(name)), model_options()
-    seed = values.get("random_state", 0)
-    if seed is not None and seed < 0:
-        raise InputError(f"random_state: expected a whole number from 0 on, got {seed}")
+    check_seed(values.get("random_state", 0))
     # A name that both know, such as the seed, goes to both.
     chosen = {key: value for key, value in values.items() if key in settings}
     rest = {key: value for key, value in values.items() if key in own or key not in settings}

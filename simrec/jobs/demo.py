@@ -52,8 +52,8 @@ def demo(
     from simrec.data.synthetic import load_sample
     from simrec.evaluation.evaluate import evaluate
     from simrec.evaluation.metrics import rmse
+    from simrec.evaluation.report.write import report
     from simrec.jobs.recommend import recommend
-    from simrec.jobs.report import write_report
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower
 
@@ -115,7 +115,8 @@ def demo(
     say(console.table(_with_features(found.slice(0, 10), sample.items).to_pylist()))
 
     say("\nA page about the model, its quality and its reasons ...")
-    write_report(root / "model", ratings, sample.items, sample.users, root / "report.html")
+    page = root / "report.html"
+    report(model, ratings, page, items=sample.items, users=sample.users)
 
     outputs = {
         "model": root / "model",

@@ -51,8 +51,8 @@ def replay(
     """
     from simrec.evaluation.replay import replay as walk
     from simrec.evaluation.report.replay_page import replay_page
+    from simrec.evaluation.report.write import check_out
     from simrec.files import write_text
-    from simrec.jobs.report import check_out
     from simrec.model.two_tower import TwoTower
 
     if out is not None:

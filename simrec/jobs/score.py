@@ -18,7 +18,7 @@ from simrec.jobs.io.sources import Source
 from simrec.jobs.options import Path, nearest
 from simrec.jobs.shared.entities import Entities, Unknown
 from simrec.jobs.shared.model import model_with_feedback
-from simrec.scoring.output import Output as OutputFunction
+from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
 
@@ -28,7 +28,7 @@ class ScoreTask:
 
     items: Entities
     users: Entities
-    output: OutputFunction
+    output: Output
     columns: Sequence[str]
     schema: pa.Schema
 

@@ -10,6 +10,7 @@ from simrec.data.sides import Side, Sides
 from simrec.model.rating.known_entities import Problem, fit_known
 from simrec.model.rating.layout import Layout
 from simrec.model.rating.observed import Observed
+from simrec.model.run.progress import Step, no_step
 from simrec.model.sample import Sample
 from simrec.model.uptake.fit import UptakeFit
 from simrec.model.uptake.held_out import climb, list_quality
@@ -25,13 +26,18 @@ _FACTORS = tuple(1.5**j for j in range(-2, 9))
 
 
 def choose_uptake_weight(
-    sample: Sample, uptake: UptakeFit, embedding_dim: int, rng: np.random.Generator
+    sample: Sample,
+    uptake: UptakeFit,
+    embedding_dim: int,
+    rng: np.random.Generator,
+    step: Step = no_step,
 ) -> tuple[float, float, float]:
     """Choose w of the list score, predicted rating + w * uptake, on held-out pairs.
 
     Both parts are learned without the held-out pairs, on the sample of users that uptake made its
     choices on. A hit is a held-out pair with a high rating. Users without pairs have a factor of
     their own, `Solver.alone`: for it, their ratings are taken to be those of an average user.
+    `step` is called after each sweep and each point that was tried.
 
     Returns
     -------
@@ -42,7 +48,7 @@ def choose_uptake_weight(
     train = _places(sample, held.users, held.items, held.train)
     if not len(train) or not held.warm.nnz:
         return 1.0, 1.0, 0.0  # too little to hold anything out
-    rating = _rating_vectors(sample, uptake, train, embedding_dim, rng)
+    rating = _rating_vectors(sample, uptake, train, embedding_dim, rng, step)
     equal = _spread(rating, rng) / max(_spread(uptake.sample, rng), _LEAST_SPREAD)
     items = np.hstack([rating.items, uptake.sample.items])
     hits = _liked(sample, held.users, held.items, held.warm)
@@ -51,7 +57,7 @@ def choose_uptake_weight(
         users = np.hstack([rating.users, np.float32(equal * weight) * uptake.sample.users])
         return list_quality(users, items, hits, held.train, 10)
 
-    found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)})
+    found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)}, step)
     weight = float(equal * found["weight"])
     rest = _liked(sample, held.new_users, held.items, held.rest)
     average = np.tile(rating.users.mean(0), (len(held.new_users), 1))
@@ -60,7 +66,7 @@ def choose_uptake_weight(
         users = np.hstack([average, np.float32(weight * factor) * uptake.sample_new_users])
         return list_quality(users, items, rest, held.given, 10)
 
-    alone, _ = climb(quality_alone, {"factor": (_FACTORS, 1.0)})
+    alone, _ = climb(quality_alone, {"factor": (_FACTORS, 1.0)}, step)
     return weight, alone["factor"], reached
 
 
@@ -94,6 +100,7 @@ def _rating_vectors(
     train: np.ndarray,
     embedding_dim: int,
     rng: np.random.Generator,
+    step: Step,
 ) -> Sides[np.ndarray]:
     """Fit known entities to the training pairs of the sample; return their vectors."""
     held, ratings = uptake.held, sample.ratings
@@ -104,7 +111,7 @@ def _rating_vectors(
     features = sample.X.map(lambda X, at: X[at], rows)
     observed = Observed.of(part)
     known = fit_known(
-        Problem(observed, features, sample.groups), embedding_dim, _EPOCHS, rng, lambda logs: None
+        Problem(observed, features, sample.groups), embedding_dim, _EPOCHS, rng, lambda logs: step()
     )
     layout = Layout(embedding_dim, observed.scale)
 

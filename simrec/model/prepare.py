@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -162,6 +163,22 @@ def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None
     if "rating" not in table.column_names:
         return Ratings.from_table(table, rating=None, name=name)
     return Ratings.from_table(table, bounds=bounds, name=name)
+
+
+def rated_pairs(pairs: Ratings | TableLike, y: Any) -> Ratings | TableLike:
+    """Put pairs and their ratings together, which scikit-learn gives apart."""
+    if y is None:
+        return pairs
+    source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
+    table = read_table(source, name="ratings")
+    values = np.asarray(y)
+    if values.shape != (len(table),):
+        raise InputError(
+            f"y: expected a rating for each of {len(table):,} pairs, got {values.shape}."
+        )
+    if "rating" in table.column_names:
+        table = table.drop_columns(["rating"])
+    return table.append_column("rating", pa.array(values))
 
 
 def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:

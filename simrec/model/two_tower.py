@@ -19,21 +19,23 @@ from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.answer.explain import explain
 from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
-from simrec.model.answer.recommend import choose, exclusions, recommend
+from simrec.model.answer.recommend import choose, exclusions, recommend, without_ratings
+from simrec.model.answer.score import list_score
 from simrec.model.answer.similar import similar
-from simrec.model.fit import EPOCHS, Settings, fit_parts
+from simrec.model.fit import EPOCHS, Settings, fit_parts, stages_of
 from simrec.model.head import Found, Head
 from simrec.model.ordered.part import OrderedPart
+from simrec.model.params import check_params
 from simrec.model.part import Part
-from simrec.model.prepare import Encoding, prepare, read_ratings
+from simrec.model.prepare import Encoding, prepare, rated_pairs, read_ratings
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.divide import own_users
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
-from simrec.model.update.update import State, forget, learn, rated_matrix
+from simrec.model.update.update import State, forget, learn, rated_matrix, rows_of_ratings
 from simrec.scoring.pairs import score_pairs
-from simrec.simec.params import Params
+from simrec.simec.params import Params, r_squared
 
 if TYPE_CHECKING:
     from simrec.model.export.faiss_index import Index
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TableKind = Literal["pandas", "arrow"]
-_LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 
 
 class TwoTower(Params):
@@ -88,7 +89,7 @@ class TwoTower(Params):
     random_state : int
         Seed; the same seed gives the same model on the same machine.
     verbose : int
-        Progress: 0 none, 1 a bar, 2 a line for each epoch.
+        Progress: 0 none, 1 a bar over all of the work, 2 a line for each sweep and each attempt.
 
     Attributes
     ----------
@@ -169,6 +170,7 @@ class TwoTower(Params):
     def fit(
         self,
         ratings: Ratings | TableLike,
+        y: Any = None,
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
@@ -185,6 +187,8 @@ class TwoTower(Params):
         ----------
         ratings : Ratings, table or path
             Columns user_id, item_id and, unless there are only interactions, rating.
+        y : array of float, optional
+            The ratings, where they are not a column; scikit-learn gives them so.
         items, users : table or path, optional
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
@@ -211,11 +215,11 @@ class TwoTower(Params):
         TwoTower
             Itself.
         """
-        self._check()
+        check_params(self.get_params())
         run = Run.of(strategy, checkpoint, resume)
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
-        taken = read_ratings(ratings, self.bounds)
+        taken = read_ratings(rated_pairs(ratings, y), self.bounds)
         if not divided:
             taken, users = own_users(taken, users, run.workers)
         data = prepare(taken, self.bounds, Sides(items, users), encoding, run.workers)
@@ -230,17 +234,21 @@ class TwoTower(Params):
         )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None
-        with Progress(settings.epochs, verbose, callbacks, log_dir) as progress:
+        stages = stages_of(settings, data.ratings.has_ratings)
+        with Progress(stages, verbose, callbacks, log_dir) as progress:
             kept = run.checkpoint(self.get_params(), data)
-            fitted = fit_parts(data, settings, kept, progress.epoch)
+            fitted = fit_parts(data, settings, kept, progress)
         self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
         self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)
-        self.rated_ = _rated(data.ratings, self.towers_)
+        rows = rows_of_ratings(data.ratings, self.towers_)
+        sizes = self.towers_.map(lambda tower: len(tower.ids))
+        self.rated_ = rated_matrix(rows, sizes, data.ratings.weights)
         self.history_, self.schema_ = progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
         for name, value in self.chosen_.items():
-            logger.info("chosen: %s = %s", name, value)
+            shown = f"{value:.4g}" if isinstance(value, float) else value
+            logger.info("chosen: %s = %s", name, shown)
         return self
 
     def predict(
@@ -302,12 +310,47 @@ class TwoTower(Params):
         )
         return scores, np.sqrt(variance).astype(np.float32)
 
+    def score(
+        self,
+        ratings: Ratings | TableLike,
+        y: Any = None,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> float:
+        """Return how well the model predicts ratings, as one number; `evaluate` says more.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            Ratings that the model was not fitted to. Ids of which nothing is known are predicted as
+            average ones.
+        y : array of float, optional
+            The ratings, where they are not a column.
+        items, users : table or path, optional
+            Features of ids the model does not know.
+
+        Returns
+        -------
+        float
+            The share of the variance of the ratings that is explained (R^2): 1 at best, 0 for the
+            mean. Of a model without ratings the NDCG@10 of its lists, where the pairs are the hits.
+        """
+        self._check_fitted()
+        given = read_ratings(rated_pairs(ratings, y), None)
+        if "rating" not in self.parts_ or not given.has_ratings:
+            heads, _ = self.ranking("both")
+            return list_score(given, self.towers_, heads, self.rated_, k=10)
+        found = self.predict(given, items=items, users=users, unknown="prior")
+        return r_squared(given.values, found)
+
     def recommend(
         self,
         users: Any = None,
         k: int = 10,
         *,
         items: Any = None,
+        new_items_only: bool = False,
         exclude: Ratings | TableLike | Literal["rated"] | None = "rated",
         rank_by: RankBy = "both",
         unknown: Unknown = "error",
@@ -322,9 +365,11 @@ class TwoTower(Params):
             For whom: an id, a list or array of ids, or a table with user_id and, for new users,
             their features. All users the model knows by default.
         k : int
-            How many for each; fewer where there are not as many candidates.
+            How many for each; fewer, or none, where there are not as many candidates.
         items : id, ids, table or path, optional
             The candidates, likewise. All items the model knows by default.
+        new_items_only : bool
+            Whether to recommend only candidates without any ratings.
         exclude : "rated", None, Ratings, table or path
             What is not to be recommended. By default what a user has rated; None to leave nothing
             out; a table of pairs (user_id, item_id) to leave those out as well.
@@ -352,8 +397,8 @@ class TwoTower(Params):
             raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
         given = Sides(items, users)
         chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
-        if not len(chosen.items[0]):
-            raise InputError("items: there is no candidate to recommend.")
+        if new_items_only:
+            chosen = Sides(without_ratings(*chosen.items, self.towers_.items), chosen.users)
         seen = None
         if exclude is not None:
             more = None if isinstance(exclude, str) and exclude == "rated" else exclude
@@ -362,7 +407,7 @@ class TwoTower(Params):
             raise InputError("explore: ratings are explored, not uptake; rank by both or rating.")
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
-        k = min(int(k), len(chosen.items[0]))  # before memory is taken for it
+        k = max(1, min(int(k), len(chosen.items[0])))  # before memory is taken for it
         return _table(recommend(chosen, heads, k, seen, bonus, shift), output)
 
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
@@ -590,6 +635,35 @@ class TwoTower(Params):
             self.towers_, heads, shift, path, format, side, tables, index, unknown, model_id
         )
 
+    def report(
+        self,
+        ratings: Ratings | TableLike,
+        out: str | os.PathLike[str],
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> dict[str, Any]:
+        """Write a page that says whether to ship the model, what to do next, and why.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            The ratings it was fitted to.
+        out : path
+            The HTML file to write; an earlier report there is replaced.
+        items, users : table or path, optional
+            The features it was fitted with.
+
+        Returns
+        -------
+        dict
+            See `simrec.report`, which has more options.
+        """
+        from simrec import report  # evaluation lies above the model: by the door of the package
+
+        self._check_fitted()
+        return report(self, ratings, out, items=items, users=users)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a directory: no pickle, no code."""
         self._check_fitted()
@@ -688,25 +762,12 @@ class TwoTower(Params):
             return None
         return None if output.lower == output.upper else (output.lower, output.upper)
 
-    def _check(self) -> None:
-        if self.method not in ("default", "simec"):
-            raise InputError(f"method must be 'default' or 'simec', got {self.method!r}.")
-        for name in ("item_encoder", "user_encoder"):
-            if getattr(self, name) is None:
-                continue
-            if self.method != "simec":
-                raise InputError(f"{name}: only method='simec' trains an encoder of your own.")
-            if tuple(self.hidden_layers):
-                raise InputError(f"{name} and hidden_layers both describe an encoder: give one.")
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if value is None and name in ("embedding_dim", "epochs"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-                raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
-        for width in self.hidden_layers:
-            if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
-                raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
+    def _fitted_to(self) -> str | None:
+        if not hasattr(self, "parts_"):
+            return None
+        what = "ratings" if "rating" in self.parts_ else "interactions"
+        n = self.towers_.map(lambda tower: int((tower.counts > 0).sum()))
+        return f"{self.rated_.nnz:,} {what} of {n.items:,} items by {n.users:,} users"
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "parts_"):
@@ -717,12 +778,3 @@ def _table(table: pa.Table, output: TableKind) -> Any:
     if output not in ("pandas", "arrow"):
         raise InputError(f"output must be 'pandas' or 'arrow', got {output!r}.")
     return table.to_pandas() if output == "pandas" else table
-
-
-def _rated(ratings: Ratings, towers: Sides[Tower]) -> sparse.csr_matrix:
-    """Return what each user has rated, by the rows of the towers."""
-    rows = Sides(
-        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
-        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
-    )
-    return rated_matrix(rows, towers.map(lambda tower: len(tower.ids)), ratings.weights)

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from simrec.data.seeds import generator
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec import options
 from simrec.simec.inputs import Features, Targets
 from simrec.simec.keras import tf
 from simrec.simec.network import build_network, last_layer_from_columns, set_start
-from simrec.simec.params import Params
+from simrec.simec.params import Params, r_squared
 from simrec.simec.relevance import relevance
 from simrec.simec.training import Batches, Schedule, train
 
@@ -231,7 +232,7 @@ class SimEc(Params):
         """
         params = self.get_params()
         options.check_params(params, start is not None)
-        rng = np.random.default_rng(self.random_state)
+        rng = generator(self.random_state)
         given = Targets.check(R)
         features = Features.check(X, given.n_rows)
         options.check_features(params, features)
@@ -306,6 +307,28 @@ class SimEc(Params):
         """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k."""
         return self.output_(self.products(X))
 
+    def score(self, X: Any, R: Any) -> float:
+        """Return the share of the variance of the observed entries that is explained (R^2).
+
+        `R` is as in `fit`, with all of its columns or those that were trained on.
+        """
+        self._check_fitted()
+        given, n = Targets.check(R), len(self.targets_)
+        if given.n_columns != n and given.n_columns > self.targets_.max():
+            given = given.select_columns(self.targets_)
+        found = self.predict(X)
+        if (len(found), n, self.n_relations_) != (given.n_rows, given.n_columns, given.n_relations):
+            raise InputError(
+                f"R is {given.n_rows} x {given.n_columns} x {given.n_relations}, but the "
+                f"predictions are {len(found)} x {n} x {self.n_relations_}"
+            )
+        if self.n_relations_ > 1:
+            found = np.moveaxis(found, 2, 1).reshape(len(found), -1)
+        if given.sparse:
+            rows = np.repeat(np.arange(given.n_rows), given.counts())
+            return r_squared(given.values(), found[rows, given.matrix.indices])
+        return r_squared(given.values(), found[~np.isnan(given.matrix)])
+
     def similarity(self, X1: Any = None, X2: Any = None) -> np.ndarray:
         """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself)."""
         Y1 = self.transform(X1)
@@ -367,6 +390,13 @@ class SimEc(Params):
         from simrec.simec import files as simec_files
 
         return simec_files.load(cls, path)
+
+    def _fitted_to(self) -> str | None:
+        if not hasattr(self, "encoder_"):
+            return None
+        shape = " x ".join(f"{n:,}" for n in self.feature_shape_)
+        rows = "rows" if self.feature_kind_ == "identity" else "features of each row"
+        return f"{shape} {rows} and {len(self.targets_):,} targets"
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "encoder_"):

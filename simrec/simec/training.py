@@ -2,11 +2,13 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from simrec.console import lines_shown
 from simrec.errors import InputError
 from simrec.simec.inputs import Features, Targets, row_batches
 from simrec.simec.keras import keras, tf
@@ -246,14 +248,15 @@ def train_by_lbfgs(
     if held_out is not None:  # the start may be the best
         objective(start)
         note(start)
-    result = minimize(
-        objective,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        callback=note,
-        options={"maxiter": schedule.epochs, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
-    )
+    with lines_shown(logger) if schedule.verbose else nullcontext():
+        result = minimize(
+            objective,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            callback=note,
+            options={"maxiter": schedule.epochs, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
+        )
     kept = result.x if best[2] is None else best[2]
     objective(kept)  # leaves its weights in the variables
     if held_out is not None:

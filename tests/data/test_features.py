@@ -464,8 +464,8 @@ def test_nothing_to_encode_gives_no_features(caplog):
         ({"columns": {"year": "list"}}, r"'year' holds int64 values and cannot.*number, category"),
         ({"columns": {"raw": "number"}}, r"'raw' holds binary values and cannot.*ignore"),
         ({"ignore": "year"}, "ignore must be a list of columns"),
-        ({"min_count": 0}, "min_count must be a positive integer, got 0"),
-        ({"n_hash": 1.5}, r"n_hash must be a positive integer, got 1\.5"),
+        ({"min_count": 0}, "min_count must be a whole number from 1 .*, got 0"),
+        ({"n_hash": 1.5}, r"n_hash must be a whole number from 1 .*, got 1\.5"),
     ],
 )
 def test_bad_settings(options, message):
@@ -678,3 +678,39 @@ def test_movielens(movielens_1m):
     users = FeatureEncoder(id_column="user_id").fit(movielens_1m / "users.parquet")
     assert users.columns_["zip"] == "category"
     assert pc.count_distinct(table["title"]).as_py() == len(table)
+
+
+@pytest.mark.parametrize(
+    ("column", "field", "value"),
+    [
+        ("year", "scale", -1.0),
+        ("year", "mean", 1e400),
+        ("year", "knots", [3.0, 2.0, 1.0]),
+        ("kind", "values", ["b", "a"]),
+        ("poster", "size", 10**12),
+        ("poster", "size", -1),
+        ("plot", "weights", [1e400]),
+        ("plot", "weights", []),
+        ("", "n_hash", 10**12),
+        ("", "n_hash", 0),
+        ("", "min_count", "x"),
+    ],
+)
+def test_what_was_saved_is_not_believed(column, field, value):
+    table = pa.table(
+        {
+            "year": [1990.0, 1991.0, 1995.0],
+            "kind": ["a", "b", "a"],
+            "poster": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2)),
+            "plot": ["a ship", "a storm", "the sea"],
+        }
+    )
+    saved = FeatureEncoder({"plot": "text"}, min_count=1, n_hash=8, knots=3).fit(table).to_dict()
+    assert FeatureEncoder.from_dict(saved).to_dict() == saved
+    target = saved["parameters"]
+    if column:
+        target = next(one for one in saved["columns"] if one["name"] == column)
+    assert field in target
+    target[field] = value
+    with pytest.raises(InputError):
+        FeatureEncoder.from_dict(saved)

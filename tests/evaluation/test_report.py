@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, Ratings, TwoTower
-from simrec.artifacts import read_manifest
 from simrec.cli import main
 from simrec.evaluation.report import alerts, measures
 from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
@@ -96,7 +95,6 @@ def model_of(root, items="items", users="users", **options):
     }
     return make_tested_model(
         TwoTower.load(root / "model"),
-        read_manifest(root / "model"),
         Ratings.from_parquet(str(root / "ratings.parquet")),
         items=read[items],
         users=read[users],
@@ -333,7 +331,7 @@ def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
     model = TwoTower(bounds=(1, 5), embedding_dim=2, epochs=2)
     tables = {"items": tested.items, "users": tested.users}
     model.fit(tested.ratings, **tables)
-    leaky = make_tested_model(model, {"model_id": "x"}, tested.ratings, **tables, seed=1)
+    leaky = make_tested_model(model, tested.ratings, **tables, seed=1)
     said = {alert.about: alert.what for alert in alerts.leaks(leaky, "item")}
     assert "mean rating" in said["item: average"]
     assert "identifies" in said["item: barcode"]
@@ -415,7 +413,7 @@ def test_the_page_says_first_what_counts_and_loads_nothing(text, tested):
     words = " ".join(parsed.words)
     order = ["2024-05-17", "hip its", "What to do next", "Warnings", "NDCG@10 (higher", "RMSE, in"]
     assert [words.index(piece) for piece in order] == sorted(words.index(p) for p in order)
-    assert tested.manifest["model_id"] in words
+    assert tested.model.model_id_ in words
     assert f"{len(tested.split.train):,} of 6,000 ratings" in words
     drawn = [value for key, value in parsed.attributes if key == "aria-label"]
     assert len(drawn) >= 4 and all(drawn)
@@ -457,7 +455,6 @@ def test_without_features(saved, tmp_path, absent):
     model.save(tmp_path / "model")
     made = make_tested_model(
         TwoTower.load(tmp_path / "model"),
-        read_manifest(tmp_path / "model"),
         Ratings.from_parquet(ratings),
         **given,
     )
@@ -477,9 +474,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     given = {name: str(saved / f"{name}.parquet") for name in ("items", "users")}
     model = TwoTower(embedding_dim=4)
     model.fit(ratings, **given).save(tmp_path / "model")
-    made = make_tested_model(
-        TwoTower.load(tmp_path / "model"), read_manifest(tmp_path / "model"), ratings, **given
-    )
+    made = make_tested_model(TwoTower.load(tmp_path / "model"), ratings, **given)
     found = measure(made)
     assert found.calibration is None and found.groups is None
     assert set(found.gains["metric"]) == {"ndcg@10"}

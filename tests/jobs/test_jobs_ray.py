@@ -71,7 +71,7 @@ def test_a_node_that_dies_costs_its_fragment_only(
     cluster, tables, model_directory, tmp_path, monkeypatch
 ):
     score(model_directory, tables / "pairs.parquet", tmp_path / "local", batch=LOCAL)
-    add = output.Output.add
+    add = output.OutputDirectory.add
     added = []
 
     def kill_later(self, part):
@@ -80,7 +80,7 @@ def test_a_node_that_dies_costs_its_fragment_only(
             cluster.remove_node(cluster.second, allow_graceful=False)
         add(self, part)
 
-    monkeypatch.setattr(output.Output, "add", kill_later)
+    monkeypatch.setattr(output.OutputDirectory, "add", kill_later)
     summary = score(model_directory, tables / "pairs.parquet", tmp_path / "ray", batch=RAY)
     assert summary["parts"] == len(added) == 10
     assert content(tmp_path / "ray") == content(tmp_path / "local")

@@ -151,9 +151,9 @@ def test_what_is_not_there_is_named(tmp_path, parts):
     with pytest.raises(InputError, match="pairs .*absent: no such file"):
         open_source(tmp_path / "absent", "pairs")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no Parquet files"):
+    with pytest.raises(InputError, match="no Parquet or CSV files"):
         open_source(tmp_path / "empty")
-    with pytest.raises(InputError, match="no Parquet files"):
+    with pytest.raises(InputError, match="no Parquet or CSV files"):
         open_source(f"{parts}/nothing-*.parquet")
     with pytest.raises(InputError, match="no column 'user'; did you mean 'user_id'"):
         open_source(parts).require("user")

@@ -1,5 +1,6 @@
 """Categories: one feature per frequent value; and the vocabulary that lists share with them."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import null_mask
-from simrec.data.features.column import Column, Context, Graph, Settings, family
+from simrec.data.features.column import Column, ColumnSettings, Context, Graph, family
 from simrec.data.features.matrix import Block
 from simrec.data.features.number import numbers
 from simrec.data.features.text import is_free_text
@@ -45,7 +46,9 @@ class CategoryColumn(Column):
         return held == "boolean" or (held == "string" and not is_free_text(values))
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "CategoryColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "CategoryColumn":
         """Collect the values that occur at least `min_count` times."""
         vocabulary = Vocabulary.fit(values, context, settings.min_count)
         return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)
@@ -182,7 +185,10 @@ class Vocabulary:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
         """Restore from `to_dict`."""
-        return cls(_restored(data["values"], _TYPES[data["holds"]]))
+        values = data["values"]
+        if any(b <= a for a, b in itertools.pairwise(values)):
+            raise InputError(f"column {data['name']!r}: its values are not in ascending order")
+        return cls(_restored(values, _TYPES[data["holds"]]))
 
     def lookup(self, tf: Any, family: str, label: str) -> Lookup:
         """Build the lookup in TensorFlow.

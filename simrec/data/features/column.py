@@ -21,8 +21,11 @@ LARGEST = 1e15
 
 Self = TypeVar("Self", bound="Column")
 
+# Features of an encoder, at most: each takes memory whether or not a row has it.
+MOST_FEATURES = 1 << 22
 
-class Settings(NamedTuple):
+
+class ColumnSettings(NamedTuple):
     """The settings of a `FeatureEncoder` that kinds of columns look at."""
 
     min_count: int
@@ -98,7 +101,9 @@ class Column(ABC):
 
     @classmethod
     @abstractmethod
-    def fit(cls: type[Self], values: pa.ChunkedArray, context: Context, settings: Settings) -> Self:
+    def fit(
+        cls: type[Self], values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> Self:
         """Learn the encoding from a column."""
 
     @property

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from scipy import sparse
 
 from simrec.data.features.category import CategoryColumn
-from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.column import MOST_FEATURES, Column, ColumnSettings, Context, family
 from simrec.data.features.lists import ListColumn
 from simrec.data.features.matrix import assemble
 from simrec.data.features.number import NumberColumn
@@ -207,7 +207,11 @@ class FeatureEncoder:
                 "It was saved by another version of SimRec."
             )
         encoder = cls(**data["parameters"])
-        columns = {c["name"]: KINDS[c["kind"]].from_dict(c) for c in data["columns"]}
+        encoder._check_parameters()
+        columns = {str(c["name"]): KINDS[c["kind"]].from_dict(c) for c in data["columns"]}
+        n_features = sum(column.width for column in columns.values())
+        if n_features > MOST_FEATURES:
+            raise InputError(f"FeatureEncoder: {n_features:,} features are too many to be true.")
         encoder._learn(columns, dict(data["ignored"]), [])
         return encoder
 
@@ -238,7 +242,7 @@ class FeatureEncoder:
     def _fit(self, data: pa.Table, label: str) -> "FeatureEncoder":
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
-        settings = Settings(self.min_count, self.n_hash, self.knots)
+        settings = ColumnSettings(self.min_count, self.n_hash, self.knots)
         encoders, warnings = {}, []
         for column, kind in chosen.items():
             values = data.column(column)
@@ -278,8 +282,11 @@ class FeatureEncoder:
     def _check_parameters(self) -> None:
         for name in ("min_count", "n_hash"):
             value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise InputError(f"{name} must be a positive integer, got {value!r}.")
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not 1 <= value <= MOST_FEATURES:
+                raise InputError(
+                    f"{name} must be a whole number from 1 to {MOST_FEATURES:,}, got {value!r}."
+                )
         for column, kind in (self.columns or {}).items():
             if kind not in _NAMES:
                 raise InputError(

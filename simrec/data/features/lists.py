@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from simrec.data.arrays import is_list, null_mask
 from simrec.data.features.category import Vocabulary
-from simrec.data.features.column import Column, Context, Graph, Settings, elements_of, family
+from simrec.data.features.column import Column, ColumnSettings, Context, Graph, elements_of, family
 from simrec.data.features.matrix import Block
 from simrec.errors import InputError
 
@@ -36,7 +36,9 @@ class ListColumn(Column):
         return family(values.type) in cls.families
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "ListColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "ListColumn":
         """Collect the elements that occur at least `min_count` times."""
         elements = elements_of(values)
         vocabulary = Vocabulary.fit(elements, context.of_elements(), settings.min_count)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import empty, null_mask
-from simrec.data.features.column import LARGEST, Column, Context, Graph, Settings, family
+from simrec.data.features.column import LARGEST, Column, ColumnSettings, Context, Graph, family
 from simrec.data.features.matrix import Block
 from simrec.errors import InputError
 
@@ -46,7 +46,9 @@ class NumberColumn(Column):
         return family(values.type) in ("number", "time")
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "NumberColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "NumberColumn":
         """Learn mean and standard deviation, and put the knots at quantiles."""
         held, no_knots = family(values.type), np.empty(0)
         x, missing = numbers(values, context)
@@ -128,7 +130,16 @@ class NumberColumn(Column):
     def from_dict(cls, data: dict[str, Any]) -> "NumberColumn":
         """Restore from `to_dict`."""
         knots = np.array(data.get("knots", ()), np.float64)
-        return cls(data["family"], float(data["mean"]), float(data["scale"]), knots)
+        mean, scale = float(data["mean"]), float(data["scale"])
+        numbers_fit = np.isfinite(mean) and 0 <= scale < np.inf and np.isfinite(knots).all()
+        if (
+            not numbers_fit
+            or knots.ndim != 1
+            or len(knots) in (1, 2)
+            or (np.diff(knots) <= 0).any()
+        ):
+            raise InputError(f"column {data['name']!r}: its mean, scale or knots are damaged")
+        return cls(data["family"], mean, scale, knots)
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the number before it was standardised, or "missing"."""

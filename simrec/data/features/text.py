@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.features.column import Column, Context, Settings, family
+from simrec.data.features.column import Column, ColumnSettings, Context, family
 from simrec.data.features.matrix import Block
+from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
 _ROWS_AT_ONCE = 1 << 15
@@ -55,7 +56,9 @@ class TextColumn(Column):
         )
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "TextColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "TextColumn":
         """Learn how rare the words are."""
         n_texts, n_hash = 0, settings.n_hash
         frequency = np.zeros(n_hash, dtype=np.int64)
@@ -109,7 +112,10 @@ class TextColumn(Column):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "TextColumn":
         """Restore from `to_dict`."""
-        return cls(data["family"], tuple(map(float, data["weights"])), tuple(data["words"]))
+        weights, words = tuple(map(float, data["weights"])), tuple(map(str, data["words"]))
+        if not weights or len(weights) != len(words) or not all(0 <= w < np.inf for w in weights):
+            raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
+        return cls(data["family"], weights, words)
 
 
 def is_free_text(values: pa.ChunkedArray) -> bool:

@@ -11,14 +11,16 @@ import pyarrow.compute as pc
 from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
+    MOST_FEATURES,
     Column,
+    ColumnSettings,
     Context,
     Graph,
-    Settings,
     elements_of,
     family,
 )
 from simrec.data.features.matrix import Block
+from simrec.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,9 @@ class VectorColumn(Column):
         return pa.types.is_fixed_size_list(values.type) or not pa.types.is_integer(inner)
 
     @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: Settings) -> "VectorColumn":
+    def fit(
+        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
+    ) -> "VectorColumn":
         """Learn the length of the vectors."""
         lengths = pc.list_value_length(values)
         common = pc.max(lengths).as_py() or 0
@@ -99,7 +103,10 @@ class VectorColumn(Column):
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "VectorColumn":
         """Restore from `to_dict`."""
-        return cls(data["family"], int(data["size"]), bool(data["missing"]))
+        size = int(data["size"])
+        if not 0 <= size <= MOST_FEATURES:
+            raise InputError(f"column {data['name']!r}: vectors of {size:,} numbers")
+        return cls(data["family"], size, bool(data["missing"]))
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return "vector" or "missing"."""

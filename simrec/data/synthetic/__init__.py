@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
+from simrec.data.seeds import generator
 from simrec.data.synthetic.generate import (
     draw_pairs,
     draw_ratings,
@@ -200,7 +201,7 @@ def make_synthetic(
         raise InputError(f"feature_share must be between 0 and 1, got {feature_share}")
     if id_type not in ("integer", "string"):
         raise InputError(f'id_type must be "integer" or "string", got {id_type!r}')
-    rng = np.random.default_rng(random_state)
+    rng = generator(random_state)
     user_ids, item_ids = _ids("u", n_users, id_type), _ids("i", n_items, id_type)
     items, item_features = make_items(n_items, item_ids, rng)
     users, user_features = make_users(n_users, user_ids, rng)

@@ -116,7 +116,7 @@ def errors(measures: Measures) -> Section | None:
 def parent(measures: Measures) -> Section | None:
     """Show what changed since the parent."""
     tested, frame = measures.tested, measures.parent
-    name = (tested.manifest.get("facts") or {}).get("parent") or tested.manifest.get("parent")
+    name = tested.model.parent_
     if frame is None:
         if not name:
             return None

@@ -46,7 +46,7 @@ def page(measures: Measures, today: datetime.date | None = None) -> str:
     there = [section for section in made if section is not None]
     what = "ratings" if tested.rates else "interactions"
     about = (
-        f"Model {tested.manifest['model_id']}, {(today or datetime.date.today()).isoformat()}. "
+        f"Model {tested.name}, {(today or datetime.date.today()).isoformat()}. "
         f"{len(tested.ratings):,} {what} of {plural(tested.ratings.n_items, 'item')} by "
         f"{plural(tested.ratings.n_users, 'user')}."
     )
@@ -54,7 +54,7 @@ def page(measures: Measures, today: datetime.date | None = None) -> str:
     steps = [tag("li", tag("strong", deed), " ", why) for deed, why in next_steps(measures)]
     links = [tag("a", section.title, href=f"#{section.key}") for section in there]
     return document(
-        f"Recommender report: {tested.manifest['model_id']}",
+        f"Recommender report: {tested.name}",
         tag(
             "header",
             tag("h1", "Recommender report"),

@@ -28,6 +28,9 @@ from simrec.evaluation.report.measures import NOMINAL, Measures
 if TYPE_CHECKING:
     pass
 
+# Arguments of a model that are no settings to show.
+_NO_SETTINGS = ("verbose", "item_encoder", "user_encoder")
+
 
 def shown(measures: Measures) -> Section | None:
     """Show what is recommended most, and how much of the catalogue."""
@@ -213,7 +216,7 @@ def card(measures: Measures) -> Section:
         "as tastes and catalogue move (simrec replay says how often). Not for decisions about "
         "people, for which it was never tested.",
     }
-    settings = {k: v for k, v in measures.tested.manifest["config"].items() if k != "verbose"}
+    settings = {k: v for k, v in model.get_params().items() if k not in _NO_SETTINGS}
     settings |= {k: v for k, v in model.chosen_.items() if isinstance(v, str | int | float)}
     rows = [
         [k.replace("_", " "), f"{v:.4g}" if isinstance(v, float) else str(v)]

@@ -33,14 +33,12 @@ class TestedModel:
     Attributes
     ----------
     model : TwoTower
-        The saved model, which has seen all ratings.
+        The model, which has seen all ratings.
     copy : TwoTower
         A model of the same settings, fitted on ``split.train`` alone: the figures are its.
     parent, parent_copy : TwoTower or None
         The model before this one, and a copy of its settings fitted on what it knew of
         ``split.train``.
-    manifest : mapping
-        The manifest of the saved model.
     ratings : Ratings
         All of them.
     split : ColdStartSplit
@@ -59,13 +57,17 @@ class TestedModel:
     copy: Any
     parent: Any
     parent_copy: Any
-    manifest: Mapping[str, Any]
     ratings: Ratings
     split: ColdStartSplit
     items: pa.Table | None
     users: pa.Table | None
     item_name: str | None
     seed: int
+
+    @property
+    def name(self) -> str:
+        """Id of the model, if it was saved."""
+        return self.model.model_id_ or "not saved"
 
     @property
     def rates(self) -> bool:
@@ -112,7 +114,6 @@ def entity(ratings: Ratings, side: str) -> tuple[IdMap, np.ndarray]:
 
 def make_tested_model(
     model: Any,
-    manifest: Mapping[str, Any],
     ratings: Ratings,
     *,
     items: TableLike | None = None,
@@ -145,9 +146,7 @@ def make_tested_model(
         logger.info("training a copy of the parent on %d ratings", len(known))
         copies[1] = _copy(parent, known, read)
     tables = (read["items"], read["users"])
-    return TestedModel(
-        model, copies[0], parent, copies[1], manifest, ratings, split, *tables, chosen, seed
-    )
+    return TestedModel(model, copies[0], parent, copies[1], ratings, split, *tables, chosen, seed)
 
 
 def _copy(model: Any, train: Ratings, tables: Mapping[str, pa.Table | None]) -> Any:

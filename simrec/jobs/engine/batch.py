@@ -12,9 +12,9 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.engine.work import OnBad, Table, Task, Work
+from simrec.jobs.engine.work import BatchTask, OnBad, Table, Work
 from simrec.jobs.io.lock import lock
-from simrec.jobs.io.outputs import Output
+from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.io.parts import Part
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Unit
@@ -85,7 +85,7 @@ def run_batch(
     model: ModelReference,
     source: Table,
     out: Path,
-    prepare: Callable[[Scratch], Task],
+    prepare: Callable[[Scratch], BatchTask],
     options: BatchOptions,
     part_rows: int,
     row_bytes: float,
@@ -125,7 +125,7 @@ def run_batch(
         "part_rows": part_rows,
         "partition_by": options.partition_by,
     }
-    output = Output(out, described, options.overwrite)
+    output = OutputDirectory(out, described, options.overwrite)
     if output.single and options.partition_by:
         raise InputError(f"partition_by: {out} is a single file; give a directory as out")
     with lock(output.lock_file):

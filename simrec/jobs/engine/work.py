@@ -19,7 +19,7 @@ Table: TypeAlias = "Source | KnownIds"
 OnBad = Literal["stop", "skip"]
 
 
-class Task(Protocol):
+class BatchTask(Protocol):
     """What a job does with a batch of rows. Travels to workers, so it holds data, not files."""
 
     @property
@@ -42,7 +42,7 @@ class Work:
     """Everything a worker needs to turn a unit into a part."""
 
     source: Table
-    task: Task
+    task: BatchTask
     writer: PartWriter
     batch_rows: int
     on_bad: OnBad

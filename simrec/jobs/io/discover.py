@@ -3,13 +3,15 @@
 import fnmatch
 import os
 import re
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from simrec.data.paths import filesystem_of
+from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, filesystem_of
 from simrec.errors import InputError
 from simrec.jobs.io import partitions
 from simrec.jobs.io.sources import File, Source, inode, schema_difference, unreadable
@@ -39,7 +41,7 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
     text = str(path)
     filesystem, where = filesystem_of(text)
     base, infos = _find(filesystem, where, f"{name} {text}")
-    opened: list[tuple[fs.FileInfo, pq.FileMetaData]] = []
+    opened: list[tuple[fs.FileInfo, _Footer]] = []
     bad: list[str] = []
     with ThreadPoolExecutor(8) as pool:
         footers = pool.map(lambda info: _footer(filesystem, info), infos)
@@ -52,32 +54,39 @@ def open_source(path: Path, name: str = "input", skip_bad: bool = False) -> Sour
                 opened.append((info, footer))
     if not opened:
         raise InputError(
-            f"{name} {text}: no readable Parquet file" + "".join(f"\n  {b}" for b in bad)
+            f"{name} {text}: no readable Parquet or CSV file" + "".join(f"\n  {b}" for b in bad)
         )
     found = [partitions.of_path(base, info.path) for info, _ in opened]
     columns = tuple(key for key, _ in found[0])
-    first = opened[0][1].schema.to_arrow_schema()
+    for info, footer in opened:
+        twice = [n for n in footer.schema.names if footer.schema.names.count(n) > 1]
+        if twice:
+            raise InputError(
+                f"{info.path}: more than one column is called {twice[0]!r}. Rename or drop one."
+            )
+    first = _schema(opened)
     files = []
     for (info, footer), partition in zip(opened, found, strict=True):
         if tuple(key for key, _ in partition) != columns:
             raise InputError(
                 f"{info.path}: not partitioned by {list(columns)} like the other files"
             )
-        message = schema_difference(first, footer.schema.to_arrow_schema())
+        is_csv = info.path.lower().endswith(CSV_ENDINGS)
+        own = first if is_csv and footer.schema.names == first.names else footer.schema
+        message = schema_difference(first, own)
         if message:
             message = f"{info.path}: {message} ({opened[0][0].path}). Give all files one schema."
             if not skip_bad:
                 raise InputError(message)
             bad.append(message)
             continue
-        groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
         files.append(
             File(
                 info.path,
                 info.size,
                 str(info.mtime_ns or ""),
-                tuple(group.num_rows for group in groups),
-                sum(group.total_byte_size for group in groups),
+                footer.rows,
+                footer.size,
                 partition,
                 inode(filesystem, info.path),
             )
@@ -113,7 +122,7 @@ def _before_glob(where: str) -> str:
 
 
 def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[fs.FileInfo]]:
-    """Return the base directory and the Parquet files under it, in the order of their paths."""
+    """Return the base directory and the files of a table under it, in the order of their paths."""
     pattern = _is_glob(where)
     base = _before_glob(where) if pattern else where
     info = filesystem.get_file_info(base)
@@ -130,10 +139,14 @@ def _find(filesystem: fs.FileSystem, where: str, label: str) -> tuple[str, list[
     ]
     if pattern:
         files = [f for f in files if matches(f.path, where)]
-    named = [f for f in files if re.search(r"\.(parquet|pq|parq)$", f.path)]
-    if not (named or files):
-        raise InputError(f"{label}: no Parquet files there")
-    return base, sorted(named or files, key=lambda f: f.path)
+    if not files:
+        raise InputError(f"{label}: no Parquet or CSV files there")
+    for endings in (PARQUET_ENDINGS, CSV_ENDINGS):
+        named = [f for f in files if f.path.lower().endswith(endings)]
+        if named:
+            files = named
+            break
+    return base, sorted(files, key=lambda f: f.path)
 
 
 def matches(path: str, pattern: str) -> bool:
@@ -149,8 +162,36 @@ def matches(path: str, pattern: str) -> bool:
     return len(have) >= len(steps) and all(map(fnmatch.fnmatchcase, have, steps))
 
 
-def _footer(filesystem: fs.FileSystem, info: fs.FileInfo) -> pq.FileMetaData | str:
+class _Footer(NamedTuple):
+    """What a file holds: columns, rows of each row group, and bytes in memory."""
+
+    schema: pa.Schema
+    rows: tuple[int, ...]
+    size: int
+
+
+def _footer(filesystem: fs.FileSystem, info: fs.FileInfo) -> _Footer | str:
     try:
-        return pq.read_metadata(info.path, filesystem=filesystem)
+        if info.path.lower().endswith(CSV_ENDINGS):
+            from simrec.data.csv_files import look_through
+
+            schema, rows = look_through(info.path, filesystem)
+            return _Footer(schema, (rows,) if rows else (), info.size)
+        footer = pq.read_metadata(info.path, filesystem=filesystem)
     except (pa.ArrowException, OSError) as error:
         return unreadable(info.path, error)
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    rows_of_groups = tuple(group.num_rows for group in groups)
+    size = sum(group.total_byte_size for group in groups)
+    return _Footer(footer.schema.to_arrow_schema(), rows_of_groups, size)
+
+
+def _schema(opened: Sequence[tuple[fs.FileInfo, _Footer]]) -> pa.Schema:
+    """Return the columns of the first file; of CSV files, with types that hold all of them."""
+    first = opened[0][1].schema
+    alike = [footer.schema for _, footer in opened if footer.schema.names == first.names]
+    if len(alike) < 2 or not opened[0][0].path.lower().endswith(CSV_ENDINGS):
+        return first
+    from simrec.data.csv_files import common
+
+    return common(alike)

@@ -37,7 +37,7 @@ def is_single(path: str | os.PathLike) -> bool:
     return str(path).endswith(".parquet")
 
 
-class Output:
+class OutputDirectory:
     """The output directory of a job.
 
     Parameters

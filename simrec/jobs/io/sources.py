@@ -1,4 +1,4 @@
-"""Parquet input of any size, divided into units of work and read piece by piece."""
+"""Parquet and CSV input of any size, divided into units of work and read piece by piece."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from simrec.data.paths import CSV_ENDINGS
 from simrec.errors import InputError
 from simrec.jobs.io import partitions
 from simrec.jobs.options import nearest
@@ -24,7 +25,10 @@ class ChangedFragment(BadFragment):
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of the input that gives one part of the output: row groups of one file."""
+    """A piece of the input that gives one part of the output: row groups of one file.
+
+    A CSV file is one row group, which is read as a stream.
+    """
 
     index: int
     file: int
@@ -34,7 +38,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class File:
-    """A Parquet file of the input."""
+    """A Parquet or CSV file of the input."""
 
     path: str
     size: int
@@ -44,10 +48,15 @@ class File:
     partition: partitions.Pairs
     inode: int | None = None
 
+    @property
+    def is_csv(self) -> bool:
+        """Whether it is a CSV file."""
+        return self.path.lower().endswith(CSV_ENDINGS)
+
 
 @dataclass(frozen=True)
 class Source:
-    """A Parquet table: a file, a directory (Hive-partitioned or not), a glob; local or by URI.
+    """A table: a Parquet or CSV file, a directory (Hive-partitioned or not), a glob; or by URI.
 
     Attributes
     ----------
@@ -129,6 +138,9 @@ class Source:
         file = self.files[unit.file]
         wanted = list(columns) if columns is not None else self.schema.names
         stored = [name for name in wanted if name not in self.partition_columns]
+        if file.is_csv:
+            yield from self._csv_batches(file, stored, wanted, batch_rows)
+            return
         try:
             with pq.ParquetFile(file.path, filesystem=self.filesystem, memory_map=False) as parquet:
                 self._check_footer(parquet, file)
@@ -142,6 +154,20 @@ class Source:
             self._check_stamp(file)
         except (pa.ArrowException, OSError) as error:
             raise BadFragment(unreadable(file.path, error)) from error
+
+    def _csv_batches(
+        self, file: File, stored: Sequence[str], wanted: Sequence[str], batch_rows: int
+    ) -> Iterator[pa.Table]:
+        from simrec.data.csv_files import stream
+
+        schema = pa.schema([self.schema.field(name) for name in stored])
+        try:
+            for batch in stream(file.path, self.filesystem, schema, stored, batch_rows):
+                yield self._complete(batch, file, wanted)
+        except (pa.ArrowException, OSError) as error:
+            self._check_stamp(file)
+            raise BadFragment(unreadable(file.path, error)) from error
+        self._check_stamp(file)
 
     def read(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Read the whole table into memory."""
@@ -203,7 +229,8 @@ def inode(filesystem: fs.FileSystem, path: str) -> int | None:
 def unreadable(path: str, error: Exception) -> str:
     """Say that a file cannot be read, and why."""
     first_line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return f"{path}: cannot be read as Parquet ({first_line}). Write the file again."
+    form = "CSV" if path.lower().endswith(CSV_ENDINGS) else "Parquet"
+    return f"{path}: cannot be read as {form} ({first_line}). Write the file again."
 
 
 def schema_difference(expected: pa.Schema, found: pa.Schema) -> str:

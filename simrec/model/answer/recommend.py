@@ -94,6 +94,19 @@ def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray,
     return ids, tower.find(ids, features, unknown)
 
 
+def without_ratings(
+    ids: pa.ChunkedArray, found: Found, tower: Tower
+) -> tuple[pa.ChunkedArray, Found]:
+    """Keep the entities that have no ratings."""
+    known = found.rows < found.n_known
+    rated = np.zeros(len(found.rows), bool)
+    rated[known] = tower.counts[found.rows[known]] > 0
+    keep = np.flatnonzero(~rated)
+    return ids.take(pa.array(keep)), found._replace(
+        rows=found.rows[keep], average=found.average[keep]
+    )
+
+
 def _is_table_path(given: Any) -> bool:
     if hasattr(given, "__fspath__"):
         return True

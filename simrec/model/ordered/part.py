@@ -29,6 +29,7 @@ from simrec.model.prepare import Prepared
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.known_entities import Report
 from simrec.model.rating.posterior import Precisions
+from simrec.model.run.progress import Step
 from simrec.model.sample import MOST_RATINGS, sample_users
 from simrec.model.simecs import identity_simec, linear_simec, network_simec
 from simrec.scoring.output import Output
@@ -119,6 +120,7 @@ class OrderedPart(Part):
         encoders: Sides[Any],
         rng: np.random.Generator,
         report: Report,
+        steps: Sides[Step],
     ) -> tuple[OrderedPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         low, high = data.bounds
@@ -143,7 +145,7 @@ class OrderedPart(Part):
 
         given = Sides.of(inputs)
         with threadpool_limits(1, "blas"):  # as in the fit of `RatingPart`
-            two = fit_two_simecs(R, given, (low, high), embedding_dim, epochs, rng)
+            two = fit_two_simecs(R, given, (low, high), embedding_dim, epochs, rng, steps)
             simecs = Sides(two.items, two.users).map(lambda simec: agreed(simec, workers))
             # Known items are Y, as W_l of the user SimEc has it; known users are W_l of the item
             # SimEc.

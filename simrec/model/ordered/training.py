@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.progress import Step
+
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
 
@@ -67,6 +69,7 @@ def train(
     X: sparse.csr_matrix | None,
     R: sparse.csr_matrix,
     start: Start,
+    step: Step,
     last_layer: np.ndarray | None = None,
 ) -> tuple[SimEc, Choice]:
     """Train without what is held out until it gains no more, then with all for as long.
@@ -79,6 +82,8 @@ def train(
         Features, None for the identity, and targets.
     start : Start
         Where to begin.
+    step : callable
+        Called after each training.
     last_layer : numpy.ndarray, optional
         W_l, if it is frozen.
     """
@@ -94,7 +99,9 @@ def train(
         made = type(simec)(**{**simec.get_params(), **options})
         weights = begin.weights if linear else None
         W = begin.last_layer if last_layer is None else None
-        return made.fit(X, R, last_layer=last_layer, validation_data=held, start=(weights, W))
+        made.fit(X, R, last_layer=last_layer, validation_data=held, start=(weights, W))
+        step()
+        return made
 
     best = Choice(simec.epochs, 1.0, np.inf)
     kept, seen = _split(X, R, start.held)

@@ -16,6 +16,7 @@ from scipy import sparse
 from simrec.data.sides import Sides
 from simrec.model.ordered.start import identity_start, item_start, user_start
 from simrec.model.ordered.training import Choice, train
+from simrec.model.run.progress import Step
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
@@ -64,6 +65,7 @@ def fit_two_simecs(
     embedding_dim: int,
     epochs: int,
     rng: np.random.Generator,
+    steps: Sides[Step],
 ) -> TwoSimEcs:
     """Fit the item SimEc, then the user SimEc against its embeddings.
 
@@ -81,6 +83,8 @@ def fit_two_simecs(
         Most iterations of L-BFGS for each of the two.
     rng : numpy.random.Generator
         Source of starts and of held-out entities.
+    steps : Sides of callable
+        Called after each training of the item SimEc, and of the user SimEc.
     """
     from simrec.simec.simec import SimEc
 
@@ -97,7 +101,8 @@ def fit_two_simecs(
     if not X.shape[1]:
         X, start = None, identity_start
     first = SimEc(**shared, **inputs.items.simec_options)
-    items, item_choice = train(first, X, R, start(R, inputs.items, bounds, embedding_dim, rng))
+    begin = start(R, inputs.items, bounds, embedding_dim, rng)
+    items, item_choice = train(first, X, R, begin, steps.items)
 
     # 2. User features -> R^T, W_l frozen to the item embeddings. Without features the encoder reads
     # a constant: an average user.
@@ -105,7 +110,7 @@ def fit_two_simecs(
     RT, X_users = sparse.csr_matrix(R.T), features_or_constant(inputs.users.X)
     second = SimEc(**shared, **inputs.users.simec_options)
     begin = user_start(RT, X_users, inputs.users.groups, Y, items.output_, rng)
-    users, user_choice = train(second, X_users, RT, begin, last_layer=Y.T)
+    users, user_choice = train(second, X_users, RT, begin, steps.users, last_layer=Y.T)
 
     # 3. The scorer: g(y_user . y_item).
     return TwoSimEcs(items, users, Sides(item_choice, user_choice))

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
-from simrec.model.rating.observed import RatingRows, by_rows
+from simrec.model.rating.observed import RatingRows
 from simrec.model.rating.posterior import Precisions, Statistics
+from simrec.model.run.threads import by_rows
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 

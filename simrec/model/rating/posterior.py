@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simrec.model.rating.observed import RatingRows, in_threads
+from simrec.model.rating.observed import RatingRows
+from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 # Precisions are confined to this range, in units of the ratings' spread: data without any noise

@@ -2,22 +2,51 @@
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from simrec.console import lines_shown
+
 logger = logging.getLogger(__name__)
+
+Step = Callable[[], None]
+
+
+def no_step() -> None:
+    """Show no progress."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a fit.
+
+    Attributes
+    ----------
+    name : str
+        What is done.
+    share : float
+        Its share of the work, about.
+    steps : int
+        Its steps, about: choices are made in as many as it takes.
+    """
+
+    name: str
+    share: float
+    steps: int
 
 
 class Progress:
-    """Takes what is logged of each epoch to whoever wants it.
+    """Takes what is logged of each epoch to whoever wants it, and moves the bar.
 
     Parameters
     ----------
-    epochs : int
-        Most epochs there will be.
+    stages : sequence of Stage
+        What will be done, in order.
     verbose : int
-        0 silent, 1 a bar, 2 a line for each epoch (logged).
+        0 silent, 1 a bar over all stages, 2 a line for each epoch (logged).
     callbacks : sequence of keras.callbacks.Callback, optional
         Told of the start, of every epoch and of the end. TensorFlow is imported only for them.
     log_dir : path, optional
@@ -26,14 +55,17 @@ class Progress:
 
     def __init__(
         self,
-        epochs: int,
+        stages: Sequence[Stage],
         verbose: int = 0,
         callbacks: Sequence[Any] | None = None,
         log_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         self.history: list[dict[str, float]] = []
-        self._epochs = epochs
+        self._stages = {stage.name: stage for stage in stages}
+        self._stage = ""
+        self._steps = 0
         self._verbose = verbose
+        self._shown = ExitStack()
         self._bar: Any = None
         self._callbacks: Any = None
         if callbacks or log_dir is not None:
@@ -42,13 +74,17 @@ class Progress:
 
             extra = [] if log_dir is None else [ScalarLog(os.fspath(log_dir))]
             self._callbacks = keras.callbacks.CallbackList([*(callbacks or ()), *extra])
+            epochs = sum(stage.steps for stage in stages)
             self._callbacks.set_params({"epochs": epochs, "verbose": verbose})
 
     def __enter__(self) -> "Progress":
         if self._verbose == 1:
             from tqdm.auto import tqdm
 
-            self._bar = tqdm(total=self._epochs, desc="fit", unit="epoch", leave=True)
+            form = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
+            self._bar = tqdm(total=100.0, desc="fit", leave=True, bar_format=form)
+        if self._verbose == 2:
+            self._shown.enter_context(lines_shown(logger))
         if self._callbacks is not None:
             self._callbacks.on_train_begin()
         return self
@@ -59,23 +95,41 @@ class Progress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._shown.close()
         if self._bar is not None:
+            if error is None:
+                self._bar.set_description_str("fit", refresh=False)
+                self._bar.update(self._bar.total - self._bar.n)
             self._bar.close()
         if self._callbacks is not None and error is None:
             self._callbacks.on_train_end()
 
-    def epoch(self, logs: dict[str, float]) -> None:
-        """Take note of a finished epoch."""
+    def step(self, stage: str) -> None:
+        """Move the bar by a step of a stage; the stages before it are done."""
+        if self._bar is None or stage not in self._stages:
+            return
+        if stage != self._stage:
+            self._stage, self._steps = stage, 0
+            self._bar.set_description_str(stage, refresh=False)
+        self._steps += 1
+        names = list(self._stages)
+        before = sum(self._stages[name].share for name in names[: names.index(stage)])
+        of = self._stages[stage]
+        # More steps than expected do not reach the end of the stage: only the next stage does.
+        done = before + of.share * self._steps / max(of.steps, self._steps + 1)
+        total = sum(one.share for one in self._stages.values())
+        self._bar.update(max(0.0, 100.0 * done / total - self._bar.n))
+
+    def epoch(self, stage: str, logs: dict[str, float]) -> None:
+        """Take note of a finished epoch of a stage."""
         epoch = len(self.history)
         self.history.append({name: float(value) for name, value in logs.items()})
         text = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
         if self._verbose == 2:
             logger.info("epoch %d: %s", epoch + 1, text)
         if self._bar is not None:
-            # Choosing penalties comes on top of the epochs, in as many steps as it takes.
-            self._bar.total = max(self._bar.total, epoch + 1)
             self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update()
+        self.step(stage)
         if self._callbacks is not None:
             self._callbacks.on_epoch_begin(epoch)
             self._callbacks.on_epoch_end(epoch, dict(self.history[-1]))

@@ -42,6 +42,14 @@ class State:
     rated: sparse.csr_matrix
 
 
+def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]:
+    """Return the rows of the towers that each rating belongs to."""
+    return Sides(
+        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
+        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
+    )
+
+
 def rated_matrix(
     rows: Sides[np.ndarray], sizes: Sides[int], weights: np.ndarray | None = None
 ) -> sparse.csr_matrix:
@@ -132,10 +140,7 @@ def _later(
     ratings: Ratings, towers: Sides[Tower], counts: Sides[np.ndarray], only_new: bool
 ) -> LaterRatings:
     """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
-    rows = Sides(
-        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
-        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
-    )
+    rows = rows_of_ratings(ratings, towers)
     features = towers.map(lambda tower: tower.features)
     later = LaterRatings(rows, ratings.values, ratings.weights, features)
     if not only_new:

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.progress import Step, no_step
 from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.uptake.encoders import Regression
@@ -178,14 +179,18 @@ def choose(
     whole: Whole,
     embedding_dim: int | None,
     rng: np.random.Generator,
+    step: Step = no_step,
 ) -> Choices:
-    """Choose all that a fit needs; features of users are those of the sample."""
+    """Choose all that a fit needs.
+
+    Features of users are those of the sample; `step` is called after each point that was tried.
+    """
     sample = _Sample(held, None if X.items is None else X.items[held.items], rng)
     d = min(_SEARCH, embedding_dim or whole.affordable, sample.limit)
     choices = Choices(0.25, _ZEROS[2], d)
     priors: tuple[bool, ...] = (False,)
     if sample.X is not None:
-        _choose_item_encoder(choices, held.train, sample.X, *sample.vectors(choices), rng)
+        _choose_item_encoder(choices, held.train, sample.X, *sample.vectors(choices), rng, step)
         priors = (True, False)
 
     def at(ridge: float, zero: float, prior: float) -> Choices:
@@ -198,6 +203,7 @@ def choose(
             "zero": (_ZEROS, _ZEROS[2]),
             "prior": (priors, priors[0]),
         },
+        step,
     )
     choices = at(**found)
     choices.ridge = _refined(sample, choices, reached)
@@ -212,9 +218,10 @@ def choose(
     best, reached = climb(
         lambda exponent: sample.quality(choices.U, choices.V, exponent),
         {"exponent": (_EXPONENTS, 0.0)},
+        step,
     )
     choices.exponent, choices.quality["known_users"] = best["exponent"], reached
-    _choose_new_users(choices, X.users, held)
+    _choose_new_users(choices, X.users, held, step)
     choices.ridge *= whole.noise(choices.zero)
     return choices
 
@@ -246,7 +253,9 @@ def _work(n: np.ndarray, d: int) -> float:
     return float((low**2 * high + low**3 / 3).sum())
 
 
-def _choose_new_users(choices: Choices, X: sparse.csr_matrix | None, held: HeldOut) -> None:
+def _choose_new_users(
+    choices: Choices, X: sparse.csr_matrix | None, held: HeldOut, step: Step
+) -> None:
     """Choose what features, popularity and a few pairs say of new users."""
     T, U, V = held.train, choices.U, choices.V
     ridge = choices.ridge * noise(T.shape, float(T.sum()), choices.zero)
@@ -272,6 +281,7 @@ def _choose_new_users(choices: Choices, X: sparse.csr_matrix | None, held: HeldO
                 vectors(penalty, share), items, held.rest, held.given
             ),
             {"penalty": (_USER_PENALTIES, _USER_PENALTIES[3]), "share": (_SHARES, 0.6)},
+            step,
         )
         choices.user_penalty, choices.popularity_share = found["penalty"], found["share"]
         prior = vectors(found["penalty"], found["share"])
@@ -286,7 +296,7 @@ def _choose_new_users(choices: Choices, X: sparse.csr_matrix | None, held: HeldO
         return list_quality(moved, items, held.rest, held.given)
 
     found, choices.quality["few_pairs"] = climb(
-        few_pairs, {"zero": (_BEGUN_ZEROS, 0.03), "more": (_BEGUN_RIDGES, 8.0)}
+        few_pairs, {"zero": (_BEGUN_ZEROS, 0.03), "more": (_BEGUN_RIDGES, 8.0)}, step
     )
     choices.begun_zero, choices.begun_ridge = found["zero"], found["more"]
 
@@ -298,6 +308,7 @@ def _choose_item_encoder(
     U: np.ndarray,
     V: np.ndarray,
     rng: np.random.Generator,
+    step: Step,
 ) -> None:
     """Choose how features speak for new items, on held-out items.
 
@@ -317,6 +328,6 @@ def _choose_item_encoder(
             encoder = Regression(X_known, by_rarity, penalty).encoder(V[known])
             return list_quality(U, encoder(X_new), hits, None)
 
-        found, reached = climb(quality, {"penalty": (_ITEM_PENALTIES, start)})
+        found, reached = climb(quality, {"penalty": (_ITEM_PENALTIES, start)}, step)
         options.append((reached, by_rarity, found["penalty"]))
     choices.quality["new_items"], choices.item_by_rarity, choices.item_penalty = max(options)

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.progress import Step, no_step
 from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import Solver, spread_axes
 from simrec.model.uptake.choices import (
@@ -84,6 +85,7 @@ def fit_uptake(
     embedding_dim: int | None,
     rng: np.random.Generator,
     workers: Workers,
+    step: Step = no_step,
 ) -> UptakeFit:
     """Learn from pairs.
 
@@ -101,6 +103,8 @@ def fit_uptake(
         Source of the start and of what is held out.
     workers : Workers
         The workers between whom the users are divided.
+    step : callable
+        Called after each point that was tried.
     """
     # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
     with threadpool_limits(1, "blas"):
@@ -110,7 +114,8 @@ def fit_uptake(
         confidence = weight / max(workers.total(R.nnz), 1)
         R, sample = (sparse.csr_matrix(one / np.float32(confidence)) for one in (R, sample))
         held = HeldOut.of(sample, rng)
-        choices = choose(X, held, Whole.of(R, workers), embedding_dim, rng).agreed(workers)
+        whole = Whole.of(R, workers)
+        choices = choose(X, held, whole, embedding_dim, rng, step).agreed(workers)
         items = None
         if X.items is not None:
             items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)

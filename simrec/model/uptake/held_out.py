@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.progress import Step, no_step
+
 # Pairs of a new user that are folded in.
 _FEW = 5
 _CELLS = 4_000_000
@@ -98,7 +100,9 @@ def list_quality(
 
 
 def climb(
-    quality: Callable[..., float], grids: Mapping[str, tuple[Sequence[float], float]]
+    quality: Callable[..., float],
+    grids: Mapping[str, tuple[Sequence[float], float]],
+    step: Step = no_step,
 ) -> tuple[dict[str, float], float]:
     """Walk along each parameter of a grid in turn until none gets better.
 
@@ -108,6 +112,8 @@ def climb(
         Called with the parameters by name; larger is better.
     grids : mapping of str to (sequence, float)
         Values of each parameter in order, and the one to start at.
+    step : callable
+        Called after each point that was tried.
     """
     best = {name: start for name, (_, start) in grids.items()}
     seen: dict[tuple[float, ...], float] = {}
@@ -116,15 +122,16 @@ def climb(
         key = tuple(point.values())
         if key not in seen:
             seen[key] = quality(**point)
+            step()
         return seen[key]
 
     moved = True
     while moved:
         moved = False
         for name, (grid, _) in grids.items():
-            for step in (1, -1):
-                place = list(grid).index(best[name]) + step
+            for move in (1, -1):
+                place = list(grid).index(best[name]) + move
                 while 0 <= place < len(grid) and value({**best, name: grid[place]}) > value(best):
                     best[name], moved = grid[place], True
-                    place += step
+                    place += move
     return best, value(best)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from simrec.model.rating.observed import in_threads
+from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 # Numbers in a batch of rows: bounds memory.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from simrec.model.rating.observed import in_threads
+from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.least_squares import batches_by_length, ridges, solve_rows

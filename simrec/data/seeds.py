@@ -1,0 +1,33 @@
+"""Seeds: one generator derived from each."""
+
+from typing import Any
+
+import numpy as np
+
+from simrec.errors import InputError
+
+
+def check_seed(random_state: Any, name: str = "random_state") -> int:
+    """Return a seed, a whole number from 0 on.
+
+    Examples
+    --------
+    >>> check_seed(-1)
+    Traceback (most recent call last):
+    simrec.errors.InputError: random_state: expected a whole number from 0 on, got -1.
+    """
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if not whole or random_state < 0:
+        raise InputError(f"{name}: expected a whole number from 0 on, got {random_state!r}.")
+    return int(random_state)
+
+
+def generator(random_state: Any) -> np.random.Generator:
+    """Return the generator of a seed.
+
+    Examples
+    --------
+    >>> int(generator(0).integers(100))
+    85
+    """
+    return np.random.default_rng(check_seed(random_state))

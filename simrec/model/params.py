@@ -1,0 +1,38 @@
+"""Checks of the arguments of a `TwoTower`, before any table is read."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from simrec.data.seeds import check_seed
+from simrec.errors import InputError
+
+_LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
+_MAY_BE_NONE = ("embedding_dim", "epochs")
+
+
+def check_params(params: Mapping[str, Any]) -> None:
+    """Raise for arguments that are wrong whatever the data."""
+    if params["method"] not in ("default", "simec"):
+        raise InputError(f"method must be 'default' or 'simec', got {params['method']!r}.")
+    for name in ("item_encoder", "user_encoder"):
+        if params[name] is None:
+            continue
+        if params["method"] != "simec":
+            raise InputError(f"{name}: only method='simec' trains an encoder of your own.")
+        if tuple(params["hidden_layers"]):
+            raise InputError(f"{name} and hidden_layers both describe an encoder: give one.")
+    for name, least in _LEAST.items():
+        value = params[name]
+        if not (value is None and name in _MAY_BE_NONE) and not _whole(value, least):
+            raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
+    for width in params["hidden_layers"]:
+        if not _whole(width, 1):
+            raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
+    check_seed(params["random_state"])
+
+
+def _whole(value: Any, least: int) -> bool:
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and value >= least

@@ -1,0 +1,135 @@
+"""Batch jobs read CSV wherever they read Parquet, as a stream."""
+
+import gzip
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import csv, fs
+
+from simrec.data import csv_files
+from simrec.errors import InputError
+from simrec.jobs.embed import embed
+from simrec.jobs.io.discover import open_source
+from simrec.jobs.recommend import recommend
+from simrec.jobs.score import score
+
+
+@pytest.fixture(scope="module")
+def written(tables, tmp_path_factory):
+    """The tables as CSV; the pairs also in two compressed files."""
+    root = tmp_path_factory.mktemp("csv")
+    for name in ("pairs", "users", "items", "new_items"):
+        csv.write_csv(pq.read_table(tables / f"{name}.parquet"), root / f"{name}.csv")
+    pairs = pq.read_table(tables / "pairs.parquet")
+    (root / "two").mkdir()
+    for number, part in enumerate((pairs.slice(0, 1500), pairs.slice(1500))):
+        sink = pa.BufferOutputStream()
+        csv.write_csv(part, sink)
+        text = gzip.compress(sink.getvalue().to_pybytes())
+        (root / "two" / f"part-{number}.csv.gz").write_bytes(text)
+    return root
+
+
+@pytest.mark.parametrize("given", ["pairs.csv", "two"])
+def test_scores_are_those_of_parquet(tables, written, model_directory, tmp_path, given):
+    score(model_directory, tables / "pairs.parquet", tmp_path / "a.parquet")
+    result = score(model_directory, written / given, tmp_path / "b.parquet")
+    assert result["rows_in"] == result["rows_out"] == 4000
+    assert pq.read_table(tmp_path / "b.parquet").equals(pq.read_table(tmp_path / "a.parquet"))
+
+
+def test_lists_and_vectors(tables, written, model_directory, tmp_path):
+    for kind, root in (("parquet", tables), ("csv", written)):
+        items = root / f"new_items.{kind}"
+        given = {"users": root / f"users.{kind}", "items": items}
+        recommend(model_directory, tmp_path / f"lists-{kind}.parquet", k=3, **given)
+        embed(model_directory, tmp_path / f"vectors-{kind}.parquet", items=items)
+    for name in ("lists", "vectors"):
+        found = [pq.read_table(tmp_path / f"{name}-{kind}.parquet") for kind in ("parquet", "csv")]
+        assert found[0].equals(found[1])
+
+
+def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "_BLOCK", 64)
+    lines = [f"{i},{i},{i}" for i in range(40)]
+    (tmp_path / "0.csv").write_text("\n".join(["a,b,c", *lines, "1,2.5,x"]) + "\n")
+    (tmp_path / "1.csv").write_text("a,b,c\n1.5,2,3\n")
+    source = open_source(tmp_path)
+    assert source.schema == pa.schema({"a": pa.float64(), "b": pa.float64(), "c": pa.string()})
+    assert source.rows == 42
+    found = source.read()
+    assert found["c"].to_pylist() == [*map(str, range(40)), "x", "3"]
+    assert found["b"][40].as_py() == 2.5
+    whole = csv_files.read_csv(str(tmp_path / "0.csv"), fs.LocalFileSystem())
+    assert whole.schema.types == [pa.int64(), pa.float64(), pa.string()]
+
+
+def test_memory_is_that_of_a_block(tmp_path):
+    with open(tmp_path / "large.csv", "w") as file:
+        file.write("user_id,item_id\n")
+        for i in range(60):
+            file.write("".join(f"{i},{j:020d}\n" for j in range(10_000)))
+    source = open_source(tmp_path / "large.csv")
+    assert source.rows == 600_000
+    (unit,) = source.units(1 << 18)
+    before, most = pa.total_allocated_bytes(), 0
+    for batch in source.batches(unit, ["user_id"], 10_000):
+        assert batch.num_rows <= 10_000
+        most = max(most, pa.total_allocated_bytes() - before)
+    size = (tmp_path / "large.csv").stat().st_size
+    assert size > 12e6 and most < 0.7 * size
+
+
+def test_damage_and_change_are_said(written, model_directory, tmp_path, monkeypatch):
+    bad = tmp_path / "bad.csv"
+    bad.write_text("user_id,item_id\n1,2,3\n")
+    with pytest.raises(InputError, match=r"bad\.csv: cannot be read as CSV"):
+        open_source(bad)
+    with pytest.raises(InputError, match="cannot be read as CSV .Empty"):
+        bad.write_text("")
+        open_source(bad)
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text((written / "pairs.csv").read_text())
+    source = open_source(pairs)
+    (unit,) = source.units(1 << 20)
+    read = source.batches(unit)
+    next(read)
+    pairs.write_text((written / "pairs.csv").read_text()[:-200])
+    with pytest.raises(InputError, match="changed or was replaced"):
+        list(read)
+
+
+def test_a_header_alone_and_columns_twice(model_directory, tmp_path):
+    quiet = tmp_path / "quiet.csv"
+    quiet.write_text("item_id,year,kind\n")
+    result = recommend(model_directory, tmp_path / "none", items=quiet, new_items_only=True)
+    assert result["rows_out"] == 0
+    twice = tmp_path / "twice.csv"
+    twice.write_text("user_id,item_id,item_id\n100,i01,i01\n")
+    table = pa.table([[100], ["i01"], ["i01"]], names=["user_id", "item_id", "item_id"])
+    pq.write_table(table, tmp_path / "twice.parquet")
+    for name in ("twice.csv", "twice.parquet"):
+        with pytest.raises(InputError, match="more than one column is called 'item_id'"):
+            score(model_directory, tmp_path / name, tmp_path / "out")
+
+
+def test_a_job_over_csv_resumes(written, model_directory, tmp_path, monkeypatch):
+    from simrec.jobs.io.outputs import OutputDirectory
+
+    add, done = OutputDirectory.add, []
+
+    def stop(self, part):
+        add(self, part)
+        done.append(part)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(OutputDirectory, "add", stop)
+    with pytest.raises(KeyboardInterrupt):
+        score(model_directory, written / "two", tmp_path / "out")
+    monkeypatch.undo()
+    score(model_directory, written / "two", tmp_path / "out")
+    summary = json.loads((tmp_path / "out" / "_summary.json").read_text())
+    assert len(done) == 1 and summary["parts_from_earlier_run"] == 1
+    assert pq.read_table(tmp_path / "out").num_rows == 4000

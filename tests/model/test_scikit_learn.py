@@ -1,0 +1,111 @@
+"""scikit-learn's own tools take the models as they take its estimators."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import r2_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.utils.validation import check_is_fitted
+
+from simrec import InputError, SimEc, TwoTower, make_synthetic
+from simrec.simec.params import r_squared
+
+SMALL = {"embedding_dim": 2, "epochs": 2}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_synthetic(n_users=60, n_items=40, n_ratings=500, random_state=1)
+
+
+@pytest.fixture(scope="module")
+def frame(data):
+    return data.ratings.to_pandas()
+
+
+def test_clone_keeps_settings_and_forgets_the_fit(data):
+    model = TwoTower(**SMALL, hidden_layers=(4,), item_columns={"i_year": "ignore"})
+    copy = clone(model)
+    assert copy is not model and copy.get_params() == model.get_params()
+    assert clone(SimEc(bounds=(1, 5))).bounds == (1, 5)
+    fitted = TwoTower(**SMALL).fit(data.ratings)
+    check_is_fitted(fitted)
+    with pytest.raises(NotFittedError):
+        check_is_fitted(clone(fitted))
+    assert is_regressor(model) and is_regressor(SimEc())
+
+
+def test_cross_val_score_with_features(data, frame):
+    tables = {"items": data.items, "users": data.users}
+    scores = cross_val_score(TwoTower(**SMALL), frame, cv=2, params=tables)
+    assert scores.shape == (2,) and np.isfinite(scores).all()
+    # The same folds by hand.
+    half = len(frame) // 2
+    model = TwoTower(**SMALL).fit(frame[half:], **tables)
+    assert model.score(frame[:half]) == pytest.approx(scores[0], abs=1e-6)
+    found = model.predict(frame[:half])
+    assert model.score(frame[:half]) == pytest.approx(r2_score(frame["rating"][:half], found))
+
+
+def test_ratings_apart_and_scorers_by_name(frame):
+    pairs, y = frame[["user_id", "item_id"]], frame["rating"]
+    apart = TwoTower(**SMALL).fit(pairs, y)
+    together = TwoTower(**SMALL).fit(frame)
+    assert np.array_equal(apart.predict(pairs), together.predict(pairs))
+    assert apart.score(pairs, y) == together.score(frame)
+    with pytest.raises(InputError, match="a rating for each of 500 pairs"):
+        TwoTower().fit(pairs, y[:-1])
+    split = [(np.arange(500), np.arange(0, 500, 5))]
+    errors = cross_val_score(
+        TwoTower(**SMALL), pairs, y, cv=split, scoring="neg_mean_squared_error"
+    )
+    assert -2 < errors[0] < 0
+
+
+def test_interactions_are_scored_by_their_lists(frame):
+    pairs = frame[["user_id", "item_id"]]
+    train, test = pairs[::2], pairs[1::2]
+    score = TwoTower().fit(train).score(test)
+    assert 0.05 < score < 1
+    nobody = test.assign(user_id=test["user_id"] + 10_000)
+    assert 0 < TwoTower().fit(train).score(nobody) < 1
+
+
+def test_grid_search(data, frame):
+    search = GridSearchCV(TwoTower(epochs=2), {"embedding_dim": [1, 2]}, cv=2)
+    search.fit(frame, items=data.items)
+    assert search.best_params_["embedding_dim"] in (1, 2)
+    assert search.predict(frame.head(3)).shape == (3,)
+
+
+def test_simec_in_grid_search():
+    X = np.random.default_rng(0).normal(size=(40, 4))
+    S = X @ X.T
+    grid = {"embedding_dim": [1, 4]}
+    search = GridSearchCV(SimEc(optimizer="lbfgs", epochs=40), grid, cv=2).fit(X, S)
+    assert search.best_params_ == {"embedding_dim": 4} and search.best_score_ > 0.5
+
+
+def test_score_of_a_simec_is_over_what_was_observed():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 4))
+    R = X @ rng.normal(size=(4, 12))
+    R[rng.random(R.shape) < 0.5] = np.nan
+    model = SimEc(embedding_dim=4, optimizer="lbfgs", epochs=30).fit(X, R)
+    there = ~np.isnan(R)
+    assert model.score(X, R) == pytest.approx(r2_score(R[there], model.predict(X)[there]))
+    some = SimEc(embedding_dim=4, optimizer="lbfgs", epochs=30, n_targets=5).fit(X, R)
+    assert some.score(X, R) == some.score(X, R[:, :5])
+    with pytest.raises(InputError, match="30 x 3 x 1"):
+        some.score(X, R[:, :3])
+
+
+def test_r_squared_is_that_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    y, z = rng.normal(size=(2, 50))
+    assert r_squared(y, z) == pytest.approx(r2_score(y, z))
+    same = np.ones(3)
+    assert r_squared(same, same) == r2_score(same, same) == 1
+    assert r_squared(same, same + 1) == r2_score(same, same + 1) == 0
+    assert np.isnan(r_squared(same[:1], same[:1]))
