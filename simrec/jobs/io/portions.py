@@ -69,6 +69,9 @@ class Divided:
         spans: list[tuple[Any, Any] | None] = []
         metadata: dict[bytes, bytes] = {}
         for number, file in enumerate(source.files):
+            if file.is_csv:
+                spans.append(None)
+                continue
             footer = pq.read_metadata(file.path, filesystem=source.filesystem)
             metadata = metadata or dict(footer.schema.to_arrow_schema().metadata or {})
             spans += [_span(footer, u, column) for u in units if u.file == number]

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simrec.data.paths import CSV_ENDINGS
 from simrec.data.ratings import Ratings
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.portions import Divided
 from simrec.jobs.shared.data import DataOptions
-from simrec.model.run.divide import own_users
 
 if TYPE_CHECKING:
     from simrec.data.tables import TableLike
@@ -26,23 +24,20 @@ class Portions:
     ----------
     data : DataOptions
         The tables.
-    ratings, users : Divided or None
-        Parquet tables, of which each worker reads its own fragments. None for no table, and for
-        CSV, which each worker reads whole to take its own rows.
+    ratings, users : Divided
+        The tables of which each worker reads its own fragments; no users where there is no table.
     scratch : Path
         A directory that all workers see.
     """
 
     data: DataOptions
-    ratings: Divided | None
+    ratings: Divided
     users: Divided | None
     scratch: Path
 
     @classmethod
     def of(cls, data: DataOptions, scratch: Path) -> Portions:
         """Look at the footers of the tables' files."""
-        if any(str(p or "").endswith(CSV_ENDINGS) for p in (data.ratings, data.users)):
-            return cls(data, None, None, scratch)
         ratings = open_source(data.ratings, "ratings")
         ratings.require(data.user_id, data.item_id)
         wanted = (data.user_id, data.item_id, data.rating, data.timestamp, data.weight)
@@ -59,8 +54,6 @@ class Portions:
     ) -> tuple[Ratings, TableLike | None]:
         """Read the ratings and the features of this worker's users."""
         data = self.data
-        if self.ratings is None:
-            return own_users(data.load_ratings(bounds), data.load_users(), workers)
         starts = self.ratings.starts(workers)
         ratings = data.as_ratings(self.ratings.portion(starts, workers, self.scratch), bounds)
         users: Any = None

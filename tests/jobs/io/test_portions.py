@@ -125,3 +125,14 @@ def test_more_workers_than_users_and_users_without_ids(tmp_path):
     write(tmp_path / "null", pa.array([1, 2, None, 3] * 50), 2)
     errors = divided(tmp_path / "null", 2, tmp_path / "scratch")
     assert any(isinstance(e, InputError) and "part-0.parquet" in str(e) for e in errors)
+
+
+def test_csv_files_are_exchanged_as_well(tmp_path):
+    import pyarrow.csv
+
+    users = np.random.default_rng(0).integers(0, 60, 400)
+    table = pa.table({"user_id": users, "item_id": np.arange(len(users))})
+    (tmp_path / "in").mkdir()
+    for i in range(2):
+        pyarrow.csv.write_csv(table.slice(i * 200, 200), tmp_path / "in" / f"{i}.csv")
+    check(table, divided(tmp_path / "in", 2, tmp_path / "scratch"))
