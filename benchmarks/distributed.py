@@ -1,238 +1,263 @@
-"""Training by several workers against training by one: errors, time, memory and traffic.
+"""Training by several workers against training by one: answers, time, memory, traffic, faults.
 
-    python benchmarks/distributed.py                         # synthetic ratings
-    python benchmarks/distributed.py --data DIR              # ratings, items, users (.parquet)
-    python benchmarks/distributed.py --data DIR --workers 1 2 3
-    python benchmarks/distributed.py --costs                 # what a rating, a user, an item costs
+    python benchmarks/distributed.py agree [--data DIR] [--workers 1 2 3]
+    python benchmarks/distributed.py memory [--ratings 20_000_000 --users 1_000_000]
+    python benchmarks/distributed.py fragments
+    python benchmarks/distributed.py faults
 
-Workers are processes of this machine, connected as Ray Train connects them. They share its cores,
-so that several are not faster here than one: what is shown is that they find the same, and what
-they have to send each other. Another row is one worker that keeps checkpoints.
+agree      One, two and three workers on one split: errors of each task, list quality, CPU seconds,
+           seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
+memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings.
+fragments  Which process reads which fragment of the ratings.
+faults     A worker, and the whole training, killed in the middle; resumed, it is the same model.
+
+Workers are processes of this machine and share its cores: several are not faster here than one. All
+trainings are `simrec train`, as anybody runs it.
 """
 
 import argparse
 import json
 import os
-import resource
-import socket
+import re
+import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from _report import machine
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
 
 TASKS = ("warm", "new_items", "new_users", "new_both")
+# Sweeps where only memory is measured: it is the same in each.
+_FEW = ("--epochs", "2", "--folds", "2")
 
 
-def parse() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", type=Path, help="directory of the tables")
-    parser.add_argument("--bounds", type=float, nargs=2, default=(1.0, 5.0))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--costs", action="store_true", help="time the parts of a sweep")
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
-    return parser.parse_args()
+def train(
+    data: Path, out: Path, *options: str, workers: int = 1, wait: bool = True
+) -> dict[str, Any] | subprocess.Popen[str]:
+    """Run `simrec train` on the tables of a directory; return what it tells, and its peak."""
+    command = [sys.executable, "-m", "simrec.cli", "train", "--ratings", str(data / "ratings")]
+    for name in ("items", "users"):
+        command += [f"--{name}", str(data / f"{name}.parquet")]
+    command += ["--out", str(out), "--workers", str(workers), "--json", "-", *options]
+    started = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if not wait:
+        return process
+    stdout, stderr = process.communicate()
+    if process.returncode:
+        raise SystemExit(f"{' '.join(command)}\n{stderr}")
+    result = json.loads(stdout)
+    result |= {"elapsed": time.perf_counter() - started, "log": stderr}
+    return result
 
 
-def work(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Train as one of the workers, and measure."""
-    settings = json.loads(arguments.worker)
-    strategy, group = None, None
-    if settings["workers"] > 1:
-        from simrec.simec.keras import tf
-
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        group = _counted()
-    split = cold_start_split(
-        Ratings.from_parquet(arguments.data / "ratings.parquet"), random_state=arguments.seed
-    )
-    model = TwoTower(bounds=tuple(arguments.bounds), random_state=0)
-    tables = {name: arguments.data / f"{name}.parquet" for name in ("items", "users")}
-    with tempfile.TemporaryDirectory() as directory:
-        kept = f"{directory}/checkpoint" if settings["checkpoint"] else None
-        started, busy = time.perf_counter(), time.process_time()
-        model.fit(split.train, **tables, strategy=strategy, checkpoint=kept)
-        seconds, busy = time.perf_counter() - started, time.process_time() - busy
-    table = evaluate(model, split)
-    return {
-        "rmse": dict(zip(table["task"], table["rmse"], strict=True)),
-        "seconds": seconds,
-        "cpu": busy,
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
-        "sums": group or {"n": 0, "bytes": 0, "seconds": 0.0},
-    }
+def write_split(directory: Path, data: Path | None, seed: int) -> Any:
+    """Write the training tables of a split; return the split."""
+    if data is None:
+        data = directory / "synthetic"
+        make_synthetic(n_users=3000, n_items=1000, n_ratings=200_000).write(data)
+    split = cold_start_split(Ratings.from_parquet(data / "ratings.parquet"), random_state=seed)
+    for name in ("items", "users"):
+        shutil.copy(data / f"{name}.parquet", directory / f"{name}.parquet")
+    table = split.train.to_arrow()
+    (directory / "ratings").mkdir()
+    step = -(-len(table) // 8)
+    for i in range(8):
+        pq.write_table(table.slice(i * step, step), directory / "ratings" / f"{i}.parquet")
+    return split
 
 
-def _counted() -> dict[str, float]:
-    """Count what workers send each other."""
-    from simrec.model.run.strategy import StrategyGroup
-
-    counts = {"n": 0, "bytes": 0, "seconds": 0.0}
-    plain = StrategyGroup.sum
-
-    def counted(self: StrategyGroup, array: np.ndarray) -> np.ndarray:
-        started = time.perf_counter()
-        total = plain(self, array)
-        counts["n"] += 1
-        counts["bytes"] += array.nbytes
-        counts["seconds"] += time.perf_counter() - started
-        return total
-
-    StrategyGroup.sum = counted  # type: ignore[method-assign]
-    return counts
-
-
-def run(arguments: argparse.Namespace, workers: int, checkpoint: bool) -> dict[str, Any]:
-    """Start the workers; give what the first one measured."""
-    ports = []
-    for _ in range(workers):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    settings = json.dumps({"workers": workers, "checkpoint": checkpoint})
-    command = [sys.executable, __file__, "--data", str(arguments.data), "--worker", settings]
-    command += ["--seed", str(arguments.seed), "--bounds", *map(str, arguments.bounds)]
-    processes = []
-    for rank in range(workers):
-        environment = dict(os.environ)
-        if workers > 1:
-            cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-            task = {"type": "worker", "index": rank}
-            environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task})
-        processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-        )
-    outputs = [process.communicate()[0] for process in processes]
-    if any(process.returncode for process in processes):
-        raise SystemExit("a worker has failed")
-    return json.loads(outputs[0].strip().splitlines()[-1])
-
-
-def compare(arguments: argparse.Namespace) -> str:
+def agree(arguments: argparse.Namespace, directory: Path) -> str:
     """Train with each number of workers, and write the table."""
-    rows = [(f"{n} worker{'s' * (n > 1)}", n, False) for n in arguments.workers]
-    rows.append(("1 worker, checkpoints", 1, True))
+    split = write_split(directory, arguments.data, arguments.seed)
     lines = [
-        "| training | " + " | ".join(TASKS) + " | s | CPU s a worker | peak MB a worker "
-        "| sums | MB summed | s in sums |",
-        "|" + " --- |" * 11,
+        "| training | " + " | ".join(TASKS) + " | known users, NDCG@10 | s | CPU s, all workers "
+        "| sums | MB summed | s in sums | share of time |",
+        "|" + " --- |" * 12,
     ]
-    errors = {}
-    for name, workers, checkpoint in rows:
-        result = run(arguments, workers, checkpoint)
-        errors[name] = np.array([result["rmse"][task] for task in TASKS])
-        cells = [f"{error:.5f}" for error in errors[name]]
-        sums = result["sums"]
-        cells += [f"{result['seconds']:.1f}", f"{result['cpu']:.1f}", f"{result['peak']:.0f}"]
-        cells += [f"{sums['n']}", f"{sums['bytes'] / 1e6:.0f}", f"{sums['seconds']:.1f}"]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    errors = []
+    for n in arguments.workers:
+        told = train(directory, directory / f"model-{n}", *arguments.options, workers=n)
+        table = evaluate(TwoTower.load(directory / f"model-{n}"), split, random_state=0)
+        found = table.set_index("task")
+        errors.append([float(found.loc[task, "rmse"]) for task in TASKS])
+        workers = told["workers"]
+        sums, seconds = workers[0]["sums"], max(one["seconds_in_sums"] for one in workers)
+        cells = [f"{error:.5f}" for error in errors[-1]]
+        cells += [f"{found.loc['warm', 'ndcg@10']:.4f}", f"{told['seconds']:.1f}"]
+        cells += [f"{sum(one['cpu_seconds'] for one in workers):.1f}", f"{sums:,}"]
+        cells += [f"{workers[0]['bytes_summed'] / 1e6:.0f}", f"{seconds:.1f}"]
+        cells += [f"{seconds / told['seconds']:.0%}"]
+        lines.append(f"| {n} worker{'s' * (n > 1)} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
-    first = next(iter(errors.values()))
-    worst = max(float(np.abs(error - first).max()) for error in errors.values())
+    worst = float(np.abs(np.array(errors) - errors[0]).max())
     return "\n".join([*lines, "", f"Largest difference between RMSEs of a task: {worst:.6f}."])
 
 
-def costs(
-    n_users: int = 200_000, n_items: int = 20_000, n_ratings: int = 4_000_000, repeats: int = 9
-) -> str:
-    """Time the parts of a sweep, by what their time grows with."""
-    from simrec.model.fit.known_entities import ITEMS, USERS, Problem, fit_known
-    from simrec.model.fit.linear_encoder import Inputs, marginal
-    from simrec.model.fit.observed import Observed, n_threads
-    from simrec.model.fit.posterior import Belief, Scales, posterior_covariance, statistics, update
-    from simrec.model.fit.prepare import prepare
+def write_large(directory: Path, n_ratings: int, n_users: int, n_items: int) -> None:
+    """Write ratings of many users in files, in no order, with a few features."""
+    rng = np.random.default_rng(0)
+    groups = rng.integers(0, 20, n_users), rng.integers(0, 50, n_items)
+    taste = rng.normal(0, 0.7, (20, 50))
+    (directory / "ratings").mkdir(parents=True)
+    piece = 500_000
+    for number, start in enumerate(range(0, n_ratings, piece)):
+        n = min(piece, n_ratings - start)
+        users = rng.integers(0, n_users, n)
+        items = (n_items * rng.beta(0.6, 2.0, n)).astype(np.int64)
+        values = 3 + taste[groups[0][users], groups[1][items]] + rng.normal(0, 0.8, n)
+        columns = {"user_id": users, "item_id": items, "rating": np.clip(np.rint(values), 1, 5)}
+        pq.write_table(pa.table(columns), directory / "ratings" / f"{number:05d}.parquet")
+    for name, group in zip(("users", "items"), groups, strict=True):
+        ids = np.arange(len(group))
+        table = {f"{name[:-1]}_id": ids, "group": group.astype(str), "number": rng.random(len(ids))}
+        pq.write_table(pa.table(table), directory / f"{name}.parquet", row_group_size=100_000)
 
-    data = make_synthetic(n_users=n_users, n_items=n_items, n_ratings=n_ratings, random_state=0)
-    prepared = prepare(TwoTower(), data.ratings, data.items, data.users)
-    observed, D = Observed.of(prepared.ratings), 17
-    n_items, n_users = observed.items.n_rows, observed.n_users  # a few have no rating
-    sides = (observed.items, observed.users)
-    rng, scales = np.random.default_rng(0), Scales.start(D)
-    features = prepared.users.X
-    inputs = Inputs(features, prepared.users.groups, sides[USERS], sides[ITEMS])
-    belief = Belief(
-        rng.normal(0, 0.1, (n_items, D)).astype(np.float32),
-        np.broadcast_to(np.eye(D, dtype=np.float32) * 0.01, (n_items, D, D)),
+
+def bare_imports() -> float:
+    """Return the peak of a process that imports what a training imports, in MB."""
+    code = (
+        "import resource, simrec.jobs.train, simrec.model.two_tower, simrec.jobs.shared.portion\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
     )
-    prior = np.zeros((n_users, D), np.float32)
-    B = np.zeros((len(inputs.groups), D), np.float32)
+    return float(subprocess.run([sys.executable, "-c", code], capture_output=True).stdout)
 
-    def sweep() -> dict[str, float]:
-        times: dict[str, float] = {}
 
-        def timed(name: str, work: Any) -> Any:
-            started = time.process_time()
-            made = work()
-            times[name] = times.get(name, 0.0) + time.process_time() - started
-            return made
-
-        stats = timed("rating", lambda: statistics(sides[USERS], belief))
-        covariance = timed("entity", lambda: posterior_covariance(stats, scales))
-        evidence = timed("entity", lambda: marginal(stats, scales, covariance))
-        timed("entity", lambda: update(stats, prior, scales, covariance))
-        Y = timed("step, rating", lambda: inputs.forward(B))
-        Z = timed("step, entity", lambda: (evidence.S @ Y[:, :, None])[:, :, 0])
-        timed("step, rating", lambda: inputs.backward(Z))
-        return times
-
-    runs = [sweep() for _ in range(repeats)]
-    tracemalloc.start()
-    sparse = (prepared.items.X, features)
-    problem = Problem(observed, sparse, (prepared.items.groups, prepared.users.groups))
-    fit_known(problem, D - 1, 2, rng, lambda logs: None)
-    sweeping = tracemalloc.get_traced_memory()[1]
-
-    def row(part: str, name: str, n: int) -> str:
-        values = np.array([run[name] for run in runs]) / n * 1e6
-        cells = [f"{value:.3g}" for value in (np.median(values), values.min(), values.max())]
-        return f"| {part} | " + " | ".join(cells) + " |"
-
+def memory(arguments: argparse.Namespace, directory: Path) -> str:
+    """Measure the peak of each worker."""
+    write_large(directory, arguments.ratings, arguments.users, arguments.items)
+    bare = bare_imports()
     lines = [
-        f"{n_ratings:,} ratings, {n_users:,} users, {n_items:,} items, d = 16; CPU time on "
-        f"{n_threads()} threads, {repeats} repeats.",
+        f"{arguments.ratings:,} ratings, {arguments.users:,} users, {arguments.items:,} items; "
+        f"bare imports {bare:.0f} MB.",
         "",
-        "| part | CPU microseconds, median | least | most |",
-        "| --- | --- | --- | --- |",
-        row("statistics of a side, a rating", "rating", n_ratings),
-        row("posterior of an entity", "entity", n_users),
-        row("a step of gradients, a rating", "step, rating", n_ratings),
-        row("a step of gradients, an entity", "step, entity", n_users),
-        "",
-        f"Memory at the peak of a sweep: {sweeping / (n_users + n_items):.0f} bytes an entity.",
+        "| workers | peak MB of a worker | above the imports | of one worker's | s | CPU s |",
+        "| --- | --- | --- | --- | --- | --- |",
     ]
+    first = None
+    for n in arguments.workers:
+        told = train(directory, directory / f"model-{n}", *_FEW, *arguments.options, workers=n)
+        peak = max(one["peak_bytes"] for one in told["workers"]) / 2**20
+        first = first or peak - bare
+        cpu = sum(one["cpu_seconds"] for one in told["workers"])
+        cells = [f"{peak:.0f}", f"{peak - bare:.0f}", f"{(peak - bare) / first:.2f}"]
+        lines.append(f"| {n} | {' | '.join(cells)} | {told['seconds']:.0f} | {cpu:.0f} |")
+        print(lines[-1], flush=True)
+        shutil.rmtree(directory / f"model-{n}")
     return "\n".join(lines)
+
+
+def fragments(arguments: argparse.Namespace, directory: Path) -> str:
+    """Show who reads what: ratings in no order, and the same sorted by user."""
+    write_large(directory, 400_000, 20_000, 500)
+    tables = {"in no order": directory}
+    whole = pq.read_table(directory / "ratings").sort_by("user_id")
+    other = directory / "sorted"
+    (other / "ratings").mkdir(parents=True)
+    for i in range(8):
+        pq.write_table(whole.slice(i * 50_000, 50_000), other / "ratings" / f"{i}.parquet")
+    for name in ("items", "users"):
+        shutil.copy(directory / f"{name}.parquet", other / f"{name}.parquet")
+    step = 50_000
+    shutil.rmtree(directory / "ratings")
+    (directory / "ratings").mkdir()
+    mixed = whole.take(np.random.default_rng(0).permutation(len(whole)))
+    for i in range(8):
+        pq.write_table(mixed.slice(i * step, step), directory / "ratings" / f"{i}.parquet")
+    tables["sorted by user"] = other
+    lines = ["| ratings | fragments | read by two workers | read to find ranges, then by range |"]
+    lines.append("| --- | --- | --- | --- |")
+    for name, data in tables.items():
+        options = ("--verbose", *_FEW)
+        log = train(data, directory / "model", *options, workers=2)["log"]
+        read = re.findall(r"process (\d+) reads \S*ratings/(\S+)", log)
+        readers: dict[str, set[str]] = {}
+        for process, fragment in read:
+            readers.setdefault(fragment, set()).add(process)
+        twice = sum(len(who) > 1 for who in readers.values())
+        again = len(read) / max(len(readers), 1)
+        lines.append(f"| {name} | {len(readers)} | {twice} | {again:.0f} times |")
+    return "\n".join(lines)
+
+
+def faults(arguments: argparse.Namespace, directory: Path) -> str:
+    """Kill a worker, and the training; compare the models."""
+    write_split(directory, arguments.data, arguments.seed)
+    options = ("--epochs", "12", *arguments.options)
+    train(directory, directory / "whole", *options, workers=2)
+    whole = TwoTower.load(directory / "whole")
+    lines = ["| what happened | what was told | largest difference of a vector |"]
+    lines.append("| --- | --- | --- |")
+    for what in ("a worker is killed", "the training is killed and resumed, with 3 workers"):
+        out = directory / "killed"
+        process = train(directory, out, *options, workers=2, wait=False)
+        assert isinstance(process, subprocess.Popen)
+        kept = Path(f"{out}.checkpoint") / "manifest.json"
+        while not kept.exists():
+            time.sleep(0.05)
+        if what == "a worker is killed":
+            os.kill(_children(process.pid)[-1], signal.SIGKILL)
+            told = re.findall(r".*lost a worker.*", process.communicate()[1])
+        else:
+            process.send_signal(signal.SIGKILL)
+            process.communicate()
+            log = train(directory, out, *options, "--resume", workers=3)["log"]
+            told = re.findall(r".*going on from.*", log)
+        found = TwoTower.load(out)
+        worst = max(
+            float(np.abs(np.asarray(a.vectors) - np.asarray(b.vectors)).max())
+            for name in whole.parts_
+            for a, b in zip(whole.parts_[name].heads, found.parts_[name].heads, strict=True)
+        )
+        lines.append(f"| {what} | {told[0][:90] if told else '-'} | {worst:.1e} |")
+        print(lines[-1], flush=True)
+        shutil.rmtree(out)
+    return "\n".join(lines)
+
+
+def _children(pid: int) -> list[int]:
+    """Return the workers of a training: its children that run Python code of their own."""
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [
+        int(child)
+        for child in text.split()
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+    ]
 
 
 def main() -> None:
     """Run it."""
-    arguments = parse()
-    if arguments.worker:
-        print(json.dumps(work(arguments)))
-        return
-    if arguments.costs:
-        title, name, table = "What training costs", "distributed-costs.md", costs()
-    else:
-        if arguments.data is None:
-            arguments.data = Path(tempfile.mkdtemp()) / "synthetic"
-            make_synthetic(n_users=3000, n_items=1000, n_ratings=200_000).write(arguments.data)
-            arguments.bounds = (0.5, 5.0)
-        title, name = f"Training by several workers, {arguments.data.name}", "distributed.md"
-        table = compare(arguments)
-    text = f"# {title}\n\n{table}\n\nMeasured on {machine()}.\n"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("agree", "memory", "fragments", "faults"))
+    parser.add_argument("--data", type=Path, help="directory of the tables")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, nargs="+")
+    parser.add_argument("--ratings", type=int, default=20_000_000)
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    arguments, arguments.options = parser.parse_known_args()
+    arguments.workers = arguments.workers or (
+        [1, 2, 4] if arguments.what == "memory" else [1, 2, 3]
+    )
+    with tempfile.TemporaryDirectory() as directory:
+        table = globals()[arguments.what](arguments, Path(directory))
+    name = "" if arguments.data is None else f", {arguments.data.name}"
+    text = f"# Training by several workers: {arguments.what}{name}\n\n{table}\n\n"
+    text += f"Measured on {machine()}.\n"
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / name).write_text(text, encoding="utf-8")
+    (arguments.out / f"distributed-{arguments.what}.md").write_text(text, encoding="utf-8")
     print(text)
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
@@ -135,7 +136,7 @@ class Training:
     def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
         """Train as one of the workers, or alone."""
         from simrec.artifacts import read_manifest
-        from simrec.model.files import save_shards
+        from simrec.model.divided import save_divided
         from simrec.model.run.workers import ONE_WORKER
 
         workers = workers or ONE_WORKER
@@ -150,7 +151,7 @@ class Training:
             checkpoint=self.checkpoint,
             resume=resume,
         )
-        save_shards(self.model, self.out, workers)
+        save_divided(self.model, self.out, workers)
         return {
             "job": "train",
             "out": os.fspath(self.out),
@@ -159,6 +160,7 @@ class Training:
             "users": int(workers.total(ratings.n_users)),
             "items": len(self.model.items_),
             "duplicates": int(workers.total(ratings.n_duplicates)),
+            "workers": workers.documents(_cost(workers)),
         }
 
     def _read(self, workers: "Workers") -> "tuple[Ratings, TableLike | None]":
@@ -166,6 +168,18 @@ class Training:
         if workers.size == 1 or self.portions is None:
             return _load(self.data, self.model), self.data.load_users()
         return self.portions.read(self.model.bounds, workers)
+
+
+def _cost(workers: "Workers") -> dict[str, Any]:
+    """Return what a worker has used: memory, time, and what it has told the others."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "peak_bytes": used.ru_maxrss * 1024,
+        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "sums": workers.sums,
+        "bytes_summed": workers.bytes_summed,
+        "seconds_in_sums": round(workers.seconds_in_sums, 3),
+    }
 
 
 def _load(data: DataOptions, model: "TwoTower") -> "Ratings":

@@ -82,8 +82,6 @@ class RingWorkers(Workers):
         # Sent by a thread of its own: all send at once, and none may wait for the other to read.
         self._outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._broken: BaseException | None = None
-        # How often was summed, how many bytes, and how long that took.
-        self.sums, self.bytes, self.seconds = 0, 0, 0.0
         threading.Thread(target=self._send, args=(_socket(to_next),), daemon=True).start()
 
     def _send(self, to_next: socket.socket) -> None:
@@ -119,8 +117,8 @@ class RingWorkers(Workers):
                 self._received(piece(self.rank - step))
         except OSError as error:
             raise RuntimeError(f"{_GONE} ({self._broken or error})") from error
-        self.sums, self.bytes = self.sums + 1, self.bytes + out.nbytes
-        self.seconds += time.perf_counter() - started
+        self.sums, self.bytes_summed = self.sums + 1, self.bytes_summed + out.nbytes
+        self.seconds_in_sums += time.perf_counter() - started
         return out
 
     def _received(self, piece: np.ndarray) -> np.ndarray:

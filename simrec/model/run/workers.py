@@ -23,6 +23,10 @@ class Workers:
 
     rank = 0
     size = 1
+    # What workers have told each other so far.
+    sums = 0
+    bytes_summed = 0
+    seconds_in_sums = 0.0
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """Add up the arrays of all workers; all get the same result."""
@@ -48,9 +52,14 @@ class Workers:
 
     def agreed(self, document: Any) -> Any:
         """Return the first worker's plain data on all workers."""
+        return document if self.size == 1 else self.documents(document)[0]
+
+    def documents(self, document: Any) -> list[Any]:
+        """Return the plain data of all workers, in their order."""
         if self.size == 1:
-            return document
-        return json.loads(self.gather(_bytes(json.dumps(document).encode()))[0].tobytes())
+            return [document]
+        found = self.gather(_bytes(json.dumps(document).encode()))
+        return [json.loads(one.tobytes()) for one in found]
 
     def gather(self, array: np.ndarray) -> list[np.ndarray]:
         """Return the arrays of all workers, which may differ in length, in their order."""

@@ -1,0 +1,62 @@
+"""A model whose users are divided between workers: saved in shards, or put together on each."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from scipy import sparse
+
+from simrec import artifacts
+from simrec.model import files
+from simrec.model.run.workers import Workers
+from simrec.model.sample import gathered_matrix
+from simrec.model.shard_files import Shard
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
+
+
+def save_divided(model: TwoTower, path: str | os.PathLike[str], workers: Workers) -> str:
+    """Write the model of all workers, each its own users as a shard; return the model id.
+
+    The directory must be on storage that all workers see. It takes its place in one step, once all
+    shards are written.
+    """
+    if workers.size == 1:
+        return model.save(path)
+    with ExitStack() as stack:
+        directory = ""
+        if workers.rank == 0:
+            directory = str(stack.enter_context(artifacts.aside(path)))
+        aside = Path(workers.agreed(directory))
+        mine = files.write_shard(model, aside, workers.rank, workers.size)
+        shards = [Shard(**one) for one in workers.documents(asdict(mine))]
+        found = files.commit(model, aside, shards) if workers.rank == 0 else ""
+    model.model_id_ = workers.agreed(found)  # and until it is in its place
+    return str(model.model_id_)
+
+
+def put_together(model: TwoTower, workers: Workers) -> None:
+    """Give the model of each worker the users of all of them."""
+    if workers.size == 1:
+        return
+    saved = files.saved(model, in_shards=True)
+    arrays: dict[str, Any] = {**saved.arrays, **saved.whole("items")}
+    for name, rows in sorted(saved.rows.users.items()):
+        arrays[name] = np.concatenate(workers.gather(np.asarray(rows)))
+    for name, matrix in sorted(saved.sparse.users.items()):
+        whole = gathered_matrix(sparse.csr_matrix(matrix), workers)
+        arrays |= {f"{name}_{piece}": getattr(whole, piece) for piece in files.SPARSE}
+    users = pa.concat_tables(workers.gather_tables(files.table_of(model.towers_.users)))
+    tables = {"items": files.table_of(model.towers_.items), "users": users.combine_chunks()}
+    manifest = {"facts": {}, "config": {}}
+    found = artifacts.Artifact(
+        Path("model"), manifest, arrays, tables, saved.documents, saved.networks
+    )
+    model.towers_, model.parts_, model.rated_ = files.restored(found)
