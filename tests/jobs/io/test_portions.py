@@ -1,5 +1,6 @@
 """Tables divided between workers by ranges of user ids."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -72,7 +73,7 @@ def check(table, portions):
     """Every row is on one worker, in the order of the ids' ranges and else of the table."""
     assert not [one for one in portions if isinstance(one, BaseException)]
     ids = [one["user_id"].to_pylist() for one in portions]
-    assert all(max(a) < min(b) for a, b in zip(ids, ids[1:], strict=False))
+    assert all(max(a) < min(b) for a, b in itertools.pairwise(ids))
     together = pa.concat_tables(portions)
     order = ("item_id", "ascending")
     assert together.sort_by([order]).equals(table.sort_by([order]))
