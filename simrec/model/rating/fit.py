@@ -25,6 +25,7 @@ from simrec.model.rating.new_entities import (
     coordinate_penalty,
     fit_new,
     fit_new_network,
+    with_covariance,
 )
 from simrec.model.rating.posterior import Posterior, statistics
 from simrec.model.run.checkpoint import Checkpoint
@@ -69,6 +70,7 @@ def fit_rating(
     rng: np.random.Generator,
     report: Report,
     checkpoint: Checkpoint | None = None,
+    keep_evidence: bool = True,
 ) -> RatingFit:
     """Fit known entities, then encoders of new ones.
 
@@ -90,6 +92,8 @@ def fit_rating(
         Called with the loss of each sweep, and the error of each attempt on held-out entities.
     checkpoint : Checkpoint, optional
         Where to keep the state of the sweeps, and to go on from.
+    keep_evidence : bool
+        Whether covariances are kept.
     """
     known = fit_known(problem, embedding_dim, epochs, rng, report, checkpoint)
     entries = problem.observed.sample(_SAMPLE, rng)
@@ -102,6 +106,11 @@ def fit_rating(
         return fit_new(problem, known, side, folds, entries, rng, report)
 
     new = Sides.of(fit_side)
+    for side, one in new.named():
+        if keep_evidence:
+            one.partners = with_covariance(one, problem, side)
+        else:
+            known[side].posterior = known[side].posterior.certain()
     new_items = Posterior(new.items.held_out)
     if deep.users:
         seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)

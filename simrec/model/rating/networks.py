@@ -48,7 +48,7 @@ class Sampled:
         rows = drawn_users(
             observed.my_users, observed.n_users, observed.n_entries, MOST_RATINGS, rng
         )
-        R = sparse.vstack(observed.rows.users.blocks, format="csr")[rows]
+        R = observed.rows.users.matrix()[rows]
         return cls(gathered_matrix(R, observed.workers), rows, observed.workers)
 
     def of_users(self, array: np.ndarray) -> np.ndarray:
