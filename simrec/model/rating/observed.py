@@ -12,6 +12,7 @@ from simrec.data.sides import Sides
 from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, release
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.output import IDENTITY, Output
 from simrec.scoring.topk import processors
 
 # Partners for whom tables are made at once.
@@ -144,12 +145,17 @@ class RatingRows:
 class Observed:
     """Ratings as deviations from their mean, in units of their spread, arranged by both sides.
 
+    With a sigmoid output they are what its inverse makes of the ratings.
+
     Attributes
     ----------
     rows : Sides of RatingRows
         The ratings of this worker's users, by items and by users.
     mean, scale : float
-        Mean and standard deviation of all ratings.
+        Mean and standard deviation of all ratings, as the inverse of the output has them.
+    unit : float
+        What an error of 1 is worth on the scale of the ratings, where the output rises as it does
+        at the ratings on (root mean square) average.
     n_users : int
         Users of all workers.
     my_users : slice
@@ -161,20 +167,29 @@ class Observed:
     rows: Sides[RatingRows]
     mean: float
     scale: float
+    unit: float
     n_users: int
     my_users: slice
     workers: Workers = ONE_WORKER
 
     @classmethod
     def of(
-        cls, ratings: Ratings, workers: Workers = ONE_WORKER, scratch: Scratch = IN_MEMORY
+        cls,
+        ratings: Ratings,
+        workers: Workers = ONE_WORKER,
+        output: Output = IDENTITY,
+        scratch: Scratch = IN_MEMORY,
     ) -> "Observed":
         """Arrange the ratings of this worker's users, with rows in the order of their id maps."""
-        n = workers.total(len(ratings))
-        mean = workers.total(float(ratings.values.sum(dtype=np.float64))) / n
-        off = ratings.values - np.float64(mean)
+        values, n = output.link(ratings.values), workers.total(len(ratings))
+        mean = workers.total(float(values.sum(dtype=np.float64))) / n
+        off = values - np.float64(mean)
         scale = float(np.sqrt(workers.total(float(off @ off)) / n)) or 1.0
-        values = ((ratings.values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
+        unit = scale
+        if not output.linear:
+            slopes = output.slopes(values - np.float32(output.shift))
+            unit *= float(np.sqrt(workers.total(float(np.sum(slopes**2, dtype=np.float64))) / n))
+        values = ((values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
         shape = (ratings.n_users, ratings.n_items)
         entries = sparse.coo_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
         users = sparse.csr_matrix(entries)
@@ -184,7 +199,7 @@ class Observed:
             rating_rows(users, row_workers=workers, scratch=scratch),
         )
         n_users, mine = int(workers.total(ratings.n_users)), workers.places(ratings.n_users)
-        return cls(rows, mean, scale, n_users, mine, workers)
+        return cls(rows, mean, scale, unit, n_users, mine, workers)
 
     @property
     def n_entries(self) -> int:

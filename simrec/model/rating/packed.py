@@ -80,3 +80,8 @@ def weighted_sum(packed: np.ndarray, weights: np.ndarray | None = None) -> np.nd
         total += part.sum(0) if weights is None else weights[rows] @ part
         release(packed[rows])
     return unpack(total[None])[0]
+
+
+def packed_weights(moments: np.ndarray) -> np.ndarray:
+    """Return the weights of packed entries in the trace of a product with `moments`."""
+    return trace_weights(len(moments)) * pack(moments[None])[0]
