@@ -1,5 +1,6 @@
 """Workers that fit one model together find what one worker finds."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from workers import Threads, in_threads
 
 from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
 from simrec.data.ratings import Ratings
@@ -24,7 +26,9 @@ from simrec.model.rating.fit import fit_rating
 from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.observed import Observed
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
+from simrec.model.run.divide import own_users
+from simrec.model.run.fingerprint import fingerprint
+from simrec.model.run.workers import ONE_WORKER, equal_parts
 
 SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
 
@@ -62,51 +66,15 @@ def rmse(model, split):
     return evaluate(model, split)["rmse"].to_numpy()
 
 
-class Threads(Workers):
-    """Workers that are threads of this process."""
-
-    def __init__(self, rank, size, parts, barrier):
-        self.rank, self.size, self._parts, self._barrier = rank, size, parts, barrier
-
-    def sum(self, array):
-        self._parts[self.rank] = array
-        self._barrier.wait()
-        total = sum(self._parts[1:], self._parts[0])
-        self._barrier.wait()
-        return total
-
-
-def in_threads(size, work):
-    """Call ``work(group)`` on each worker of a group; give the results in order."""
-    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=300), [None] * size
-
-    def one(rank):
-        try:
-            results[rank] = work(Threads(rank, size, parts, barrier))
-        except BaseException as error:
-            results[rank] = error
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
-def prepared_data(data, split):
+def fit_towers(data, split, group, report=lambda logs: None, checkpoint=None):
+    """Fit ratings as one of the workers, to its own users."""
+    ratings, users = own_users(split.train, data.users, group)
     encoding = Encoding(Sides(None, None), 2, 10)
-    return prepare(split.train, None, Sides(data.items, data.users), encoding)
-
-
-def fit_towers(prepared, group, report=lambda logs: None, checkpoint=None):
-    observed = Observed.of(prepared.ratings, group)
-    X = prepared.sides.map(lambda side: side.X)
-    groups = prepared.sides.map(lambda side: side.groups)
-    problem = Problem(observed, Sides(X.items, X.users[observed.my_users]), groups)
+    prepared = prepare(ratings, None, Sides(data.items, users), encoding, group)
+    X, groups = (prepared.sides.map(lambda side, n=n: getattr(side, n)) for n in ("X", "groups"))
+    problem = Problem(Observed.of(prepared.ratings, group), X, groups)
     rng = np.random.default_rng(0)
-    towers = fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
-    return observed, towers
+    return fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
 
 
 def test_parts_are_about_equal_and_never_empty():
@@ -122,46 +90,67 @@ def test_parts_are_about_equal_and_never_empty():
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_workers_together_are_as_good_as_one(data, split, size):
-    prepared = prepared_data(data, split)
-    _, one = fit_towers(prepared, ONE_WORKER)
-    results = in_threads(size, lambda group: (group, *fit_towers(prepared, group)))
-    rows = [len(towers.known.users.posterior.mean) for _, _, towers in results]
+    one = fit_towers(data, split, ONE_WORKER)
+    results = in_threads(size, lambda group: fit_towers(data, split, group))
+    rows = [len(towers.known.users.posterior.mean) for towers in results]
     assert sum(rows) == split.train.n_users and max(rows) < 0.7 * split.train.n_users
-    for _, _, towers in results:  # each has the items, and of the users its own
+    for towers in results:  # each has the items, and of the users its own
         items = towers.known.items.posterior.mean
         np.testing.assert_allclose(items, one.known.items.posterior.mean, atol=1e-4)
         assert towers.new.users.strength == one.new.users.strength
         assert towers.new.items.error == pytest.approx(one.new.items.error, abs=1e-4)
         assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
         np.testing.assert_allclose(towers.both_weights, one.both_weights, atol=1e-2)
-    users = np.vstack([towers.known.users.posterior.mean for _, _, towers in results])
+    users = np.vstack([towers.known.users.posterior.mean for towers in results])
     np.testing.assert_allclose(users, one.known.users.posterior.mean, atol=1e-4)
 
 
-def test_gathered_towers_have_the_users_of_all_workers(data, split):
-    prepared = prepared_data(data, split)
+MANY_WAYS = {
+    "default": {},
+    "a sigmoid": {"rating_output": "sigmoid"},
+    "two SimEcs": {"method": "simec", "epochs": 10},
+    "hidden layers": {"hidden_layers": (4,)},
+}
 
-    def work(group):
-        observed, towers = fit_towers(prepared, group)
-        return towers.gathered(observed)
 
-    one = work(ONE_WORKER)
-    for towers in in_threads(2, work):
-        for found, expected in (
-            (towers.known.users.posterior.covariance, one.known.users.posterior.covariance),
-            (towers.known.users.prior_means, one.known.users.prior_means),
-            (towers.known.items.weights, one.known.items.weights),
-            (towers.new.items.partners.mean, one.new.items.partners.mean),
-            (towers.new.users.held_out, one.new.users.held_out),
-        ):
-            assert found.shape == expected.shape
-            np.testing.assert_allclose(found, expected, atol=1e-2)
+@pytest.mark.parametrize("way", MANY_WAYS)
+def test_every_part_and_method_is_divided(data, split, way):
+    def fit(group):
+        settings = {**SETTINGS, **MANY_WAYS[way]}
+        tables = {"items": data.items, "users": data.users}
+        return TwoTower(**settings).fit(split.train, **tables, strategy=group)
+
+    one = fit(ONE_WORKER)
+    for model in in_threads(2, fit):  # each ends with the users of both
+        assert model.users_ == one.users_
+        for name, part in one.parts_.items():
+            for side, head in part.heads.named():
+                found = model.parts_[name].heads[side]
+                np.testing.assert_allclose(found.vectors, head.vectors, atol=2e-3)
+                np.testing.assert_allclose(found.prior, head.prior, atol=2e-3)
+        np.testing.assert_allclose(rmse(model, split), rmse(one, split), atol=1e-4)
+        assert model.uptake_weight_ == pytest.approx(one.uptake_weight_, rel=1e-4)
+        assert abs(model.rated_ - one.rated_).max() == 0
+
+
+@pytest.mark.parametrize("way", ["two SimEcs", "hidden layers"])
+def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monkeypatch):
+    for module in ("simrec.model.ordered.part", "simrec.model.rating.networks"):
+        monkeypatch.setattr(f"{module}.MOST_RATINGS", 2000)
+
+    def fit(group):
+        settings = {**SETTINGS, **MANY_WAYS[way]}
+        tables = {"items": data.items, "users": data.users}
+        return TwoTower(**settings).fit(split.train, **tables, strategy=group)
+
+    one, (two, _) = fit(ONE_WORKER), in_threads(2, fit)
+    np.testing.assert_allclose(rmse(two, split), rmse(one, split), atol=2e-3)
+    assert (rmse(one, split) < 1.1 * split.train.values.std()).all()
 
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path, size):
-    prepared = prepared_data(data, split)
-    _, one = fit_towers(prepared, ONE_WORKER)
+    one = fit_towers(data, split, ONE_WORKER)
 
     def killed(group):
         losses = []
@@ -171,20 +160,36 @@ def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path
             if len(losses) == 3:
                 raise KeyboardInterrupt
 
-        fit_towers(prepared, group, report, Checkpoint(tmp_path / "kept", {}, workers=group))
+        fit_towers(data, split, group, report, Checkpoint(tmp_path / "kept", {}, workers=group))
 
     def resumed(group):
         logs = []
         kept = Checkpoint(tmp_path / "kept", {}, resume=True, workers=group)
-        observed, towers = fit_towers(prepared, group, logs.append, kept)
+        towers = fit_towers(data, split, group, logs.append, kept)
         assert len([log for log in logs if "loss" in log]) == 5
-        return towers.gathered(observed)
+        return towers
 
     assert all(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
-    for towers in [resumed(ONE_WORKER)] if size == 1 else in_threads(size, resumed):
-        found, expected = towers.known.users.posterior.mean, one.known.users.posterior.mean
-        np.testing.assert_allclose(found, expected, atol=1e-4)
+    found = [resumed(ONE_WORKER)] if size == 1 else in_threads(size, resumed)
+    users = np.vstack([towers.known.users.posterior.mean for towers in found])
+    np.testing.assert_allclose(users, one.known.users.posterior.mean, atol=1e-4)
+    for towers in found:
         assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
+
+
+def test_what_identifies_data_does_not_depend_on_the_workers(data, split):
+    def found(group):
+        ratings, users = own_users(split.train, data.users, group)
+        encoding = Encoding(Sides(None, None), 2, 10)
+        return fingerprint(prepare(ratings, None, Sides(data.items, users), encoding, group))
+
+    assert set(in_threads(3, found)) == {found(ONE_WORKER)}
+    values = split.train.values.copy()
+    values[0] += 0.5
+    other = dataclasses.replace(split.train, values=values)
+    encoding = Encoding(Sides(None, None), 2, 10)
+    changed = prepare(other, None, Sides(data.items, data.users), encoding)
+    assert fingerprint(changed) != found(ONE_WORKER)
 
 
 def test_a_checkpoint_that_not_all_workers_see(tmp_path):
@@ -201,7 +206,7 @@ def test_a_checkpoint_that_not_all_workers_see(tmp_path):
 def test_more_workers_than_users_are_refused(data):
     few = Ratings.from_arrow(pa.table({"user_id": [1, 1], "item_id": [1, 2], "rating": [1.0, 2]}))
     with pytest.raises(InputError, match="3 workers for 1 users"):
-        Observed.of(few, Threads(0, 3, [], None))
+        own_users(few, None, Threads(0, 3, [], None))
 
 
 def test_one_worker_alone_changes_no_bit(data, split, alone):
@@ -234,16 +239,9 @@ import json, sys
 from simrec.simec.keras import tf
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
 from simrec import TwoTower
-from simrec.errors import InputError
 directory, out, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
 tables = [f"{directory}/{name}.parquet" for name in ("ratings", "items", "users")]
 ratings, features = tables[0], {"items": tables[1], "users": tables[2]}
-try:
-    TwoTower(hidden_layers=(4,)).fit(ratings, **features, strategy=strategy)
-except InputError as error:
-    assert "strategy" in str(error)
-else:
-    raise AssertionError("hidden_layers")
 TwoTower(**settings).fit(ratings, **features, strategy=strategy).save(out)
 """
 
@@ -283,7 +281,7 @@ def kill_a_worker(checkpoint, killed):
         time.sleep(0.02)
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_worker = (process / "cmdline").read_bytes().startswith(b"ray::RayTrainWorker")
+            is_worker = (process / "cmdline").read_bytes().startswith(b"ray::_work")
         except OSError:
             continue
         if is_worker and os.getpid() in ancestors(int(process.name)):
@@ -333,10 +331,27 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(tmp_path, monkeypatch):
         assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
 
 
-def test_what_cannot_be_divided_is_refused_at_once(written, tmp_path):
-    tables = DataOptions(written / "ratings.parquet")
-    model = TwoTower(hidden_layers=(4,))
-    with pytest.raises(InputError, match="hidden_layers are trained by one worker, not by 2"):
-        train(model, tables, tmp_path / "model", engine="ray", workers=2)
-    with pytest.raises(InputError, match="add --engine ray"):
-        train(TwoTower(), tables, tmp_path / "model", workers=2)
+def test_processes_of_one_machine_train_in_shards(written, split, alone, tmp_path):
+    tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
+    result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", workers=2)
+    assert result["ratings"] == len(split.train) and result["users"] == split.train.n_users
+    assert len(result["workers"]) == 2 and result["workers"][0]["sums"] > 100
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+    assert (tmp_path / "model" / "users-00001-of-00002.arrow").exists()
+    model = TwoTower.load(tmp_path / "model")
+    np.testing.assert_allclose(rmse(model, split), rmse(alone, split), atol=1e-4)
+    with pytest.raises(InputError, match="--engine ray"):
+        train(TwoTower(), tables, tmp_path / "other", address="here:1")
+    with pytest.raises(InputError, match="workers: expected a number from 1 on"):
+        train(TwoTower(), tables, tmp_path / "other", workers=0)
+
+
+def test_an_error_of_a_worker_is_told_as_one_machine_tells_it(written, tmp_path):
+    ratings = pq.read_table(written / "ratings.parquet")
+    values = ratings["rating"].to_numpy().copy()
+    values[-1] = np.nan
+    place = ratings.column_names.index("rating")
+    pq.write_table(ratings.set_column(place, "rating", [values]), tmp_path / "ratings.parquet")
+    with pytest.raises(InputError, match="rating"):
+        train(TwoTower(), DataOptions(tmp_path / "ratings.parquet"), tmp_path / "m", workers=2)
+    assert [p.name for p in tmp_path.iterdir()] == ["ratings.parquet"]

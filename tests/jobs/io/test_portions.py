@@ -7,44 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from workers import in_threads
 
 from simrec.errors import InputError
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.portions import Divided
 from simrec.jobs.io.sources import Source
-from simrec.model.run.workers import Workers
-
-
-class Threads(Workers):
-    """Workers that are threads of this process."""
-
-    def __init__(self, rank, size, parts, barrier):
-        self.rank, self.size, self._parts, self._barrier = rank, size, parts, barrier
-
-    def sum(self, array):
-        self._parts[self.rank] = array
-        self._barrier.wait()
-        total = sum(self._parts[1:], self._parts[0])
-        self._barrier.wait()
-        return total
-
-
-def in_threads(size, work):
-    parts, barrier, results = [None] * size, threading.Barrier(size, timeout=20), [None] * size
-
-    def one(rank):
-        try:
-            results[rank] = work(Threads(rank, size, parts, barrier))
-        except BaseException as error:
-            barrier.abort()
-            results[rank] = error
-
-    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(size)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
 
 
 def divided(directory, size, scratch):
