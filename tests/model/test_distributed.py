@@ -169,7 +169,7 @@ def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path
         assert len([log for log in logs if "loss" in log]) == 5
         return towers
 
-    assert all(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
+    assert any(isinstance(error, KeyboardInterrupt) for error in in_threads(2, killed))
     found = [resumed(ONE_WORKER)] if size == 1 else in_threads(size, resumed)
     users = np.vstack([towers.known.users.posterior.mean for towers in found])
     np.testing.assert_allclose(users, one.known.users.posterior.mean, atol=1e-4)
