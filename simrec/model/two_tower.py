@@ -587,7 +587,7 @@ class TwoTower(Params):
         Examples
         --------
         >>> model.forget([7, 8])
-        <TwoTower() fitted to 2,286 ratings of 80 items by 158 users>
+        <TwoTower() fitted to 2,289 ratings of 80 items by 158 users>
         """
         self._check_fitted()
         self._take_over(forget(self._state(), user_ids))
