@@ -56,31 +56,40 @@ def choose_output(
     (Output, dict)
         The output, and what to say of the choice.
     """
-    identity = Output(*data.bounds, kind="clip")
-    few = data.workers.total(len(data.ratings)) < _LEAST
-    if kind == "identity" or (kind == "auto" and few):
-        return identity, {"rating_output": "identity"}
-    sample = sample_users(data, _MOST, rng)
-    outputs, first = _sigmoids(sample), data.workers.first
-    if kind == "sigmoid":
-        if not outputs:
-            raise InputError(
-                f"rating_output: all ratings are {data.bounds[0]:g}, which says nothing of where a "
-                "sigmoid ends. Give bounds=(lowest, highest), or rating_output='identity'."
-            )
-        best = 0
-        if len(outputs) > 1 and not few:
-            squares = first(_squared_errors(sample, outputs, embedding_dim, rng))
-            best = int(np.argmin(squares.mean(1)))
-        return outputs[best], {"rating_output": "sigmoid"}
-    squares = first(_squared_errors(sample, [identity, *outputs], embedding_dim, rng))
+    low, high = data.bounds
+    if kind == "sigmoid" and low == high:
+        raise InputError(
+            f"rating_output: all ratings are {low:g}, which says nothing of where a sigmoid ends. "
+            "Give bounds=(lowest, highest), or rating_output='identity'."
+        )
+    output, workers = Output(low, high, kind="clip"), data.workers
+    if kind == "sigmoid" or (kind == "auto" and workers.total(len(data.ratings)) >= _LEAST):
+        sample = sample_users(data, _MOST, rng)
+        found = _chosen(sample, kind, embedding_dim, rng) if workers.rank == 0 else output
+        told = workers.first(np.array([not found.linear, found.lower, found.upper], np.float64))
+        if told[0]:
+            output = Output(float(told[1]), float(told[2]))
+    return output, {"rating_output": "identity" if output.linear else "sigmoid"}
+
+
+def _chosen(
+    sample: Sample, kind: OutputKind, embedding_dim: int, rng: np.random.Generator
+) -> Output:
+    """Choose between sigmoids, and on request between the best of them and the identity."""
+    outputs = _sigmoids(sample)
+    if kind == "auto":
+        outputs.insert(0, Output(*sample.bounds, kind="clip"))
+    if len(outputs) == 1 or len(sample.ratings) < _LEAST:
+        return outputs[0]
+    squares = _squared_errors(sample, outputs, embedding_dim, rng)
     errors = np.sqrt(squares.mean(1))
     best = int(np.argmin(errors))
-    gained = squares[0] - squares[best]
-    sure = gained.mean() > _SURE * gained.std() / np.sqrt(len(gained))
-    if sure and errors[best] < (1 - _MARGIN) * errors[0]:
-        return outputs[best - 1], {"rating_output": "sigmoid"}
-    return identity, {"rating_output": "identity"}
+    if kind == "auto":
+        gained = squares[0] - squares[best]
+        sure = gained.mean() > _SURE * gained.std() / np.sqrt(len(gained))
+        if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
+            best = 0
+    return outputs[best]
 
 
 def _sigmoids(sample: Sample) -> list[Output]:
