@@ -25,6 +25,7 @@ def train(
     data: DataOptions,
     out: Path,
     *,
+    shards: int | None = None,
     log_dir: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
@@ -42,6 +43,8 @@ def train(
         The tables.
     out : path
         The model directory to write; an earlier model there is replaced.
+    shards : int, optional
+        Into how many ranges of users to divide the files of the model; one by default.
     log_dir : path, optional
         Directory for TensorBoard logs.
     engine : str
@@ -62,16 +65,19 @@ def train(
         What was trained: counts, model id, time.
     """
     from simrec.artifacts import check_replaceable
+    from simrec.model.files import check_shards
     from simrec.model.run.checkpoint import clear
 
     # Found out now rather than after the training.
     check_replaceable(out)
+    if shards is not None:
+        check_shards(shards)
     started = time.perf_counter()
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
     check_apart(checkpoint, out=out, **inputs)
-    work = Training(model, data, out, log_dir, checkpoint)
+    work = Training(model, data, out, log_dir, checkpoint, shards)
     with claim(out, **inputs):
         if engine == "ray":
             from simrec.jobs.engine.ray_train import run
@@ -94,6 +100,7 @@ class Training:
     out: Path
     log_dir: Path | None
     checkpoint: Path
+    shards: int | None = None
 
     def absolute(self) -> "Training":
         """Return the same with paths that do not depend on the working directory."""
@@ -121,7 +128,7 @@ class Training:
         )
         if not first:
             return {}
-        self.model.save(os.fspath(self.out))
+        self.model.save(os.fspath(self.out), self.shards)
         return {
             "job": "train",
             "out": os.fspath(self.out),

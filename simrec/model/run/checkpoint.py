@@ -175,7 +175,7 @@ def _digest(data: Prepared) -> str:
         table = pa.table({"id": side.tower.ids.ids})
         with pa.ipc.new_stream(pa.PythonFile(_Sink(digest), "w"), table.schema) as stream:
             stream.write_table(table)
-        X = side.tower.features
+        X = side.tower.features.tocsr()
         for array in (side.rated_rows, X.data, X.indices, X.indptr, side.groups):
             _add(digest, array)
     return digest.hexdigest()
