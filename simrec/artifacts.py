@@ -9,6 +9,10 @@
       <name>.json          documents, such as fitted encoders
       <name>.weights.npz   weights of a Keras model, in the order of ``get_weights()``
 
+In a directory in shards some arrays and tables are divided by rows, all in the same way:
+``<name>-00000-of-00008.npy``. These files are mapped when the directory is loaded and compared with
+their checksums when they are first read; all others when it is loaded.
+
 Checksums find damage, not malice: `simrec.untrusted` reads the files as if anybody had made them.
 """
 
@@ -16,7 +20,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,10 +28,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from simrec import files, untrusted
+from simrec import files, stored, untrusted
 from simrec import manifest as manifests
 from simrec.errors import InputError
 from simrec.manifest import FORMAT_VERSION, MANIFEST
+from simrec.rows import Rows, SparseRows
+from simrec.stored import StoredArray, StoredFile, StoredMatrix, StoredTable
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -36,11 +42,14 @@ __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
     "Artifact",
+    "aside",
     "check_replaceable",
     "load",
     "read_manifest",
     "remove",
     "save",
+    "write",
+    "write_shard",
 ]
 
 T = TypeVar("T")
@@ -60,13 +69,14 @@ class Artifact:
     manifest : dict
         The content of ``manifest.json``.
     arrays, tables, documents, keras_weights : dict
-        What was saved, by name. Arrays and tables are read-only views of the files.
+        What was saved, by name. Arrays and tables are read-only views of the files. An array in
+        shards is a `Rows`, a table in shards a tuple of `StoredTable`.
     """
 
     path: Path
     manifest: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-    tables: dict[str, pa.Table]
+    arrays: dict[str, Any]
+    tables: dict[str, Any]
     documents: dict[str, Any]
     keras_weights: dict[str, list[np.ndarray]]
 
@@ -85,7 +95,7 @@ class Artifact:
         """What was learned or counted while fitting."""
         return self.manifest["facts"]
 
-    def array(self, name: str, shape: tuple[int | None, ...], kinds: str = "f") -> np.ndarray:
+    def array(self, name: str, shape: tuple[int | None, ...], kinds: str = "f") -> Any:
         """Return an array after checking it.
 
         Parameters
@@ -95,7 +105,8 @@ class Artifact:
         shape : tuple
             The shape it must have, None for any length.
         kinds : str
-            Kinds of numbers it may hold: ``f``, ``i``, ``u``, ``b``. Floats must be finite.
+            Kinds of numbers it may hold: ``f``, ``i``, ``u``, ``b``. Floats must be finite; those
+            of an array in shards are looked at when they are first read.
 
         Raises
         ------
@@ -109,35 +120,70 @@ class Artifact:
             n is None or n == m for n, m in zip(shape, array.shape, strict=True)
         )
         if not fits or array.dtype.kind not in kinds:
+            for shard in array.shards if isinstance(array, Rows) else ():
+                shard.file.read()  # where one is damaged, that is what to say
             expected = "(" + ", ".join("any" if n is None else str(n) for n in shape) + ")"
             raise InputError(
                 f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
                 f"{kinds!r} of shape {expected}. {manifests.REMEDY}"
             )
-        if not untrusted.is_finite(array):
-            raise InputError(
-                f"{self.path / name}.npy: holds NaN or infinite values. {manifests.REMEDY}"
-            )
+        if not isinstance(array, Rows) and not untrusted.is_finite(array):
+            raise stored.not_finite(self.path / f"{name}.npy")
         return array
 
-    def csr_matrix(self, name: str, shape: tuple[int, int]) -> "sparse.csr_matrix":
-        """Return the sparse matrix of three arrays after checking every index in it."""
-        from scipy import sparse
+    def rows(
+        self, name: str, sizes: Sequence[int], shape: tuple[int | None, ...] = (), kinds: str = "f"
+    ) -> Any:
+        """Return an array after checking it, of which each shard has as many rows as it should.
 
+        Parameters
+        ----------
+        name : str
+            Its name.
+        sizes : sequence of int
+            Rows of each shard; of an array in one piece, its length.
+        shape : tuple
+            The shape of a row, as in `array`.
+        kinds : str
+            As in `array`.
+        """
+        array = self.array(name, (sum(sizes), *shape), kinds)
+        self._check_sizes(name, array, sizes)
+        return array
+
+    def csr_matrix(
+        self, name: str, shape: tuple[int, int], sizes: Sequence[int] | None = None
+    ) -> "sparse.csr_matrix | SparseRows":
+        """Return the sparse matrix of three arrays after checking every index in it.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+        shape : (int, int)
+            Its shape.
+        sizes : sequence of int, optional
+            Rows of each shard, where it is in shards. Its indices are checked when it is read.
+        """
         data = self.array(f"{name}_data", (None,))
         indices = self.array(f"{name}_indices", data.shape, "i")
-        starts = self.array(f"{name}_indptr", (shape[0] + 1,), "i")
-        if (
-            starts[0] != 0
-            or starts[-1] != len(data)
-            or (np.diff(starts) < 0).any()
-            or (len(data) and (indices.min() < 0 or indices.max() >= shape[1]))
-        ):
+        if not isinstance(data, Rows):
+            self._check_sizes(name, range(shape[0]), sizes or (shape[0],))
+            starts = self.array(f"{name}_indptr", (shape[0] + 1,), "i")
+            return stored.checked_csr(self.path, name, data, indices, starts, shape)
+        sizes = sizes or ()
+        starts = self.rows(f"{name}_indptr", [n + 1 for n in sizes], (), "i")
+        self._check_sizes(f"{name}_indices", indices, data.sizes)
+        shards = zip(data.shards, indices.shards, starts.shards, sizes, strict=True)
+        return SparseRows([StoredMatrix(name, d, i, s, (n, shape[1])) for d, i, s, n in shards])
+
+    def _check_sizes(self, name: str, array: Any, sizes: Sequence[int]) -> None:
+        found = array.sizes if isinstance(array, Rows) else (len(array),)
+        if tuple(found) != tuple(sizes):
             raise InputError(
-                f"{self.path}: {name!r} is no sparse matrix of shape {shape}: an index is out of "
-                f"range. {manifests.REMEDY}"
+                f"{self.path}: shards of {name!r} have {list(found)} rows, expected {list(sizes)}. "
+                f"{manifests.REMEDY}"
             )
-        return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
 
     @contextmanager
     def fitting_together(self) -> Iterator[None]:
@@ -192,28 +238,90 @@ def save(
     str
         The model id.
     """
+    with aside(path) as directory:
+        write(directory, arrays, tables, documents, keras_weights)
+        return manifests.write(directory, kind, config, facts or {})
+
+
+def aside(path: str | os.PathLike) -> AbstractContextManager[Path]:
+    """Give a directory that becomes the model directory `path` when the block ends well."""
+    return files.directory_aside(path, check_replaceable)
+
+
+def write(
+    directory: Path,
+    arrays: Mapping[str, np.ndarray],
+    tables: Mapping[str, pa.Table],
+    documents: Mapping[str, Any],
+    keras_weights: Mapping[str, Sequence[np.ndarray]] | None = None,
+) -> None:
+    """Write the files of a model directory but for its manifest; see `save`."""
     weights = keras_weights or {}
     _check_names([*arrays, *tables, *documents, *weights])
-    with files.directory_aside(path, check_replaceable) as aside:
-        for name, array in arrays.items():
-            _check_numeric(name, array)
-            files.save_npy(aside / f"{name}.npy", array)
-        for name, table in tables.items():
-            with pa.ipc.new_file(str(aside / f"{name}.arrow"), table.schema) as writer:
-                writer.write_table(table)
-        for name, document in documents.items():
-            (aside / f"{name}.json").write_text(files.plain_json(name, document), encoding="utf-8")
-        for name, values in weights.items():
-            for value in values:
-                _check_numeric(name, value)
-            # Named by position: the order of get_weights() is what counts.
-            named = {f"w{i:04d}": np.asarray(value) for i, value in enumerate(values)}
-            files.save_npz(aside / f"{name}.weights.npz", named)
-        return manifests.write(aside, kind, config, facts or {})
+    for name, array in arrays.items():
+        _check_numeric(name, array)
+        files.save_npy(directory / f"{name}.npy", array)
+    for name, table in tables.items():
+        _write_table(directory / f"{name}.arrow", table)
+    for name, document in documents.items():
+        (directory / f"{name}.json").write_text(files.plain_json(name, document), encoding="utf-8")
+    for name, values in weights.items():
+        for value in values:
+            _check_numeric(name, value)
+        # Named by position: the order of get_weights() is what counts.
+        named = {f"w{i:04d}": np.asarray(value) for i, value in enumerate(values)}
+        files.save_npz(directory / f"{name}.weights.npz", named)
+
+
+def write_shard(
+    directory: Path,
+    number: int,
+    of: int,
+    arrays: Mapping[str, np.ndarray | StoredArray],
+    tables: Mapping[str, pa.Table | StoredTable],
+) -> dict[str, dict[str, Any]]:
+    """Write the files of one shard; return their entries for the manifest.
+
+    What is stored in an earlier directory, unchanged, is linked instead of written.
+
+    Parameters
+    ----------
+    directory : Path
+        The directory that `aside` gave, maybe to another process.
+    number, of : int
+        Which shard of how many.
+    arrays, tables : mapping
+        Its rows of everything that is divided.
+    """
+    _check_names([*arrays, *tables])
+    written = {}
+    for suffix, contents in ((".npy", arrays), (".arrow", tables)):
+        for name, content in contents.items():
+            file = directory / f"{manifests.shard_name(name, number, of)}{suffix}"
+            if isinstance(content, StoredArray | StoredTable):
+                content.file.put(file)
+                written[file.name] = dict(content.file.entry)
+            else:
+                if isinstance(content, pa.Table):
+                    _write_table(file, content)
+                else:
+                    _check_numeric(name, content)
+                    files.save_npy(file, content)
+                written[file.name] = manifests.entry(file)
+    return written
+
+
+def _write_table(file: Path, table: pa.Table) -> None:
+    with pa.ipc.new_file(str(file), table.schema) as writer:
+        writer.write_table(table)
 
 
 def load(
-    path: str | os.PathLike, kind: str | None = None, mmap: bool = True, skip: str | None = None
+    path: str | os.PathLike,
+    kind: str | None = None,
+    mmap: bool = True,
+    skip: str | None = None,
+    shard: int | None = None,
 ) -> Artifact:
     """Load a model directory after checking it.
 
@@ -229,37 +337,89 @@ def load(
         Map arrays and tables into memory instead of reading them.
     skip : str, optional
         Leave files with this in their names alone: neither checked nor loaded.
+    shard : int, optional
+        Load only this one of the shards, as arrays and tables in one piece.
 
     Returns
     -------
     Artifact
     """
-    return _stable(Path(path), lambda root: _load(root, kind, mmap, skip))
+    return _stable(Path(path), lambda root: _load(root, kind, mmap, skip, shard))
 
 
-def _load(root: Path, kind: str | None, mmap: bool, skip: str | None) -> Artifact:
+def _load(
+    root: Path, kind: str | None, mmap: bool, skip: str | None, shard: int | None
+) -> Artifact:
     manifest = manifests.read(root)
     if kind is not None and manifest["kind"] != kind:
         raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
     loaded = Artifact(root, manifest, {}, {}, {}, {})
-    for file_name, expected in manifest["files"].items():
-        if skip is not None and skip in file_name:
-            continue
+    divided = _divided(root, manifest["files"])
+    of = max((len(shards) for shards in divided.values()), default=0)
+    if shard is not None and not 0 <= shard < of:
+        raise InputError(f"{root}: has {of} shards, and none with the number {shard}")
+    for file_name, entry in manifest["files"].items():
         match = manifests.FILE.fullmatch(file_name)
         if match is None:
             raise InputError(f"{root / MANIFEST}: lists {file_name!r}, no file of a model")
-        file = root / file_name
-        _check_file(file, expected)
         name, suffix = match.groups()
+        if (skip is not None and skip in file_name) or manifests.SHARD.fullmatch(name):
+            continue
+        _load_file(loaded, name, suffix, root / file_name, entry, mmap)
+    for (name, suffix), shards in divided.items():
+        if skip is not None and skip in name:
+            continue
+        if shard is not None:
+            _load_file(loaded, name, suffix, root / shards[shard][0], shards[shard][1], mmap)
+            continue
+        mapped = [StoredFile(root / file_name, entry, mmap) for file_name, entry in shards]
         if suffix == ".npy":
-            loaded.arrays[name] = untrusted.read_npy(file, mmap)
-        elif suffix == ".arrow":
-            loaded.tables[name] = untrusted.read_arrow(file, mmap)
-        elif suffix == ".json":
-            loaded.documents[name] = untrusted.read_json(file)
+            with loaded.fitting_together():
+                loaded.arrays[name] = Rows([StoredArray(file) for file in mapped])
         else:
-            loaded.keras_weights[name] = untrusted.read_npz(file)
+            loaded.tables[name] = tuple(StoredTable(file) for file in mapped)
     return loaded
+
+
+def _load_file(
+    loaded: Artifact, name: str, suffix: str, file: Path, entry: Mapping[str, Any], mmap: bool
+) -> None:
+    _check_file(file, entry)
+    if suffix == ".npy":
+        loaded.arrays[name] = untrusted.read_npy(file, mmap)
+    elif suffix == ".arrow":
+        loaded.tables[name] = untrusted.read_arrow(file, mmap)
+    elif suffix == ".json":
+        loaded.documents[name] = untrusted.read_json(file)
+    else:
+        loaded.keras_weights[name] = untrusted.read_npz(file)
+
+
+def _divided(
+    root: Path, listed: Mapping[str, Mapping[str, Any]]
+) -> dict[tuple[str, str], list[tuple[str, Mapping[str, Any]]]]:
+    """Collect the files of each part in shards: each shard once, none missing."""
+    found: dict[tuple[str, str], dict[int, tuple[str, Mapping[str, Any]]]] = {}
+    numbers = set()
+    for file_name, entry in listed.items():
+        match = manifests.FILE.fullmatch(file_name)
+        shard = match and manifests.SHARD.fullmatch(match[1])
+        if match and shard:
+            numbers.add(int(shard[3]))
+            found.setdefault((shard[1], match[2]), {})[int(shard[2])] = file_name, entry
+    wrong = [
+        name
+        for name, suffix in found
+        if suffix not in (".npy", ".arrow")
+        or f"{name}{suffix}" in listed
+        or len(numbers) > 1
+        or sorted(found[name, suffix]) != list(range(*numbers))
+    ]
+    if wrong:
+        raise InputError(
+            f"{root / MANIFEST}: does not list each shard of {wrong[0]!r} once. {manifests.REMEDY}"
+        )
+    return {key: [shards[i] for i in range(len(shards))] for key, shards in found.items()}
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
@@ -312,7 +472,8 @@ def remove(path: str | os.PathLike, kind: str) -> None:
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        if not manifests.NAME.fullmatch(name) or name == "manifest":
+        ours = manifests.SHARD.fullmatch(name) or name == "manifest"
+        if not manifests.NAME.fullmatch(name) or ours:
             raise ValueError(
                 f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
             )
@@ -324,15 +485,7 @@ def _check_numeric(name: str, array: np.ndarray) -> None:
         raise TypeError(f"array {name!r} has dtype {dtype}: only numbers are saved")
 
 
-def _check_file(file: Path, expected: Mapping[str, Any]) -> None:
-    if not file.is_file():
-        raise InputError(f"{file}: listed in {MANIFEST} but missing. {manifests.REMEDY}")
-    size = file.stat().st_size
-    if size != expected["bytes"]:
-        raise InputError(
-            f"{file}: {size} bytes, {MANIFEST} says {expected['bytes']}. {manifests.REMEDY}"
-        )
-    if files.sha256(file) != expected["sha256"]:
-        raise InputError(
-            f"{file}: its content does not match the checksum in {MANIFEST}. {manifests.REMEDY}"
-        )
+def _check_file(file: Path, entry: Mapping[str, Any]) -> None:
+    stored.check_size(file, entry)
+    if files.sha256(file) != entry["sha256"]:
+        raise stored.damaged(file)

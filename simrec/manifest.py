@@ -37,12 +37,37 @@ REMEDY = "Restore the file from a copy, or train the model again."
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # A file of the directory is one of these, and nothing else is ever opened.
 FILE = re.compile(rf"({NAME.pattern})(\.npy|\.arrow|\.json|\.weights\.npz)")
+# The name of a part of which a file holds some rows: which of how many.
+SHARD = re.compile(rf"({NAME.pattern})-([0-9]{{5}})-of-([0-9]{{5}})")
 
 
-def write(root: Path, kind: str, config: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """Write ``manifest.json`` for the files of a directory; return the model id."""
+def shard_name(name: str, number: int, of: int) -> str:
+    """Name a shard."""
+    return f"{name}-{number:05d}-of-{of:05d}"
+
+
+def entry(file: Path) -> dict[str, Any]:
+    """Return what a manifest says of a file."""
+    return {"sha256": files.sha256(file), "bytes": file.stat().st_size}
+
+
+def write(
+    root: Path,
+    kind: str,
+    config: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """Write ``manifest.json`` for the files of a directory; return the model id.
+
+    `known` has the entries of files whose checksums need not be computed again.
+    """
+    known = known or {}
+    missing = [name for name in known if not (root / name).is_file()]
+    if missing:
+        raise FileNotFoundError(f"{root}: {missing[0]} and {len(missing) - 1} more are not there")
     listing = {
-        file.name: {"sha256": files.sha256(file), "bytes": file.stat().st_size}
+        file.name: dict(known[file.name]) if file.name in known else entry(file)
         for file in sorted(root.iterdir())
         if file.name != MANIFEST
     }
@@ -106,11 +131,11 @@ def _check(file: Path, manifest: Mapping[str, Any]) -> None:
     wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest[name], kind)]
     if manifest["format"] != FORMAT:
         wrong.append("format")
-    for name, entry in manifest["files"].items() if "files" not in wrong else ():
+    for name, listed in manifest["files"].items() if "files" not in wrong else ():
         if not (
-            isinstance(entry, dict)
-            and isinstance(entry.get("sha256"), str)
-            and type(entry.get("bytes")) is int
+            isinstance(listed, dict)
+            and isinstance(listed.get("sha256"), str)
+            and type(listed.get("bytes")) is int
         ):
             wrong.append(f"files.{name}")
     if wrong:

@@ -13,8 +13,9 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -69,6 +70,36 @@ def read_npy(file: Path, mmap: bool = True) -> np.ndarray:
         return _npy_data(stream, dtype, shape, order)
 
 
+def file_buffer(file: Path, mmap: bool = True) -> pa.Buffer:
+    """Return the bytes of a file, mapped into memory or read."""
+    with _reading(file):
+        if mmap and file.stat().st_size:
+            with pa.memory_map(str(file)) as source:
+                return source.read_buffer()
+        return pa.py_buffer(file.read_bytes())
+
+
+@dataclass(frozen=True)
+class NpyLayout:
+    """Where the numbers of an array are in its file."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    order: Literal["C", "F"]
+    offset: int
+
+    def array(self, buffer: pa.Buffer) -> np.ndarray:
+        """Return the array that the file holds, not copied."""
+        return np.ndarray(self.shape, self.dtype, memoryview(buffer), self.offset, order=self.order)
+
+
+def npy_layout(file: Path, buffer: pa.Buffer) -> NpyLayout:
+    """Read the header of an array whose file has these bytes."""
+    with _reading(file), pa.BufferReader(buffer) as stream:
+        dtype, shape, order = _npy_header(stream, buffer.size)
+        return NpyLayout(dtype, shape, order, stream.tell())
+
+
 def read_npz(file: Path) -> list[np.ndarray]:
     """Read the arrays of an archive by their names in ascending order; nothing is unpacked."""
     with _reading(file), zipfile.ZipFile(file) as archive:
@@ -113,12 +144,12 @@ def _npy_data(stream: Any, dtype: np.dtype, shape: tuple[int, ...], order: Any) 
 
 def read_arrow(file: Path, mmap: bool = True) -> pa.Table:
     """Read a table of plain columns from an Arrow file, or map it into memory."""
+    return parse_arrow(file, file_buffer(file, mmap))
+
+
+def parse_arrow(file: Path, buffer: pa.Buffer) -> pa.Table:
+    """Read a table of plain columns from the bytes of an Arrow file."""
     with _reading(file):
-        if mmap and file.stat().st_size:
-            with pa.memory_map(str(file)) as source:
-                buffer = source.read_buffer()
-        else:
-            buffer = pa.py_buffer(file.read_bytes())
         if buffer.slice(0, 6).to_pybytes() != b"ARROW1":
             raise ValueError("not an Arrow file")
         # After eight bytes the file is a stream of messages, looked at one by one before they are

@@ -9,7 +9,17 @@ import pytest
 
 # Each part may import itself, those after it, and the helpers at the end.
 LAYERS = ["cli", "jobs", "evaluation", "model", "simec", "scoring", "data"]
-HELPERS = {"errors", "artifacts", "manifest", "files", "untrusted", "console", "__init__"}
+HELPERS = {
+    "errors",
+    "artifacts",
+    "stored",
+    "rows",
+    "manifest",
+    "files",
+    "untrusted",
+    "console",
+    "__init__",
+}
 TENSORFLOW = {"tensorflow", "tf_keras", "keras", "tensorflow_recommenders"}
 
 

@@ -2,23 +2,21 @@
 
 import bisect
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.arrays import as_arrow, as_numpy, empty, null_mask, plain
+from simrec.data.arrays import as_arrow, as_numpy, null_mask, plain
 from simrec.data.messages import bad_rows
+from simrec.data.number_ids import dense_span, id_offsets, number_ids
 from simrec.errors import InputError
 
 # Below this many values, a binary search each beats building a hash table of all known ids.
 _FEW = 64
 # From this share of the known ids on (one in so many), a hash table beats binary searches.
 _MANY = 16
-_BLOCK = 1 << 17
-_LONG, _PIECES = 1 << 20, 2
 
 
 class IdMap:
@@ -88,6 +86,16 @@ class IdMap:
         return self._ids
 
     @property
+    def column(self) -> pa.ChunkedArray:
+        """The ids as a column, in as many chunks as they are in shards; none is copied."""
+        return pa.chunked_array([self._ids])
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Ids of each shard; of a map in one piece, of all."""
+        return (len(self),)
+
+    @property
     def type(self) -> pa.DataType:
         """The Arrow type of the ids.
 
@@ -104,12 +112,12 @@ class IdMap:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
             return NotImplemented
-        return bool(self._ids.equals(other._ids))
+        return bool(self.column.equals(other.column))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        shown = ", ".join(repr(v) for v in self._ids.slice(0, 3).to_pylist())
+        shown = ", ".join(repr(v) for v in self.take(range(min(3, len(self)))).to_pylist())
         return f"IdMap({len(self):,} ids, {self.type}: {shown}{', ...' if len(self) > 3 else ''})"
 
     def __getstate__(self) -> dict[str, Any]:
@@ -152,7 +160,7 @@ class IdMap:
             cast = "int" if own == "integer" else "str"
             raise InputError(
                 f"{name}: {kind} ids were given ({array.type}, such as {array[0].as_py()!r}) where "
-                f"the known ids are {own}s (such as {self._ids[0].as_py()!r}). "
+                f"the known ids are {own}s (such as {self.take([0])[0].as_py()!r}). "
                 f"Convert the column, for example with .astype({cast!r}) in pandas."
             )
         return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
@@ -175,10 +183,23 @@ class IdMap:
         >>> ids.take([1, 0]).to_pylist()
         ['tea', 'mate']
         """
+        return self._ids.take(pa.array(self._checked(rows)))
+
+    def _checked(self, rows: Any) -> np.ndarray:
         index = np.asarray(rows)
         if index.size and (index.min() < 0 or index.max() >= len(self)):
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
-        return self._ids.take(pa.array(index.astype(np.int64, copy=False)))
+        return index.astype(np.int64, copy=False)
+
+    def without(self, rows: np.ndarray) -> "IdMap":
+        """Return the map of the ids of all other rows."""
+        keep = np.ones(len(self), bool)
+        keep[rows] = False
+        return _trusted(self._ids.filter(pa.array(keep)))
+
+    def none(self) -> "IdMap":
+        """Return a map of no ids, of the same type."""
+        return _trusted(pa.array([], self.type))
 
     def union(self, other: "IdMap") -> "IdMap":
         """Return the map of the ids that are in either.
@@ -192,21 +213,20 @@ class IdMap:
             return self
         if not len(self):
             return other
-        if id_kind(self.type) != id_kind(other.type):
-            raise InputError(
-                f"ids of two kinds cannot share a map: {self.type} and {other.type}. "
-                "Convert one of the columns."
-            )
-        schemas = [pa.schema([("id", m.type)]) for m in (self, other)]
-        shared = pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+        shared = shared_type(self, other)
+        return IdMap.from_values(pa.chunked_array([m.cast(shared).ids for m in (self, other)]))
+
+    def cast(self, type_: pa.DataType) -> "IdMap":
+        """Return the same ids in another type of the same kind."""
+        if type_ == self.type:
+            return self
         try:
-            chunks = [m.ids.cast(shared) for m in (self, other)]
+            return _trusted(self._ids.cast(type_))
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
-                f"ids of type {self.type} and {other.type} fit no common type: {error}. "
+                f"ids of type {self.type} and {type_} fit no common type: {error}. "
                 "Make them strings."
             ) from error
-        return IdMap.from_values(pa.chunked_array(chunks))
 
     def _chunk_rows(self, chunk: pa.Array) -> np.ndarray:
         if isinstance(chunk, pa.DictionaryArray):
@@ -271,6 +291,17 @@ def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
     """
     ids, rows = number_ids(check_ids(values, name))
     return _trusted(ids), rows
+
+
+def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
+    """Return the type that holds the ids of both maps."""
+    if id_kind(one.type) != id_kind(other.type):
+        raise InputError(
+            f"ids of two kinds cannot share a map: {one.type} and {other.type}. "
+            "Convert one of the columns."
+        )
+    schemas = [pa.schema([("id", m.type)]) for m in (one, other)]
+    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
 
 
 def _trusted(ids: pa.Array) -> IdMap:
@@ -372,115 +403,6 @@ def check_ids(
                 table,
             )
     return array
-
-
-def number_ids(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
-    """Collect the distinct ids, ascending, and the place of every id among them.
-
-    Parameters
-    ----------
-    array : pyarrow.ChunkedArray
-        Ids as `check_ids` gives them.
-
-    Returns
-    -------
-    ids : pyarrow.Array
-        The distinct ids.
-    rows : numpy.ndarray
-        The place of each, int32 (int64 beyond 2**31 distinct ids).
-    """
-    if pa.types.is_integer(array.type) and len(array):
-        span = pc.min_max(array)
-        low, high = span["min"].as_py(), span["max"].as_py()
-        if high - low < dense_span(len(array)):
-            return _number_dense(array, low, high)
-    return _number_hashed(array)
-
-
-def _number_dense(array: pa.ChunkedArray, low: int, high: int) -> tuple[pa.Array, np.ndarray]:
-    # Block by block: the offsets of a whole column would be its size again, twice.
-    blocks = [
-        chunk.slice(start, _BLOCK).to_numpy()
-        for chunk in array.chunks
-        for start in range(0, len(chunk), _BLOCK)
-    ]
-    seen = np.zeros(high - low + 1, dtype=bool)
-    gaps = True
-    for number, block in enumerate(blocks):
-        # `take` lets other threads run meanwhile, which indexing does not; and soon there is
-        # hardly an id left that was not seen before.
-        offsets = id_offsets(block, low)
-        new = ~seen.take(offsets)
-        if new.any():
-            seen[offsets[new]] = True
-        if number & (number - 1) == 0 and seen.all():
-            gaps = False  # an id's row is its offset
-            break
-    places = np.cumsum(seen, dtype=np.int32)
-    places -= 1
-    rows = empty(len(array), np.int32)
-    start = 0
-    for block in blocks:
-        out = rows[start : start + len(block)]
-        if gaps:
-            np.take(places, id_offsets(block, low), out=out, mode="clip")
-        else:
-            out[:] = id_offsets(block, low)
-        start += len(block)
-    known = np.flatnonzero(seen).astype(blocks[0].dtype) + blocks[0].dtype.type(low)
-    return pa.array(known, type=array.type), rows
-
-
-def _number_hashed(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
-    if not pa.types.is_dictionary(array.type):
-        array = _hashed(array)
-    array = array.unify_dictionaries()
-    if not array.num_chunks:
-        return pa.array([], type=array.type.value_type), np.empty(0, dtype=np.int32)
-    # After unification the dictionary of the last chunk is that of all.
-    words = array.chunk(array.num_chunks - 1).dictionary
-    if pc.count_distinct(words).as_py() < len(words):  # Arrow does not forbid it
-        return _number_hashed(array.cast(array.type.value_type))
-    dtype = np.int32 if len(words) <= np.iinfo(np.int32).max else np.int64
-    codes = [chunk.indices.to_numpy() for chunk in array.chunks]
-    used = np.zeros(len(words), dtype=bool)
-    for some in codes:
-        used[some] = True
-    order = pc.sort_indices(words).to_numpy()
-    order = order[used[order]]  # a pandas category may list values that no row has
-    places = np.empty(len(words), dtype=dtype)
-    places[order] = np.arange(len(order), dtype=dtype)
-    rows = empty(len(array), dtype)
-    start = 0
-    for some in codes:
-        np.take(places, some, out=rows[start : start + len(some)], mode="clip")
-        start += len(some)
-    return words.take(pa.array(order)), rows
-
-
-def _hashed(array: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Encode as a dictionary, in a few pieces side by side: putting together few is cheap."""
-    if len(array) < _LONG:
-        return array.dictionary_encode()
-    step = -(-len(array) // _PIECES)
-    pieces = [array.slice(start, step) for start in range(0, len(array), step)]
-    with ThreadPoolExecutor(_PIECES) as pool:
-        chunks = [c for part in pool.map(pc.dictionary_encode, pieces) for c in part.chunks]
-    return pa.chunked_array(chunks)
-
-
-def dense_span(n: int) -> int:
-    """Bound the tables addressed by the id itself, so that memory stays in proportion."""
-    return max(4 * n, 1 << 16)
-
-
-def id_offsets(values: np.ndarray, low: int) -> np.ndarray:
-    """Subtract the lowest id, to address a table by what is left."""
-    if low == 0:
-        return values.view(np.int64) if values.dtype == np.uint64 else values
-    # In 64 bits, where what overflows (uint64) comes round to the right offset again.
-    wrapped = (low + 2**63) % 2**64 - 2**63
-    return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))
 
 
 def as_chunked(values: Any, name: str) -> pa.ChunkedArray:

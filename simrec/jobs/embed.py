@@ -91,7 +91,7 @@ def embed(
     reference = ModelReference.of(model)
     source: Source | KnownIds
     if table is None:
-        source = KnownIds(column, reference.load().towers_[which].ids.ids)
+        source = KnownIds(column, reference.load().towers_[which].ids.column)
     else:
         source = open_source(table, which, skip_bad=batch.on_bad_fragment == "skip")
         check_columns(source, column)

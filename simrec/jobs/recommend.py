@@ -214,7 +214,7 @@ def recommend(
         heads, _ = loaded.ranking(rank_by)
         source: Source | KnownIds
         if users is None:
-            source = KnownIds("user_id", loaded.users_.ids)
+            source = KnownIds("user_id", loaded.users_.column)
         else:
             source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
             check_columns(source, "user_id")

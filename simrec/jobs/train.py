@@ -31,6 +31,7 @@ def train(
     data: DataOptions,
     out: Path,
     *,
+    shards: int | None = None,
     log_dir: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
@@ -48,6 +49,8 @@ def train(
         The tables.
     out : path
         The model directory to write; an earlier model there is replaced.
+    shards : int, optional
+        Into how many ranges of users to divide the files of the model; one by default.
     log_dir : path, optional
         Directory for TensorBoard logs.
     engine : str
@@ -69,10 +72,13 @@ def train(
         What was trained: counts, model id, time.
     """
     from simrec.artifacts import check_replaceable
+    from simrec.model.files import check_shards
     from simrec.model.run.checkpoint import clear
 
     # Found out now rather than after the training.
     check_replaceable(out)
+    if shards is not None:
+        check_shards(shards)
     started = time.perf_counter()
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
@@ -82,7 +88,7 @@ def train(
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    work = Training(model, data, out, log_dir, checkpoint)
+    work = Training(model, data, out, log_dir, checkpoint, shards)
     with claim(out, **inputs):
         if engine == "local" and workers in (None, 1):
             result = work.run(resume=resume)
@@ -121,6 +127,7 @@ class Training:
     out: Path
     log_dir: Path | None
     checkpoint: Path
+    shards: int | None = None
     portions: "Portions | None" = None
 
     def absolute(self) -> "Training":
@@ -151,7 +158,7 @@ class Training:
             checkpoint=self.checkpoint,
             resume=resume,
         )
-        save_divided(self.model, self.out, workers)
+        save_divided(self.model, self.out, workers, self.shards)
         return {
             "job": "train",
             "out": os.fspath(self.out),

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import SIDES, Side, Sides
+from simrec.rows import Array, Insertion, Rows, Sparse, shards_of, without, writable
 
 if TYPE_CHECKING:
     from simrec.artifacts import Artifact
@@ -42,11 +43,45 @@ class Found(NamedTuple):
 
 @dataclass(eq=False)
 class Saved:
-    """Plain data for a model directory: arrays, documents, and weights of networks by name."""
+    """Plain data for a model directory, by name.
 
+    Attributes
+    ----------
+    rows : Sides of dict
+        Arrays with a row for each item, and for each user.
+    sparse : Sides of dict
+        Sparse matrices likewise.
+    arrays : dict
+        All other arrays; none is as long as a side.
+    documents : dict
+        What is no array.
+    networks : dict
+        Weights of networks.
+    """
+
+    rows: Sides[dict[str, Array]] = field(default_factory=lambda: Sides({}, {}))
+    sparse: Sides[dict[str, Sparse]] = field(default_factory=lambda: Sides({}, {}))
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     documents: dict[str, Any] = field(default_factory=dict)
     networks: dict[str, list[np.ndarray]] = field(default_factory=dict)
+
+    def add(self, more: Saved) -> None:
+        """Add what another has."""
+        for side in SIDES:
+            self.rows[side].update(more.rows[side])
+            self.sparse[side].update(more.sparse[side])
+        self.arrays |= more.arrays
+        self.documents |= more.documents
+        self.networks |= more.networks
+
+    def whole(self, side: Side) -> dict[str, np.ndarray]:
+        """Return all that has a row for each entity of a side, in one piece."""
+        found = {name: np.asarray(rows) for name, rows in self.rows[side].items()}
+        for name, matrix in self.sparse[side].items():
+            one = matrix.tocsr()
+            for piece in ("data", "indices", "indptr"):
+                found[f"{name}_{piece}"] = getattr(one, piece)
+        return found
 
 
 @dataclass(eq=False)
@@ -129,13 +164,13 @@ class Head(ABC):
 
     Attributes
     ----------
-    vectors : numpy.ndarray
-        A vector for each entity the tower knows, float32; may be mapped from a file.
+    vectors : Array
+        A vector for each entity the tower knows, float32; may be mapped from files.
     prior : numpy.ndarray
         The vector of an average entity.
     """
 
-    vectors: np.ndarray
+    vectors: Array
     prior: np.ndarray
 
     @property
@@ -155,26 +190,27 @@ class Head(ABC):
     def pieces(self) -> list[tuple[StoredHead, float]]:
         """Return the heads that lie side by side in the vectors, and their weights."""
 
-    def gathered(self, found: Found) -> tuple[np.ndarray, np.ndarray]:
+    def gathered(self, found: Found) -> tuple[Array, np.ndarray]:
         """Return vectors, and the row in them of each entity; all are not copied for a few."""
         alone = found.fresh is None and not found.average.any()
         if alone or len(found.rows) > found.n_known:
             return self.stacked(found), found.rows
         return self.of(found), np.arange(len(found.rows))
 
-    def stacked(self, found: Found) -> np.ndarray:
-        """Return the vectors that the rows of `found` count in; those known are not copied."""
+    def stacked(self, found: Found) -> Array:
+        """Return the vectors that the rows of `found` count in; shards are not copied."""
         if found.fresh is None and not found.average.any():
             return self.vectors
         more = [] if found.fresh is None else [self.encode(found.fresh)]
-        return np.concatenate([self.vectors, *more, self.prior[None]])
+        pieces = [*shards_of(self.vectors), *more, self.prior[None]]
+        return Rows(pieces) if isinstance(self.vectors, Rows) else np.concatenate(pieces)
 
 
 @dataclass(eq=False)
 class StoredHead(Head):
     """The head of a part, as it is kept in a model."""
 
-    vectors: np.ndarray
+    vectors: Array
     encoder: Encoder
     prior: np.ndarray
 
@@ -203,15 +239,19 @@ class StoredHead(Head):
         vectors[~has_features] = self.prior
         return vectors
 
-    def joined(self, vectors: np.ndarray, order: np.ndarray) -> StoredHead:
-        """Add vectors of new entities, and put all rows in the order of the grown tower."""
-        if not len(vectors):
-            return self
-        return replace(self, vectors=np.concatenate([self.vectors, vectors])[order])
+    def grown(self, vectors: np.ndarray, insert: Insertion) -> StoredHead:
+        """Insert the vectors of new entities."""
+        return replace(self, vectors=insert(self.vectors, vectors))
 
-    def take(self, rows: np.ndarray) -> StoredHead:
-        """Keep only some rows."""
-        return replace(self, vectors=np.asarray(self.vectors[rows]))
+    def without(self, gone: np.ndarray) -> StoredHead:
+        """Remove some rows."""
+        return replace(self, vectors=without(self.vectors, gone))
+
+    def changed(self, rows: np.ndarray, vectors: np.ndarray) -> StoredHead:
+        """Replace some rows."""
+        changed = writable(self.vectors, rows)
+        changed[rows] = vectors
+        return replace(self, vectors=changed)
 
 
 class JoinedHead(Head):
@@ -242,7 +282,7 @@ class JoinedHead(Head):
         """Return the heads and their weights."""
         return self._pieces
 
-    def _joined(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    def _joined(self, arrays: Sequence[Array]) -> np.ndarray:
         width = sum(array.shape[-1] for array in arrays)
         out = np.empty((*arrays[0].shape[:-1], width), np.float32)
         start = 0
@@ -258,11 +298,8 @@ def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:
     saved = Saved()
     for side, head in heads.named():
         start, encoder = f"{name}_{side}", head.encoder
-        saved.arrays |= {
-            f"{start}_vectors": head.vectors,
-            f"{start}_weights": encoder.weights,
-            f"{start}_prior": head.prior,
-        }
+        saved.rows[side][f"{start}_vectors"] = head.vectors
+        saved.arrays |= {f"{start}_weights": encoder.weights, f"{start}_prior": head.prior}
         if encoder.idf is not None:
             saved.arrays[f"{start}_idf"] = encoder.idf
         for number, network in enumerate(encoder.networks):
@@ -278,7 +315,7 @@ def restored_heads(name: str, artifact: Artifact, towers: Sides[Tower]) -> Sides
 
     def head(side: Side, width: int | None = None) -> StoredHead:
         start, tower = f"{name}_{side}", towers[side]
-        vectors = artifact.array(f"{start}_vectors", (len(tower.ids), width))
+        vectors = artifact.rows(f"{start}_vectors", tower.ids.sizes, (width,))
         width, n_features = vectors.shape[1], tower.features.shape[1]
         networks = []
         for key, weights in sorted(artifact.keras_weights.items()):

@@ -16,6 +16,7 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Saved, StoredHead
+from simrec.rows import Array, Insertion, Sparse
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
@@ -36,14 +37,14 @@ class LaterRatings:
         The ratings.
     weights : numpy.ndarray or None
         Confidence in each pair; None where all count alike.
-    features : Sides of csr_matrix or None
+    features : Sides of Sparse or None
         Encoded features of all items and users.
     """
 
     rows: Sides[np.ndarray]
     values: np.ndarray
     weights: np.ndarray | None = None
-    features: Sides[sparse.csr_matrix] | None = None
+    features: Sides[Sparse] | None = None
 
 
 @dataclass(eq=False)
@@ -56,17 +57,16 @@ class NewRows:
         Their encoded features.
     has_features : numpy.ndarray of bool
         Which of them have any; the others are taken as average.
-    order : numpy.ndarray
-        For each row of the grown tower its position in [rows before, new rows]. No permutation:
-        an entity without ratings that was given again takes its new row.
-    counts : numpy.ndarray
+    insert : Insertion
+        Where they go; an entity without ratings that was given again takes its new row.
+    counts : Array
         Ratings of each entity before.
     """
 
     features: sparse.csr_matrix
     has_features: np.ndarray
-    order: np.ndarray
-    counts: np.ndarray
+    insert: Insertion
+    counts: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,28 +121,28 @@ class Part(ABC):
     @abstractmethod
     def with_ratings(
         self,
-        counts: Sides[np.ndarray],
+        counts: Sides[Array],
         later: LaterRatings,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
         only_new: bool,
     ) -> tuple[Part, Sides[np.ndarray]]:
         """Learn from later ratings; return also the rows of the items and users that learned.
 
         Parameters
         ----------
-        counts : Sides of numpy.ndarray
+        counts : Sides of Array
             Ratings of each item and user before.
         later : LaterRatings
             The ratings.
-        rated : csr_matrix
+        rated : Sparse
             Users x items: confidence in every pair there is now, the later ones included.
         only_new : bool
             Whether only entities without ratings before learn from them.
         """
 
     @abstractmethod
-    def without(self, side: Side, keep: np.ndarray) -> Part:
-        """Keep only some rows of a side."""
+    def without(self, side: Side, gone: np.ndarray) -> Part:
+        """Remove some rows of a side."""
 
     @abstractmethod
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -153,8 +153,8 @@ class Part(ABC):
         """Return embeddings without biases, in which known and new entities can be compared."""
 
     @abstractmethod
-    def saved(self) -> Saved:
-        """Return the part as plain data."""
+    def saved(self, in_shards: bool = False) -> Saved:
+        """Return the part as plain data, for a directory in one piece or in shards."""
 
     @classmethod
     @abstractmethod

@@ -16,6 +16,7 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.head import Found
+from simrec.rows import Array, Sparse
 
 Unknown = Literal["error", "prior"]
 
@@ -30,19 +31,19 @@ class Tower:
         Which.
     ids : IdMap
         All entities the model knows, rated or known by their features alone.
-    counts : numpy.ndarray
+    counts : Array
         Ratings of each in training; 0 for an entity known by its features alone.
     encoder : FeatureEncoder or None
         From a table to feature rows; None if the model was fitted without features of this side.
-    features : csr_matrix
+    features : Sparse
         Encoded features of all entities; empty rows where there are none.
     """
 
     side: Side
     ids: IdMap
-    counts: np.ndarray
+    counts: Array
     encoder: FeatureEncoder | None
-    features: sparse.csr_matrix
+    features: Sparse
 
     @property
     def singular(self) -> str:
@@ -80,7 +81,7 @@ class Tower:
             table, ids = self.read(features)
             listed, place = unique_ids(ids, self.side, describe(features, self.side))
             if self.encoder is not None and len(table.column_names) > 1:
-                unrated = (rows < 0) | (self.counts[rows] == 0)
+                unrated = self.unrated(rows)
                 at = np.full(len(rows), -1, np.int64)
                 at[unrated] = listed.rows(_take(values, unrated), self.id_column)
                 used, position = np.unique(place[at[at >= 0]], return_inverse=True)
@@ -99,8 +100,17 @@ class Tower:
 
     def everyone(self) -> Found:
         """Return all entities the tower knows."""
-        n = len(self.ids)
-        return Found(np.arange(n), n, None, np.zeros(n, bool))
+        return self.known(np.arange(len(self.ids)))
+
+    def known(self, rows: np.ndarray) -> Found:
+        """Return some of the entities the tower knows, by their rows."""
+        return Found(rows, len(self.ids), None, np.zeros(len(rows), bool))
+
+    def unrated(self, rows: np.ndarray) -> np.ndarray:
+        """Tell which of some rows, -1 for nobody, have no ratings."""
+        unrated = rows < 0
+        unrated[~unrated] = self.counts[rows[~unrated]] == 0
+        return unrated
 
     def read(self, source: TableLike) -> tuple[pa.Table, pa.ChunkedArray]:
         """Read a table of this side; return it and its ids."""

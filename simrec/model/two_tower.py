@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
@@ -22,6 +21,7 @@ from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
 from simrec.model.answer.recommend import choose, exclusions, recommend, without_ratings
 from simrec.model.answer.score import list_score
 from simrec.model.answer.similar import similar
+from simrec.model.divided import put_together
 from simrec.model.fit import EPOCHS, Settings, fit_parts, stages_of
 from simrec.model.head import Found, Head
 from simrec.model.ordered.part import OrderedPart
@@ -35,6 +35,7 @@ from simrec.model.run.divide import own_users
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
 from simrec.model.update.update import State, forget, learn, rated_matrix, rows_of_ratings
+from simrec.rows import Sparse
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params, r_squared
 
@@ -108,7 +109,7 @@ class TwoTower(Params):
         Items and users: ids, numbers of ratings, encoders of features.
     parts_ : dict of str to Part
         What was learned: "rating", "uptake".
-    rated_ : csr_matrix
+    rated_ : csr_matrix or SparseRows
         Users x items: what each user has rated, with the confidence in it.
     uptake_weight_ : float
         Weight of uptake in lists, where the predicted rating has weight 1.
@@ -137,7 +138,7 @@ class TwoTower(Params):
 
     towers_: Sides[Tower]
     parts_: dict[str, Part]
-    rated_: sparse.csr_matrix
+    rated_: Sparse
     uptake_weight_: float
     history_: list[dict[str, float]]
     chosen_: dict[str, Any]
@@ -269,6 +270,8 @@ class TwoTower(Params):
         self.rated_ = rated_matrix(rows, sizes, data.ratings.weights)
         self.history_, self.schema_ = progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
+        if not divided:
+            put_together(self, run.workers)
         for name, value in self.chosen_.items():
             shown = f"{value:.4g}" if isinstance(value, float) else value
             logger.info("chosen: %s = %s", name, shown)
@@ -803,8 +806,16 @@ class TwoTower(Params):
         self._check_fitted()
         return report(self, ratings, out, items=items, users=users)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], shards: int | None = None) -> None:
         """Write the model to a directory: no pickle, no code.
+
+        Parameters
+        ----------
+        path : path
+            The directory; an earlier model there is replaced in one step.
+        shards : int, optional
+            Into how many ranges of users to divide its files; by default as many as it was loaded
+            from, or one. Shards that have not changed since are linked instead of written.
 
         Examples
         --------
@@ -813,11 +824,20 @@ class TwoTower(Params):
         True
         """
         self._check_fitted()
-        self.model_id_ = files.save(self, path)
+        self.model_id_ = files.save(self, path, shards)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> TwoTower:
+    def load(cls, path: str | os.PathLike[str], shard: int | None = None) -> TwoTower:
         """Read a model written by `save`; nothing in the directory is executed.
+
+        Of a model in shards a user's files are read when that user is first asked for.
+
+        Parameters
+        ----------
+        path : path
+            The directory.
+        shard : int, optional
+            Read only the users of this shard, counted from 0, and all items.
 
         Examples
         --------
@@ -825,7 +845,7 @@ class TwoTower(Params):
         >>> TwoTower.load("model")
         <TwoTower() fitted to 2,314 ratings of 80 items by 160 users>
         """
-        return files.load(cls, path)
+        return files.load(cls, path, shard=shard)
 
     @property
     def items_(self) -> IdMap:

@@ -3,6 +3,7 @@
 import numpy as np
 
 from simrec.errors import InputError
+from simrec.rows import Array, Rows, take_rows
 from simrec.scoring.output import Output
 
 # Rows of a block are gathered into buffers that stay in the processor's cache (2 x 1 MB at d = 64).
@@ -10,8 +11,8 @@ _BLOCK_FLOATS = 1 << 18
 
 
 def score_pairs(
-    user_vectors: np.ndarray,
-    item_vectors: np.ndarray,
+    user_vectors: Array,
+    item_vectors: Array,
     user_rows: np.ndarray,
     item_rows: np.ndarray,
     output: Output | None = None,
@@ -23,8 +24,8 @@ def score_pairs(
 
     Parameters
     ----------
-    user_vectors, item_vectors : ndarray of shape (n_users, d) and (n_items, d)
-        Embeddings; may be memory-mapped. Other types than float32 are converted.
+    user_vectors, item_vectors : Array of shape (n_users, d) and (n_items, d)
+        Embeddings; may be memory-mapped, or in shards. Other types than float32 are converted.
     user_rows, item_rows : integer ndarray of shape (n_pairs,)
         The rows of each pair.
     output : Output, optional
@@ -39,8 +40,8 @@ def score_pairs(
     InputError
         If shapes do not agree or a row is out of range.
     """
-    users = as_vectors(user_vectors, "user_vectors")
-    items = as_vectors(item_vectors, "item_vectors")
+    users = _as_rows_of_vectors(user_vectors, "user_vectors")
+    items = _as_rows_of_vectors(item_vectors, "item_vectors")
     if users.shape[1] != items.shape[1]:
         raise InputError(
             f"user_vectors have {users.shape[1]} coordinates and item_vectors {items.shape[1]}: "
@@ -61,9 +62,8 @@ def score_pairs(
     for start in range(0, n, block):
         stop = min(start + block, n)
         size = stop - start
-        # mode="clip" lets NumPy write into the buffer directly; the range is checked above.
-        np.take(users, user_rows[start:stop], axis=0, out=left[:size], mode="clip")
-        np.take(items, item_rows[start:stop], axis=0, out=right[:size], mode="clip")
+        take_rows(users, user_rows[start:stop], left[:size])
+        take_rows(items, item_rows[start:stop], right[:size])
         part = dot_rows(left[:size], right[:size])
         z[start:stop] = part if output is None else output(part)
     return z
@@ -77,6 +77,11 @@ def dot_rows(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     Both arrays must be C-contiguous float32.
     """
     return np.einsum("...d,...d->...", left, right)
+
+
+def _as_rows_of_vectors(vectors: Array, name: str) -> Array:
+    shards = isinstance(vectors, Rows) and vectors.ndim == 2 and vectors.dtype == np.float32
+    return vectors if shards else as_vectors(np.asarray(vectors), name)
 
 
 def as_vectors(vectors: np.ndarray, name: str) -> np.ndarray:

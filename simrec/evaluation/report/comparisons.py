@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from simrec.evaluation.report.advice import WHO
 from simrec.evaluation.report.html import (
     DASH,
@@ -126,7 +128,7 @@ def parent(measures: Measures) -> Section | None:
     grown = {
         "Ratings": (int(parent.towers_.items.counts.sum()), len(tested.ratings)),
         "Users with ratings": (
-            int((parent.towers_.users.counts > 0).sum()),
+            int((np.asarray(parent.towers_.users.counts) > 0).sum()),
             tested.ratings.n_users,
         ),
         "Items with ratings": (

@@ -62,7 +62,7 @@ def examples(tested: TestedModel, k: int = 5) -> list[Example]:
     heavy, light = (int(order[int(q * (len(order) - 1))]) for q in (0.95, 0.05))
     made = []
     for row in [heavy] if counts[heavy] == counts[light] else [heavy, light]:
-        user = model.users_.ids[row].as_py()
+        user = model.users_.take([row])[0].as_py()
         made.append(_example(tested, f"User {user}: {plural(int(counts[row]), 'rating')}", user, k))
     made.append(_newcomer(tested, int(order[len(order) // 2]), k))
     return made
@@ -71,12 +71,12 @@ def examples(tested: TestedModel, k: int = 5) -> list[Example]:
 def _newcomer(tested: TestedModel, middle: int, k: int) -> Example:
     """Recommend to a user the model has never met, with the features of one it knows if any."""
     ids, table = tested.model.users_, tested.users
-    last = ids.ids[-1].as_py()
+    last = ids.take([len(ids) - 1])[0].as_py()
     user = last + 1 if isinstance(last, int) else f"{last} new"
     if table is None or tested.model.towers_.users.encoder is None:
         return _example(tested, "A new user of whom nothing is known", user, k)
     known = table["user_id"].to_pylist()
-    twin = ids.ids[middle].as_py()
+    twin = ids.take([middle])[0].as_py()
     new = table.slice(known.index(twin) if twin in known else 0, 1)
     place = new.column_names.index("user_id")
     new = new.set_column(place, "user_id", pa.array([user], new.schema.field("user_id").type))

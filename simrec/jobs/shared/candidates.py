@@ -68,7 +68,7 @@ class Candidates:
         kept = _kept(tower, listed, eligible, new_items_only)
         ids = listed if len(kept) == len(listed) else IdMap(listed.take(kept))
         if catalogue is None and ids is listed and isinstance(head, StoredHead):
-            return cls(ids, head.vectors, tower.everyone())
+            return cls(ids, np.asarray(head.vectors), tower.everyone())
         vectors = scratch.empty("candidates", (len(ids), head.width), np.float32)
         n_known, average = len(tower.ids), np.zeros(len(ids), bool)
         if catalogue is None:

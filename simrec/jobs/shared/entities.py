@@ -13,6 +13,7 @@ from simrec.data.sides import ID_COLUMNS, Side
 from simrec.errors import InputError
 from simrec.jobs.io.scratch import Scratch
 from simrec.jobs.io.sources import Source, Unit
+from simrec.rows import Array, Rows, shards_of
 
 if TYPE_CHECKING:
     from simrec.model.head import Found, Head
@@ -104,7 +105,7 @@ class Entities:
         Which.
     known : IdMap
         Ids the model knows.
-    vectors : numpy.ndarray
+    vectors : Array
         A row for each known id, for each row of the table, and a last one for the prior where
         `unknown` asks for it.
     unknown : str
@@ -117,7 +118,7 @@ class Entities:
 
     side: Side
     known: IdMap
-    vectors: np.ndarray
+    vectors: Array
     unknown: Unknown
     new: IdMap | None = None
     place: np.ndarray | None = None
@@ -139,14 +140,19 @@ class Entities:
         n_known, n_new = len(tower.ids), 0 if new is None else len(new)
         if not n_new and unknown != "prior":
             return cls(side, tower.ids, head.vectors, unknown)
-        shape = (n_known + n_new + (unknown == "prior"), head.width)
-        vectors = scratch.empty(f"{side}_vectors", shape, np.float32)
-        copy_known(head, tower.everyone(), vectors[:n_known])
+        # Those known stay where they are where they are in shards.
+        n_copied = 0 if isinstance(head.vectors, Rows) else n_known
+        shape = (n_copied + n_new + (unknown == "prior"), head.width)
+        made = scratch.empty(f"{side}_vectors", shape, np.float32)
+        copy_known(head, tower.known(np.arange(n_copied)), made[:n_copied])
         if unknown == "prior":
-            vectors[-1] = head.prior
+            made[-1] = head.prior
+        if source is not None and new is not None:
+            embed_table(tower, head, source, new, made[n_copied : n_copied + n_new])
+        in_shards = isinstance(head.vectors, Rows)
+        vectors: Array = Rows([*shards_of(head.vectors), made]) if in_shards else made
         if source is None or new is None:
             return cls(side, tower.ids, vectors, unknown)
-        embed_table(tower, head, source, new, vectors[n_known : n_known + n_new])
         place = scratch.empty(f"{side}_place", (n_known,), np.int64)
         place[:] = np.arange(n_known)
         rows = tower.ids.rows(new.ids, tower.id_column)
@@ -189,7 +195,7 @@ class KnownIds:
     """All ids a model knows of a side, as the input of a job."""
 
     name: str
-    ids: pa.Array
+    ids: pa.ChunkedArray
     bad: tuple[str, ...] = ()
     row_bytes: float = 16.0
 

@@ -15,6 +15,7 @@ from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model.head import Found, Head
 from simrec.model.tower import Tower, Unknown, unique_ids
+from simrec.rows import Sparse
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
@@ -76,7 +77,7 @@ def recommend(
 def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
     """Find the entities that a person named: one id, several, or a table with features."""
     if given is None:
-        return pa.chunked_array([tower.ids.ids]), tower.everyone()
+        return tower.ids.column, tower.everyone()
     features = None
     if hasattr(given, "column_names") or hasattr(given, "columns") or _is_table_path(given):
         features, ids = tower.read(given)
@@ -115,7 +116,7 @@ def _is_table_path(given: Any) -> bool:
 
 def exclusions(
     chosen: Sides[tuple[pa.ChunkedArray, Found]],
-    rated: sparse.csr_matrix,
+    rated: Sparse,
     more: Ratings | TableLike | None,
 ) -> sparse.csr_matrix:
     """Mark what is not to be recommended: users x candidates.
@@ -124,7 +125,7 @@ def exclusions(
     ----------
     chosen : Sides of (ids, Found)
         The candidates and the users.
-    rated : csr_matrix
+    rated : Sparse
         Users x items of the model: what each user has rated.
     more : Ratings, table or path, optional
         Further pairs (user_id, item_id); those of others do not matter.

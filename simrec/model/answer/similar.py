@@ -13,6 +13,7 @@ from simrec.errors import InputError
 from simrec.model.head import Found, Head
 from simrec.model.part import Part
 from simrec.model.tower import Tower
+from simrec.rows import BLOCK, Array, blocks
 from simrec.scoring.topk import top_k
 
 
@@ -53,9 +54,17 @@ def similar(
         length = np.linalg.norm(joined, axis=1, keepdims=True)
         return (joined / np.maximum(length, 1e-12)).astype(np.float32)
 
-    everyone = directions(lambda head: np.asarray(head.vectors))
     query = directions(lambda head: head.of(found))
-    places, similarity = top_k(query, everyone, k + 1)
+    places, similarity = np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32)
+    for start in range(0, len(tower.ids), BLOCK):
+        here = slice(start, min(start + BLOCK, len(tower.ids)))
+        at, z = top_k(query, directions(lambda head, here=here: head.vectors[here]), k + 1)
+        places = np.hstack([places, np.where(at >= 0, at + start, -1)])
+        similarity = np.hstack([similarity, z])
+        # Of equals the first comes first, as in one search.
+        best = np.argsort(-similarity, axis=1, kind="stable")[:, : k + 1]
+        places = np.take_along_axis(places, best, 1)
+        similarity = np.take_along_axis(similarity, best, 1)
     keep = (places >= 0) & (places != np.where(found.rows < found.n_known, found.rows, -1)[:, None])
     keep &= np.cumsum(keep, axis=1) <= k
     who, at = np.nonzero(keep)
@@ -94,11 +103,15 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.Array | None, Found]:
     return ids, tower.find(ids)
 
 
-def _metric(part: Part, side: Side, partner_counts: np.ndarray) -> np.ndarray:
+def _metric(part: Part, side: Side, partner_counts: Array) -> np.ndarray:
     """Return the root of the partners' second moments: it turns embeddings into scores."""
     other: Side = "users" if side == "items" else "items"
     head: Head = part.heads[other]
-    embeddings = part.comparable(other, np.asarray(head.vectors)).astype(np.float64)
-    weight = np.maximum(partner_counts, 0) / max(partner_counts.sum(), 1)
-    values, vectors = np.linalg.eigh((embeddings * weight[:, None]).T @ embeddings)
+    total = max(sum(int(some.sum()) for _, some in blocks(partner_counts)), 1)
+    moments: Any = 0.0
+    for here, counts in blocks(partner_counts):
+        embeddings = part.comparable(other, np.asarray(head.vectors[here])).astype(np.float64)
+        weight = np.maximum(counts, 0) / total
+        moments = moments + (embeddings * weight[:, None]).T @ embeddings
+    values, vectors = np.linalg.eigh(moments)
     return vectors * np.sqrt(np.maximum(values, 0))

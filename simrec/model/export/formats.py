@@ -205,11 +205,12 @@ class _Export:
             for start in range(0, n_items, vectors.BLOCK)
         )
         made = ann.build(kind, parts, n_items, vectors.fold(item_vectors[np.sort(rows)], last))
-        known = self.heads.users.vectors
-        sample = np.sort(rng.permutation(len(known))[:_QUERIES])
+        users = self.towers.users
+        sample = np.sort(rng.permutation(len(users.ids))[:_QUERIES])
+        queries = self.heads.users.of(users.known(sample))
         # The last coordinate adds the same to all items: exact search does without it.
-        exact = top_k(known[sample], item_vectors, min(_K, n_items))[1] + np.float32(last)
-        found = ann.tune(made, kind, vectors.fold(known[sample], 1.0), exact)
+        exact = top_k(queries, item_vectors, min(_K, n_items))[1] + np.float32(last)
+        found = ann.tune(made, kind, vectors.fold(queries, 1.0), exact)
         ann.write(made, path / "items.faiss")
         table = pa.table({"item_id": ids}).replace_schema_metadata(vectors.metadata(self.about))
         pq.write_table(table, path / "items.parquet", compression="zstd")
@@ -222,7 +223,7 @@ class _Export:
     def _all_items(self) -> tuple[pa.ChunkedArray, np.ndarray]:
         tower, head, table = self.towers.items, self.heads.items, self.chosen.items
         if table is None:
-            return pa.chunked_array([tower.ids.ids]), head.vectors
+            return tower.ids.column, np.asarray(head.vectors)
         made = list(vectors.blocks(tower, head, table))
         if not made:
             raise InputError("items: the table has no row, so there is nothing to recommend.")

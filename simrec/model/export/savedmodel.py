@@ -162,9 +162,9 @@ class Recommender(tf.Module):
         self.index = ItemIndex().index(tf.constant(item_vectors), self.items.ids)
         self.index(tf.zeros([1, item_vectors.shape[1]]), k=1)  # Keras saves only what was called
         self.users = IdTable(users.ids.ids, "users")
-        self.rated = tf.Variable(users.counts > 0, trainable=False)
+        self.rated = tf.Variable(np.asarray(users.counts) > 0, trainable=False)
         # One row more: the average user.
-        known = np.concatenate([head.vectors, head.prior[None]])
+        known = np.concatenate([np.asarray(head.vectors), head.prior[None]])
         self.vectors = tf.Variable(known, trainable=False, dtype=tf.float32)
         reserved = ("user_id", "k", "exclude")
         self.tower = TowerGraph(users, head, reserved) if has_features(users) else None

@@ -51,14 +51,10 @@ def blocks(
 ) -> Iterator[tuple[pa.Array, np.ndarray]]:
     """Yield ids and vectors, some rows at a time."""
     n_rows = len(tower.ids) if table is None else table.num_rows
-    everyone = tower.everyone()
     for start in range(0, n_rows, BLOCK):
         if table is None:
-            some = everyone._replace(
-                rows=everyone.rows[start : start + BLOCK],
-                average=everyone.average[start : start + BLOCK],
-            )
-            yield tower.ids.ids.slice(start, BLOCK), head.of(some)
+            rows = np.arange(start, min(start + BLOCK, n_rows))
+            yield tower.ids.take(rows), head.of(tower.known(rows))
         else:
             part = table.slice(start, BLOCK)
             ids = part[tower.id_column]

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Side, Sides, other
 from simrec.errors import InputError
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import (
@@ -32,6 +32,7 @@ from simrec.model.rating.posterior import Precisions
 from simrec.model.run.progress import Step
 from simrec.model.sample import MOST_RATINGS, sample_users
 from simrec.model.simecs import identity_simec, linear_simec, network_simec
+from simrec.rows import Array, Sparse, columns, shards_of, without
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
@@ -52,36 +53,34 @@ class Kept:
 
     Attributes
     ----------
-    last_layers : Sides of numpy.ndarray
-        W_l of both SimEcs: a column for each user, and for each item, that had ratings.
-    columns : Sides of numpy.ndarray
-        The row in its tower of the user, or item, that each column belongs to.
+    columns : Sides of Sparse
+        Columns of W_l as rows, one for each entity of a side's tower: items have those of the user
+        SimEc, users those of the item SimEc. Entities without ratings in `fit` have an empty row.
     precisions : Sides of Precisions
         Of vectors around what features say, and of the noise, on the scale of scalar products.
     """
 
-    last_layers: Sides[np.ndarray]
-    columns: Sides[np.ndarray]
+    columns: Sides[Sparse]
     precisions: Sides[Precisions]
 
-    def moved(self, orders: Sides[np.ndarray]) -> Kept:
-        """Follow towers whose rows have got another order."""
-        place = orders.map(np.argsort)
-        columns = Sides.of(lambda side: place.other(side)[self.columns[side]])
+    def last_layer(self, side: Side) -> np.ndarray:
+        """Return W_l of the SimEc of a side: a column for each of the other that had ratings."""
+        found = self.columns.other(side)
+        return np.concatenate([_dense(shard.tocsr()) for shard in shards_of(found)]).T
+
+    def grown(self, new: Sides[NewRows]) -> Kept:
+        """Follow towers that have got more rows."""
+
+        def inserted(columns: Sparse, more: NewRows) -> Sparse:
+            none = sparse.csr_matrix((len(more.has_features), columns.shape[1]), dtype=np.float32)
+            return more.insert(columns, none, replace=False)
+
+        return replace(self, columns=self.columns.map(inserted, new))
+
+    def without(self, side: Side, gone: np.ndarray) -> Kept:
+        """Remove some rows of a side's tower."""
+        columns = self.columns.with_side(side, without(self.columns[side], gone))
         return replace(self, columns=columns)
-
-    def without(self, side: Side, keep: np.ndarray) -> Kept:
-        """Keep only some rows of a side's tower."""
-
-        def left(one: Side) -> tuple[np.ndarray, np.ndarray]:
-            W, rows = self.last_layers[one], self.columns[one]
-            if one == side:  # its columns are of the other side
-                return W, rows
-            there = np.isin(rows, keep)
-            return W[:, there], np.searchsorted(keep, rows[there])
-
-        both = Sides.of(left)
-        return Kept(both.map(lambda p: p[0]), both.map(lambda p: p[1]), self.precisions)
 
 
 @dataclass(eq=False)
@@ -180,11 +179,13 @@ class OrderedPart(Part):
                 report({f"val_new_{side}": choice.rmse})
         if not keep_evidence:
             return cls(Sides.of(head), output, None), chosen
-        kept = Kept(
-            Sides(np.ascontiguousarray(vectors.users.T), two.users.last_layer_),
-            Sides(data.sides.users.rated_rows, data.sides.items.rated_rows),
-            precisions,
+        columns = vectors.map(
+            lambda found, side: _spread_out(
+                np.ascontiguousarray(found.T), side.rated_rows, len(side.tower.ids)
+            ),
+            data.sides,
         )
+        kept = Kept(columns, precisions)
         return cls(Sides.of(head), output, kept, simecs), chosen
 
     @property
@@ -205,12 +206,12 @@ class OrderedPart(Part):
         """Return the SimEc of a side: as trained, or rebuilt from plain data."""
         if self.trained is not None:
             return self.trained[side]
-        last_layer = self._kept(f"{SINGULAR[side]}_simec_").last_layers[side]
+        last_layer = self._kept(f"{SINGULAR[side]}_simec_").last_layer(side)
         encoder = self.heads[side].encoder
         if encoder.networks:
             return network_simec(encoder.networks[0].simec.encoder_, last_layer, self.output)
         if side == "items" and len(encoder.weights) == 1:  # no features: a row for each item
-            table = np.ascontiguousarray(self._kept("item_simec_").last_layers.users.T)
+            table = np.ascontiguousarray(self._kept("item_simec_").last_layer("users").T)
             return identity_simec(table, last_layer, self.output)
         return linear_simec(encoder.weights, last_layer, self.output)
 
@@ -223,16 +224,16 @@ class OrderedPart(Part):
         """Make room for new entities: what their features say."""
 
         def grown(head: StoredHead, more: NewRows) -> StoredHead:
-            return head.joined(head.vectors_of_new(more.features, more.has_features), more.order)
+            return head.grown(head.vectors_of_new(more.features, more.has_features), more.insert)
 
-        kept = self._kept("fold_in").moved(new.map(lambda more: more.order))
+        kept = self._kept("fold_in").grown(new)
         return replace(self, heads=self.heads.map(grown, new), kept=kept)
 
     def with_ratings(
         self,
-        counts: Sides[np.ndarray],
+        counts: Sides[Array],
         later: LaterRatings,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
         only_new: bool,
     ) -> tuple[OrderedPart, Sides[np.ndarray]]:
         """Solve again for those who have learned, with their partners frozen: items, then users.
@@ -258,27 +259,25 @@ class OrderedPart(Part):
         rows: np.ndarray,
         later: LaterRatings,
         use: np.ndarray,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
     ) -> OrderedPart:
         head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
-        every = rated if side == "users" else sparse.csr_matrix(rated.T)
+        every = rated[rows] if side == "users" else columns(rated, rows)
+        shape = (len(self.heads[side].vectors), len(partners))
         place = (later.rows[side], later.rows.other(side))
-        given = sparse.csr_matrix((np.ones(len(use), np.float32), place), shape=every.shape)
-        before = sparse.csr_matrix((every[rows] > 0).astype(np.float32) - (given[rows] > 0))
+        given = sparse.csr_matrix((np.ones(len(use), np.float32), place), shape=shape)
+        before = sparse.csr_matrix((every > 0).astype(np.float32) - (given[rows] > 0))
         before.eliminate_zeros()
         used = (later.values[use].astype(np.float32), (place[0][use], place[1][use]))
-        values = sparse.csr_matrix(used, shape=every.shape)[rows]
+        values = sparse.csr_matrix(used, shape=shape)[rows]
         precisions = self._kept("update").precisions[side]
-        vectors = np.array(head.vectors)
-        vectors[rows] = solve_again(
-            vectors[rows], before, values, partners, precisions, self.output
-        )
-        return replace(self, heads=self.heads.with_side(side, replace(head, vectors=vectors)))
+        vectors = solve_again(head.vectors[rows], before, values, partners, precisions, self.output)
+        return replace(self, heads=self.heads.with_side(side, head.changed(rows, vectors)))
 
-    def without(self, side: Side, keep: np.ndarray) -> OrderedPart:
-        """Keep only some rows of a side, and nothing of the others in W_l."""
-        heads = self.heads.with_side(side, self.heads[side].take(keep))
-        kept = None if self.kept is None else self.kept.without(side, keep)
+    def without(self, side: Side, gone: np.ndarray) -> OrderedPart:
+        """Remove some rows of a side, also from W_l."""
+        heads = self.heads.with_side(side, self.heads[side].without(gone))
+        kept = None if self.kept is None else self.kept.without(side, gone)
         return replace(self, heads=heads, kept=kept, trained=None)
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -303,18 +302,19 @@ class OrderedPart(Part):
         """Return vectors less that of an average entity, hence without what all have in common."""
         return vectors - self.heads[side].prior
 
-    def saved(self) -> Saved:
+    def saved(self, in_shards: bool = False) -> Saved:
         """Return heads, last layers and precisions as plain data."""
         saved = saved_heads(self.name, self.heads)
         if self.kept is not None:
-            for side, last_layer in self.kept.last_layers.named():
-                precisions, start = self.kept.precisions[side], f"{self.name}_{EVIDENCE}_{side}"
-                saved.arrays |= {
-                    f"{start}_last_layer": np.ascontiguousarray(last_layer),
-                    f"{start}_columns": self.kept.columns[side],
-                    f"{start}_L": precisions.L,
-                    f"{start}_t": np.array(precisions.t),
-                }
+            for side, precisions in self.kept.precisions.named():
+                start = f"{self.name}_{EVIDENCE}_{side}"
+                saved.arrays |= {f"{start}_L": precisions.L, f"{start}_t": np.array(precisions.t)}
+                if in_shards:
+                    saved.sparse[side][f"{start}_last_layer"] = self.kept.columns[side]
+                    continue
+                entries = np.diff(self.kept.columns.other(side).tocsr().indptr)
+                saved.arrays[f"{start}_last_layer"] = self.kept.last_layer(side)
+                saved.arrays[f"{start}_columns"] = np.flatnonzero(entries)
         return saved
 
     @classmethod
@@ -331,15 +331,38 @@ class OrderedPart(Part):
             L = np.array(artifact.array(f"{start}_{side}_L", (d, d)))
             return Precisions(L, float(artifact.array(f"{start}_{side}_t", ())))
 
-        def columns(side: Side) -> np.ndarray:
-            shape = (last[side].shape[1],)
-            rows = artifact.array(f"{start}_{side}_columns", shape, "i")
-            if len(rows) and not 0 <= rows.min() <= rows.max() < len(towers.other(side).ids):
-                raise InputError(f"{start}_{side}_columns: a row is out of range")
-            return rows
+        def columns(side: Side) -> Sparse:
+            name, ids = f"{start}_{side}_last_layer", towers[side].ids
+            if f"{name}_data" in artifact.arrays:
+                return artifact.csr_matrix(name, (len(ids), d), ids.sizes)
+            name = f"{start}_{other(side)}"
+            last_layer = artifact.array(f"{name}_last_layer", (d, None))
+            rows = artifact.array(f"{name}_columns", (last_layer.shape[1],), "i")
+            if len(rows) and not 0 <= rows.min() <= rows.max() < len(ids):
+                raise InputError(f"{name}_columns: a row is out of range")
+            if (np.diff(rows) <= 0).any():
+                raise InputError(f"{name}_columns: rows are not ascending")
+            return _spread_out(last_layer, rows, len(ids))
 
-        last = Sides.of(lambda side: artifact.array(f"{start}_{side}_last_layer", (d, None)))
-        return cls(heads, output, Kept(last, Sides.of(columns), Sides.of(precisions)))
+        return cls(heads, output, Kept(Sides.of(columns), Sides.of(precisions)))
+
+
+def _spread_out(last_layer: np.ndarray, rows: np.ndarray, n: int) -> sparse.csr_matrix:
+    """Put the columns of W_l at their rows among n."""
+    d = len(last_layer)
+    starts = np.zeros(n + 1, np.int64)
+    starts[rows + 1] = d
+    indices = np.tile(np.arange(d, dtype=np.int32), len(rows))
+    values = np.ascontiguousarray(last_layer.T).reshape(-1)
+    return sparse.csr_matrix((values, indices, np.cumsum(starts)), shape=(n, d))
+
+
+def _dense(columns: sparse.csr_matrix) -> np.ndarray:
+    """Return the rows that are not empty, which must be full."""
+    entries = np.diff(columns.indptr)
+    if not np.isin(entries, (0, columns.shape[1])).all():
+        raise InputError("W_l: a column is neither there nor absent")
+    return columns.data.reshape(-1, columns.shape[1])
 
 
 def _encoder(simec: SimEc, n_features: int, average: np.ndarray) -> Encoder:

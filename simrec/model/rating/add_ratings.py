@@ -20,6 +20,7 @@ from simrec.model.rating.linear_encoder import history_weight
 from simrec.model.rating.observed import RatingRows, rating_rows
 from simrec.model.rating.packed import pack, unpack
 from simrec.model.rating.posterior import Posterior, Precisions, Statistics, statistics
+from simrec.rows import Array, writable
 
 # Turns in which both sides learn from each other; one is enough where only one side learns.
 _SWEEPS = 2
@@ -27,7 +28,7 @@ _CHUNK = 4096
 
 
 def add_ratings(
-    evidence: Evidence, counts: Sides[np.ndarray], later: LaterRatings, only_new: bool
+    evidence: Evidence, counts: Sides[Array], later: LaterRatings, only_new: bool
 ) -> tuple[Evidence, Sides[np.ndarray]]:
     """Add ratings to the posteriors of their users and items.
 
@@ -35,7 +36,7 @@ def add_ratings(
     ----------
     evidence : Evidence
         The posteriors so far.
-    counts : Sides of numpy.ndarray
+    counts : Sides of Array
         Ratings of each item and user so far.
     later : LaterRatings
         The ratings, in units of the spread.
@@ -60,7 +61,9 @@ def add_ratings(
     learners = Sides.of(learners_of)
     # A copy to write to; a side on which nobody learns is not copied.
     now = before.map(
-        lambda side, mine: replace(side, own=side.own.copied()) if len(mine.rows) else side,
+        lambda side, mine: (
+            replace(side, own=side.own.writable(mine.rows)) if len(mine.rows) else side
+        ),
         learners,
     )
     both = all(len(mine.rows) for mine in learners)
@@ -87,17 +90,15 @@ class _Learners:
         sides: Sides[SideEvidence],
         side: Side,
         later: LaterRatings,
-        counts: np.ndarray,
+        counts: Array,
         rows: np.ndarray,
     ) -> None:
         self.rows = rows
         self.before, self.counts = sides[side], counts[rows]
         if not len(rows):
             return
-        place = np.full(len(counts), -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        at = place[later.rows[side]]
-        here = at >= 0
+        at = np.minimum(np.searchsorted(rows, later.rows[side]), len(rows) - 1)
+        here = rows[at] == later.rows[side]
         # Only partners that occur: the cost is that of the ratings, not of the model.
         self.partners, columns = np.unique(later.rows.other(side)[here], return_inverse=True)
         self.ratings: RatingRows = rating_rows(
@@ -125,7 +126,7 @@ class _Learners:
             before.own.unpacked(self.rows), stats, before.own_precisions, self.shift, widths
         )
 
-    def finished(self, now: SideEvidence, partners_cold: np.ndarray) -> SideEvidence:
+    def finished(self, now: SideEvidence, partners_cold: Array) -> SideEvidence:
         """Update the posteriors that new partners meet too, and the history."""
         before = self.before
         stats = statistics(self.ratings, Posterior(partners_cold[self.partners]))
@@ -133,9 +134,9 @@ class _Learners:
         posterior = _added(
             before.to_new.unpacked(self.rows), stats, before.to_new_precisions, self.shift, widths
         )
-        history, warmth = np.array(before.history), np.array(before.warmth)
+        history, warmth = (writable(a, self.rows) for a in (before.history, before.warmth))
         history[self.rows], warmth[self.rows] = self.history, self.warmer
-        to_new = before.to_new.copied()
+        to_new = before.to_new.writable(self.rows)
         to_new.put(self.rows, posterior)
         return replace(now, to_new=to_new, history=history, warmth=warmth)
 

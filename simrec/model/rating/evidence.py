@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.model.head import Saved
+from simrec.model.part import NewRows
 from simrec.model.rating.calibration import Calibration
 from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.packed import pack, packed_weights
 from simrec.model.rating.posterior import Posterior, Precisions
+from simrec.rows import Array, Insertion, blocks, without, writable
 
 if TYPE_CHECKING:
     from simrec.artifacts import Artifact
@@ -27,31 +30,35 @@ if TYPE_CHECKING:
 EVIDENCE = "evidence"
 # How many ratings make an entity half known: its vector moves over from the block of new ones.
 HALF_KNOWN = 5.0
+# What there is a row of for each entity, beside the posteriors.
+_BY_ENTITY = ("history", "pull", "cold", "warmth")
 
 
 @dataclass(frozen=True, eq=False)
 class PackedPosterior:
     """Normal distributions, one for each entity: means and packed covariances."""
 
-    mean: np.ndarray
-    packed: np.ndarray
+    mean: Array
+    packed: Array
 
     def unpacked(self, rows: np.ndarray) -> Posterior:
         """Return some of them."""
         return Posterior(self.mean[rows], self.packed[rows])
 
-    def take(self, rows: np.ndarray) -> PackedPosterior:
-        """Return those of some entities."""
-        return PackedPosterior(self.mean[rows], self.packed[rows])
+    def without(self, gone: np.ndarray) -> PackedPosterior:
+        """Remove some entities."""
+        return PackedPosterior(without(self.mean, gone), without(self.packed, gone))
 
-    def joined(self, mean: np.ndarray, covariances: np.ndarray) -> PackedPosterior:
-        """Add entities at the end."""
-        packed = np.concatenate([self.packed, pack(covariances)])
-        return PackedPosterior(np.concatenate([self.mean, mean.astype(np.float32)]), packed)
+    def grown(
+        self, mean: np.ndarray, covariances: np.ndarray, insert: Insertion
+    ) -> PackedPosterior:
+        """Insert entities."""
+        packed = insert(self.packed, pack(covariances))
+        return PackedPosterior(insert(self.mean, mean.astype(np.float32)), packed)
 
-    def copied(self) -> PackedPosterior:
-        """Return a copy that may be written to."""
-        return PackedPosterior(np.array(self.mean), np.array(self.packed))
+    def writable(self, rows: np.ndarray) -> PackedPosterior:
+        """Return a copy that may be written to at `rows`."""
+        return PackedPosterior(writable(self.mean, rows), writable(self.packed, rows))
 
     def put(self, rows: np.ndarray, posterior: Posterior) -> None:
         """Change the distributions of some entities in place."""
@@ -74,13 +81,13 @@ class SideEvidence:
     width : float
         How much wider the prior of a new entity is than that of known ones: as wide as the errors
         on held-out entities were.
-    history : numpy.ndarray
+    history : Array
         Sum of `pull` over the partners of each.
-    pull : numpy.ndarray
+    pull : Array
         How having this entity as a partner moves the prior mean of an entity of the other side.
-    cold : numpy.ndarray
+    cold : Array
         Out-of-fold embedding of each: what its features alone say.
-    warmth : numpy.ndarray
+    warmth : Array
         From 0 for an entity without ratings to 1 for one that was fitted with its ratings.
     moments : numpy.ndarray
         Mean of phi phi^T over the partners, weighted by their ratings: turns covariances into
@@ -94,105 +101,110 @@ class SideEvidence:
     own_precisions: Precisions
     to_new_precisions: Precisions
     width: float
-    history: np.ndarray
-    pull: np.ndarray
-    cold: np.ndarray
-    warmth: np.ndarray
+    history: Array
+    pull: Array
+    cold: Array
+    warmth: Array
     moments: np.ndarray
     weights: np.ndarray
 
-    def variance(self, rows: np.ndarray | slice = slice(None)) -> np.ndarray:
+    def variance(self, rows: np.ndarray) -> np.ndarray:
         """Return each entity's part in the variance of a prediction."""
-        return self.own.packed[rows] @ packed_weights(self.moments)
+        weights, out = packed_weights(self.moments), np.empty(len(rows), np.float32)
+        for here, some in blocks(rows):
+            out[here] = self.own.packed[some] @ weights
+        return out
 
     def new_covariance(self) -> np.ndarray:
         """Return the covariance of an entity without ratings around what its features say."""
         return np.linalg.inv(self.own_precisions.L) * self.width
 
-    def spread(self, counts: np.ndarray) -> np.ndarray:
+    def spread(self, counts: Array) -> np.ndarray:
         """Return the covariance of what features say, over entities weighted by their ratings."""
-        share = counts / max(counts.sum(), 1)
-        cold = self.cold.astype(np.float64)
-        off = cold - share @ cold
-        return (off * share[:, None]).T @ off
+        total = max(sum(int(some.sum()) for _, some in blocks(counts)), 1)
+        parts = [(here, some / total) for here, some in blocks(counts)]
+        mean = sum(share @ self.cold[here].astype(np.float64) for here, share in parts)
+        spread = np.zeros(self.new_covariance().shape)
+        for here, share in parts:
+            off = self.cold[here].astype(np.float64) - mean
+            spread += (off * share[:, None]).T @ off
+        return spread
 
-    def average_variance(self, counts: np.ndarray) -> float:
+    def average_variance(self, counts: Array) -> float:
         """Return the variance of an entity of which nothing is known, not even features."""
         return float(np.sum((self.new_covariance() + self.spread(counts)) * self.moments))
 
-    def take(self, rows: np.ndarray) -> SideEvidence:
-        """Return what is kept of some entities."""
+    def without(self, gone: np.ndarray) -> SideEvidence:
+        """Remove what is kept of some entities."""
         return replace(
             self,
-            own=self.own.take(rows),
-            to_new=self.to_new.take(rows),
-            history=self.history[rows],
-            pull=self.pull[rows],
-            cold=self.cold[rows],
-            warmth=self.warmth[rows],
+            own=self.own.without(gone),
+            to_new=self.to_new.without(gone),
+            history=without(self.history, gone),
+            pull=without(self.pull, gone),
+            cold=without(self.cold, gone),
+            warmth=without(self.warmth, gone),
         )
 
-    def joined(
-        self,
-        own: np.ndarray,
-        to_new: np.ndarray,
-        counts: np.ndarray,
-        has_features: np.ndarray,
-    ) -> SideEvidence:
-        """Add entities without ratings at the end.
+    def grown(self, own: np.ndarray, to_new: np.ndarray, new: NewRows) -> SideEvidence:
+        """Insert entities without ratings.
 
         Parameters
         ----------
         own, to_new : numpy.ndarray
             What their features say of them to known and to new partners.
-        counts : numpy.ndarray
-            Ratings of the entities so far.
-        has_features : numpy.ndarray of bool
-            Those who have none are taken as average; their prior is wider by the spread of what
-            features say.
+        new : NewRows
+            Where they go. Those without features are taken as average; their prior is wider by
+            the spread of what features say.
         """
-        spread = (~has_features)[:, None, None] * self.spread(counts)
-        none = np.zeros_like(own, np.float32)
+        lacking = (~new.has_features)[:, None, None]
+        # All entities are looked at only where it matters.
+        spread = lacking * (self.spread(new.counts) if lacking.any() else 0.0)
+        none, insert = np.zeros_like(own, np.float32), new.insert
+        prior = np.linalg.inv(self.to_new_precisions.L)
         return replace(
             self,
-            own=self.own.joined(own, self.new_covariance() + spread),
-            to_new=self.to_new.joined(to_new, np.linalg.inv(self.to_new_precisions.L) + spread),
-            history=np.concatenate([self.history, none]),
-            pull=np.concatenate([self.pull, none]),
-            cold=np.concatenate([self.cold, own.astype(np.float32)]),
-            warmth=np.concatenate([self.warmth, none[:, 0]]),
+            own=self.own.grown(own, self.new_covariance() + spread, insert),
+            to_new=self.to_new.grown(to_new, prior + spread, insert),
+            history=insert(self.history, none),
+            pull=insert(self.pull, none),
+            cold=insert(self.cold, own.astype(np.float32)),
+            warmth=insert(self.warmth, none[:, 0]),
         )
 
-    def arrays(self, prefix: str) -> dict[str, np.ndarray]:
-        """Return all of it as arrays for a model directory."""
-        found: dict[str, np.ndarray] = {}
+    def save_to(self, saved: Saved, side: Side, prefix: str) -> None:
+        """Add all of it to the content of a model directory."""
         for field in fields(self):
             value, key = getattr(self, field.name), f"{prefix}_{field.name}"
             if isinstance(value, PackedPosterior):
-                found |= {f"{key}_mean": value.mean, f"{key}_packed": value.packed}
+                saved.rows[side][f"{key}_mean"] = value.mean
+                saved.rows[side][f"{key}_packed"] = value.packed
             elif isinstance(value, Precisions):
-                found |= {f"{key}_L": value.L, f"{key}_t": np.array(value.t)}
+                saved.arrays |= {f"{key}_L": value.L, f"{key}_t": np.array(value.t)}
+            elif field.name in _BY_ENTITY:
+                saved.rows[side][key] = value
             else:
-                found[key] = np.asarray(value)
-        return found
+                saved.arrays[key] = np.asarray(value)
 
     @classmethod
     def restored(cls, prefix: str, artifact: Artifact, tower: Tower) -> SideEvidence:
-        """Read `arrays` back; every shape is checked."""
-        n = len(tower.ids)
-        D = artifact.array(f"{prefix}_own_mean", (n, None)).shape[1]
+        """Read back what `save_to` added; every shape is checked."""
+        D = artifact.rows(f"{prefix}_own_mean", tower.ids.sizes, (None,)).shape[1]
 
         def array(name: str, *shape: int) -> np.ndarray:
             return artifact.array(f"{prefix}_{name}", shape)
 
+        def rows(name: str, *shape: int) -> Array:
+            return artifact.rows(f"{prefix}_{name}", tower.ids.sizes, shape)
+
         values: dict[str, Any] = {"width": float(array("width"))}
         for name in ("own", "to_new"):
-            packed = array(f"{name}_packed", n, D * (D + 1) // 2)
-            values[name] = PackedPosterior(array(f"{name}_mean", n, D), packed)
+            packed = rows(f"{name}_packed", D * (D + 1) // 2)
+            values[name] = PackedPosterior(rows(f"{name}_mean", D), packed)
             L, t = array(f"{name}_precisions_L", D, D), float(array(f"{name}_precisions_t"))
             values[f"{name}_precisions"] = Precisions(np.array(L), t)
-        values |= {name: array(name, n, D) for name in ("history", "pull", "cold")}
-        values |= {"warmth": array("warmth", n), "moments": array("moments", D, D)}
+        values |= {name: rows(name, D) for name in ("history", "pull", "cold")}
+        values |= {"warmth": rows("warmth"), "moments": array("moments", D, D)}
         values["weights"] = array("weights", tower.features.shape[1] + 1, D)
         return cls(**values)
 
@@ -216,16 +228,15 @@ class Evidence:
     scale: float
     noise: float
 
-    def arrays(self, part: str) -> dict[str, np.ndarray]:
-        """Return all of it as arrays for a model directory."""
-        found = {f"{part}_{EVIDENCE}_units": np.array([self.mean, self.scale, self.noise])}
+    def save_to(self, saved: Saved, part: str) -> None:
+        """Add all of it to the content of a model directory."""
+        saved.arrays[f"{part}_{EVIDENCE}_units"] = np.array([self.mean, self.scale, self.noise])
         for side, one in self.sides.named():
-            found |= one.arrays(f"{part}_{EVIDENCE}_{side}")
-        return found
+            one.save_to(saved, side, f"{part}_{EVIDENCE}_{side}")
 
     @classmethod
     def restored(cls, part: str, artifact: Artifact, towers: Sides[Tower]) -> Evidence | None:
-        """Read `arrays` back; None where there are none."""
+        """Read back what `save_to` added; None where there is nothing."""
         start = f"{part}_{EVIDENCE}"
         if f"{start}_units" not in artifact.arrays:
             return None

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import SINGULAR, Side, Sides
@@ -34,6 +33,7 @@ from simrec.model.rating.output import OutputKind, choose_output
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.simecs import linear_simec, network_simec
+from simrec.rows import Array, Sparse
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
@@ -115,8 +115,8 @@ class RatingPart(Part):
 
         def placed(side: Side) -> Placed:
             prepared = data.sides[side]
-            own, to_new = layout.from_features(side, heads[side].vectors)
-            return Placed(prepared.rated_rows, prepared.tower.counts, own, to_new)
+            own, to_new = layout.from_features(side, np.asarray(heads[side].vectors))
+            return Placed(prepared.rated_rows, np.asarray(prepared.tower.counts), own, to_new)
 
         evidence = evidence_of(fit, problem, Sides.of(placed), calibration)
         return cls(heads, output, layout, data.bounds, evidence), chosen
@@ -139,7 +139,7 @@ class RatingPart(Part):
         """
         partners = self.kept(f"{SINGULAR[side]}_simec_").sides.other(side)
         # Those that were fitted with their ratings.
-        fitted = Posterior(np.asarray(partners.own.mean)[partners.warmth == 1])
+        fitted = Posterior(np.asarray(partners.own.mean)[np.asarray(partners.warmth) == 1])
         encoder, last_layer = self.heads[side].encoder, fitted.regressors().T
         if encoder.networks:
             return network_simec(encoder.networks[-1].simec.encoder_, last_layer, Output())
@@ -156,8 +156,7 @@ class RatingPart(Part):
                 return head, kept
             vectors = head.vectors_of_new(more.features, more.has_features)
             own, to_new = self.layout.from_features(side, vectors)
-            kept = kept.joined(own, to_new, more.counts, more.has_features).take(more.order)
-            return head.joined(vectors, more.order), kept
+            return head.grown(vectors, more.insert), kept.grown(own, to_new, more)
 
         both = Sides.of(grown)
         return replace(
@@ -168,9 +167,9 @@ class RatingPart(Part):
 
     def with_ratings(
         self,
-        counts: Sides[np.ndarray],
+        counts: Sides[Array],
         later: LaterRatings,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
         only_new: bool,
     ) -> tuple[RatingPart, Sides[np.ndarray]]:
         """Add ratings to the posteriors; write the vectors of those who have learned."""
@@ -183,20 +182,17 @@ class RatingPart(Part):
             rows, kept, head = learned[side], evidence.sides[side], self.heads[side]
             if not len(rows):
                 return head
-            vectors = np.array(head.vectors)
-            vectors[rows] = self.layout.vectors(
-                side, kept.own.mean[rows], kept.to_new.mean[rows], kept.warmth[rows]
-            )
-            return replace(head, vectors=vectors)
+            own, to_new = kept.own.mean[rows], kept.to_new.mean[rows]
+            return head.changed(rows, self.layout.vectors(side, own, to_new, kept.warmth[rows]))
 
         return replace(self, heads=Sides.of(moved), evidence=evidence), learned
 
-    def without(self, side: Side, keep: np.ndarray) -> RatingPart:
-        """Keep only some rows of a side."""
-        heads, evidence = self.heads.with_side(side, self.heads[side].take(keep)), self.evidence
+    def without(self, side: Side, gone: np.ndarray) -> RatingPart:
+        """Remove some rows of a side."""
+        heads, evidence = self.heads.with_side(side, self.heads[side].without(gone)), self.evidence
         if evidence is None:
             return replace(self, heads=heads)
-        sides = evidence.sides.with_side(side, evidence.sides[side].take(keep))
+        sides = evidence.sides.with_side(side, evidence.sides[side].without(gone))
         return replace(self, heads=heads, evidence=replace(evidence, sides=sides))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -208,7 +204,7 @@ class RatingPart(Part):
         """Return embeddings without biases, in one space for known and new entities."""
         return self.layout.comparable(side, vectors)
 
-    def variance(self, side: Side, found: Found, counts: np.ndarray, what: str) -> np.ndarray:
+    def variance(self, side: Side, found: Found, counts: Array, what: str) -> np.ndarray:
         """Return each entity's part in the variance of a scalar product.
 
         Where the output is the identity, that of a rating is ``noise + v_user + v_item``. v is the
@@ -220,8 +216,8 @@ class RatingPart(Part):
         kept, rows = evidence.sides[side], found.rows
         variance = np.full(len(rows), np.sum(kept.new_covariance() * kept.moments))
         known = rows < found.n_known
-        few = len(rows) < found.n_known  # for a few pairs, not all posteriors are read
-        variance[known] = kept.variance(rows[known]) if few else kept.variance()[rows[known]]
+        asked, at = np.unique(rows[known], return_inverse=True)  # each posterior is read once
+        variance[known] = kept.variance(asked)[at]
         if found.average.any():
             variance[found.average] = kept.average_variance(counts)
         return evidence.scale**2 * variance
@@ -239,7 +235,7 @@ class RatingPart(Part):
         found = np.sqrt(self.kept(what).noise + self.output.variance(z, variance))
         return np.asarray(found, np.float32)
 
-    def saved(self) -> Saved:
+    def saved(self, in_shards: bool = False) -> Saved:
         """Return heads, layout and evidence as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = {
@@ -248,7 +244,7 @@ class RatingPart(Part):
             "bounds": list(self.bounds),
         }
         if self.evidence is not None:
-            saved.arrays |= self.evidence.arrays(self.name)
+            self.evidence.save_to(saved, self.name)
         return saved
 
     @classmethod

@@ -31,7 +31,7 @@ def fingerprint(data: Prepared) -> str:
 
 
 def _of_side(side: PreparedSide) -> np.ndarray:
-    first, X = side.workers.places(len(side.tower.ids)).start, side.tower.features
+    first, X = side.workers.places(len(side.tower.ids)).start, side.tower.features.tocsr()
     rows = np.repeat(np.arange(first, first + X.shape[0]), np.diff(X.indptr))
     rated = np.zeros(len(side.tower.ids), np.int64)
     rated[side.rated_rows] = 1

@@ -14,6 +14,7 @@ from simrec.data.tables import TableLike, describe
 from simrec.errors import InputError
 from simrec.model.part import NewRows
 from simrec.model.tower import Tower, unique_ids
+from simrec.rows import Insertion
 
 logger = logging.getLogger(__name__)
 _UNKNOWN = "=<unknown>"
@@ -26,7 +27,7 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
     are. New ids without features are taken as average.
     """
     side, column = tower.side, tower.id_column
-    table, listed = None, IdMap(tower.ids.ids[:0])
+    table, listed = None, tower.ids.none()
     if source is not None:
         if tower.encoder is None:
             raise InputError(f"{side}: the model was fitted without features of {side}.")
@@ -34,7 +35,7 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
         listed, place = unique_ids(ids, side, describe(source, side))
         rows = tower.ids.rows(listed.ids, column)
         # Those with ratings have no use for features.
-        fresh = np.flatnonzero((rows < 0) | (tower.counts[rows] == 0))
+        fresh = np.flatnonzero(tower.unrated(rows))
         table, listed = table.take(pa.array(place[fresh])), IdMap(listed.take(fresh))
     strangers = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
     if len(listed) and len(strangers):
@@ -68,22 +69,21 @@ def _joined(
     tower: Tower, listed: IdMap, strangers: pa.Array, features: sparse.csr_matrix
 ) -> tuple[Tower, NewRows]:
     """Put the new ones, those with features first, in their places among all."""
-    ids, n, n_new = tower.ids, len(tower.ids), features.shape[0]
+    before, n_new = tower.ids, features.shape[0]
     has_features = np.arange(n_new) < len(listed)
     if not n_new:
-        return tower, NewRows(features, has_features, np.arange(n), tower.counts)
-    for more in (listed, IdMap(strangers) if len(strangers) else IdMap(tower.ids.ids[:0])):
-        ids = ids.union(more) if len(more) else ids
-    order = np.empty(len(ids), np.int64)
-    order[ids.rows(tower.ids.ids)] = np.arange(n)
-    if len(listed):
-        order[ids.rows(listed.ids)] = n + np.arange(len(listed))
-    if len(strangers):
-        order[ids.rows(strangers)] = n + len(listed) + np.arange(len(strangers))
+        stay = Insertion.none(len(before.sizes))
+        return tower, NewRows(features, has_features, stay, tower.counts)
+    ids = before.union(listed)
+    ids = ids.union(IdMap(strangers)) if len(strangers) else ids
+    places = np.concatenate([ids.rows(listed.ids), ids.rows(strangers)])
+    added = np.ones(n_new, bool)
+    added[: len(listed)] = ~before.contains(listed.ids)
+    insert = Insertion.of(before.sizes, ids.sizes, places, added)
     grown = replace(
         tower,
         ids=ids,
-        counts=np.concatenate([tower.counts, np.zeros(n_new, np.int64)])[order],
-        features=sparse.vstack([tower.features, features], format="csr")[order],
+        counts=insert(tower.counts, np.zeros(n_new, np.int64)),
+        features=insert(tower.features, features),
     )
-    return grown, NewRows(features, has_features, order, tower.counts)
+    return grown, NewRows(features, has_features, insert, tower.counts)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap, as_chunked
+from simrec.data.ids import as_chunked
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
@@ -19,6 +19,16 @@ from simrec.errors import InputError
 from simrec.model.part import LaterRatings, NewRows, Part
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
+from simrec.rows import (
+    Array,
+    Sparse,
+    change_shards,
+    divided,
+    first_rows,
+    shards_of,
+    without,
+    writable,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +43,13 @@ class State:
         Items and users.
     parts : mapping of str to Part
         What was learned.
-    rated : csr_matrix
+    rated : Sparse
         Users x items: confidence in each pair that was rated, stored where there is one.
     """
 
     towers: Sides[Tower]
     parts: Mapping[str, Part]
-    rated: sparse.csr_matrix
+    rated: Sparse
 
 
 def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]:
@@ -76,19 +86,18 @@ def learn(
         Whether only entities without ratings so far learn from them.
     """
     before = state.towers
-    none = before.map(lambda tower: IdMap(tower.ids.ids[:0]))
+    none = before.map(lambda tower: tower.ids.none())
     named = none if ratings is None else Sides(ratings.items, ratings.users)
     grown = before.map(add_entities, named, tables)
     towers, new = grown.map(lambda pair: pair[0]), grown.map(lambda pair: pair[1])
     parts = {name: part.with_new(new) for name, part in state.parts.items()}
-    sizes = towers.map(lambda tower: len(tower.ids))
-    rated = _grown_rated(state.rated, new, sizes)
+    rated = _grown_rated(state.rated, new)
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
     n_used = 0
     if ratings is not None and len(ratings):
         counts = towers.map(lambda tower: tower.counts)
         later = _later(ratings, towers, counts, only_new)
-        rated = _with_pairs(rated, rated_matrix(later.rows, sizes, later.weights))
+        rated = _with_pairs(rated, later)
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
@@ -123,21 +132,21 @@ def forget(state: State, user_ids: Any) -> State:
             f"user_id: {len(missing)} users to forget are not in the model, for example "
             f"{values[int(missing[0])].as_py()!r}."
         )
-    keep = np.setdiff1d(np.arange(len(tower.ids)), rows)
-    if not len(keep):
+    gone = np.unique(rows)
+    if len(gone) == len(tower.ids):
         raise InputError("user_id: a model cannot forget all of its users.")
     users = replace(
         tower,
-        ids=IdMap(tower.ids.take(keep)),
-        counts=tower.counts[keep],
-        features=tower.features[keep],
+        ids=tower.ids.without(gone),
+        counts=without(tower.counts, gone),
+        features=without(tower.features, gone),
     )
-    parts = {name: part.without("users", keep) for name, part in state.parts.items()}
-    return State(Sides(state.towers.items, users), parts, state.rated[keep])
+    parts = {name: part.without("users", gone) for name, part in state.parts.items()}
+    return State(Sides(state.towers.items, users), parts, without(state.rated, gone))
 
 
 def _later(
-    ratings: Ratings, towers: Sides[Tower], counts: Sides[np.ndarray], only_new: bool
+    ratings: Ratings, towers: Sides[Tower], counts: Sides[Array], only_new: bool
 ) -> LaterRatings:
     """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
     rows = rows_of_ratings(ratings, towers)
@@ -157,29 +166,54 @@ def _later(
     return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights, features)
 
 
-def _with_pairs(rated: sparse.csr_matrix, more: sparse.csr_matrix) -> sparse.csr_matrix:
-    """Add confidences. SciPy's own sum would drop pairs of confidence 0, which were rated too."""
-    a, b = rated.tocoo(), more.tocoo()
-    places = (np.concatenate([a.row, b.row]), np.concatenate([a.col, b.col]))
-    return sparse.csr_matrix((np.concatenate([a.data, b.data]), places), shape=rated.shape)
+def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:
+    """Add the confidences in later pairs; a shard whose users have none stays as it is."""
+    weights = np.ones(len(later.values)) if later.weights is None else later.weights
+    starts = first_rows([shard.shape[0] for shard in shards_of(rated)])
+    found = {number: (here, at) for number, here, at in divided(later.rows.users, starts)}
+
+    def added(number: int, shard: Any) -> Any:
+        if number not in found:
+            return shard
+        here, at = found[number]
+        # SciPy's own sum would drop pairs of confidence 0, which were rated too.
+        before = shard.tocsr().tocoo()
+        places = (
+            np.concatenate([before.row, at]),
+            np.concatenate([before.col, later.rows.items[here]]),
+        )
+        values = np.concatenate([before.data, weights[here].astype(np.float32)])
+        return sparse.csr_matrix((values, places), shape=shard.shape)
+
+    return change_shards(rated, added)
 
 
-def _grown_rated(
-    rated: sparse.csr_matrix, new: Sides[NewRows], sizes: Sides[int]
-) -> sparse.csr_matrix:
+def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
     """Put the rows of users and columns of items where they stand in the grown towers."""
-    pairs = rated.tocoo()
-    before = Sides(rated.shape[1], rated.shape[0])
+    width = rated.shape[1]
+    none = sparse.csr_matrix((len(new.users.has_features), width), dtype=np.float32)
+    rated = new.users.insert(rated, none, replace=False)
+    (places,), (order,) = new.items.insert.places, new.items.insert.orders
+    if places is None or order is None:
+        return rated
+    n_items = len(order)
+    if (places == np.arange(width)).all():
+        # New items after all others: nothing moves.
+        return change_shards(rated, lambda _, shard: _widened(shard, n_items))
 
-    def place(rows: NewRows, n_before: int) -> np.ndarray:
-        # Entities without ratings may have been replaced by themselves with other features.
-        places = np.full(n_before + len(rows.has_features), -1, np.int64)
-        places[rows.order] = np.arange(len(rows.order))
-        return places
+    def moved(_: int, shard: Any) -> Any:
+        matrix = shard.tocsr()
+        pieces = (matrix.data, places[matrix.indices].astype(matrix.indices.dtype), matrix.indptr)
+        return sparse.csr_matrix(pieces, shape=(shard.shape[0], n_items))
 
-    places = new.map(place, before)
-    rows = Sides(places.items[pairs.col], places.users[pairs.row])
-    return rated_matrix(rows, sizes, pairs.data)
+    return change_shards(rated, moved)
+
+
+def _widened(shard: Any, width: int) -> Any:
+    if hasattr(shard, "widened"):
+        return shard.widened(width)
+    pieces = (shard.data, shard.indices, shard.indptr)
+    return sparse.csr_matrix(pieces, shape=(shard.shape[0], width))
 
 
 def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]) -> Sides[Tower]:
@@ -187,7 +221,9 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
 
     def counted(side: Side) -> Tower:
         tower, rows = towers[side], later.rows[side]
-        rows = rows[np.isin(rows, learned[side])]
-        return replace(tower, counts=tower.counts + np.bincount(rows, minlength=len(tower.ids)))
+        rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
+        counts = writable(tower.counts, rows)
+        counts[rows] = counts[rows] + times
+        return replace(tower, counts=counts)
 
     return Sides.of(counted)

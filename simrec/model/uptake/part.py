@@ -15,6 +15,7 @@ from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.model.uptake.add_pairs import Solver
 from simrec.model.uptake.fit import UptakeFit
+from simrec.rows import Array, Sparse, columns, without
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 
@@ -36,13 +37,13 @@ class UptakePart(Part):
         How vectors follow from pairs.
     axes : Sides of numpy.ndarray
         How vectors are spread around what features say.
-    factors : Sides of numpy.ndarray
+    factors : Sides of Array
         Factor that the vector of each entity carries; 0 for one that had no pairs in `fit`.
     """
 
     solver: Solver
     axes: Sides[np.ndarray]
-    factors: Sides[np.ndarray]
+    factors: Sides[Array]
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
 
@@ -68,21 +69,18 @@ class UptakePart(Part):
         """Make room for new entities: what their features say."""
 
         def grown(head: StoredHead, more: NewRows) -> StoredHead:
-            return head.joined(head.vectors_of_new(more.features, more.has_features), more.order)
+            return head.grown(head.vectors_of_new(more.features, more.has_features), more.insert)
 
         factors = self.factors.map(
-            lambda one, more: np.append(one, np.zeros(len(more.has_features), np.float32))[
-                more.order
-            ],
-            new,
+            lambda one, more: more.insert(one, np.zeros(len(more.has_features), np.float32)), new
         )
         return replace(self, heads=self.heads.map(grown, new), factors=factors)
 
     def with_ratings(
         self,
-        counts: Sides[np.ndarray],
+        counts: Sides[Array],
         later: LaterRatings,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
         only_new: bool,
     ) -> tuple[UptakePart, Sides[np.ndarray]]:
         """Solve again for those who have learned, from all of their pairs."""
@@ -103,15 +101,14 @@ class UptakePart(Part):
         self,
         side: Side,
         rows: np.ndarray,
-        rated: sparse.csr_matrix,
+        rated: Sparse,
         new: sparse.csr_matrix,
-        features: Sides[sparse.csr_matrix] | None,
+        features: Sides[Sparse] | None,
     ) -> UptakePart:
         head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
         pairs, later = (self._confidences(matrix, side, rows) for matrix in (rated, new))
         factors = self.factors[side][rows]
-        vectors = np.array(head.vectors)
-        vectors[rows] = self.solver.solve(
+        vectors = self.solver.solve(
             side,
             pairs,
             later,
@@ -119,10 +116,10 @@ class UptakePart(Part):
             factors,
             self._said(side, rows, features),
             partners,
-            self.factors.other(side),
+            np.asarray(self.factors.other(side)),
             self.axes[side],
         )
-        heads = self.heads.with_side(side, replace(head, vectors=vectors))
+        heads = self.heads.with_side(side, head.changed(rows, vectors))
         if side == "users":
             return replace(self, heads=heads)
         fitted, counts = factors > 0, np.asarray(pairs.sum(1)).ravel()
@@ -130,16 +127,12 @@ class UptakePart(Part):
         carried[rows[fitted]] = self.solver.item_factor(counts[fitted])
         return replace(self, heads=heads, factors=Sides(carried, self.factors.users))
 
-    def _confidences(
-        self, matrix: sparse.csr_matrix, side: Side, rows: np.ndarray
-    ) -> sparse.csr_matrix:
+    def _confidences(self, matrix: Sparse, side: Side, rows: np.ndarray) -> sparse.csr_matrix:
         """Return the pairs of some entities x all partners, in units of the mean confidence."""
-        pairs = (matrix if side == "users" else sparse.csr_matrix(matrix.T))[rows]
+        pairs = matrix[rows] if side == "users" else columns(matrix, rows)
         return sparse.csr_matrix(pairs / np.float32(self.solver.confidence), dtype=np.float32)
 
-    def _said(
-        self, side: Side, rows: np.ndarray, features: Sides[sparse.csr_matrix] | None
-    ) -> np.ndarray:
+    def _said(self, side: Side, rows: np.ndarray, features: Sides[Sparse] | None) -> np.ndarray:
         """Return vectors without any pairs: what features say, or those of an average entity."""
         head = self.heads[side]
         if features is None:
@@ -149,12 +142,12 @@ class UptakePart(Part):
             X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool)
         )
 
-    def without(self, side: Side, keep: np.ndarray) -> UptakePart:
-        """Keep only some rows of a side."""
+    def without(self, side: Side, gone: np.ndarray) -> UptakePart:
+        """Remove some rows of a side."""
         return replace(
             self,
-            heads=self.heads.with_side(side, self.heads[side].take(keep)),
-            factors=self.factors.with_side(side, self.factors[side][keep]),
+            heads=self.heads.with_side(side, self.heads[side].without(gone)),
+            factors=self.factors.with_side(side, without(self.factors[side], gone)),
         )
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -178,13 +171,13 @@ class UptakePart(Part):
         """Return vectors without popularity."""
         return vectors[:, :-1]
 
-    def saved(self) -> Saved:
+    def saved(self, in_shards: bool = False) -> Saved:
         """Return heads and solver as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.solver)
         for side, axes in self.axes.named():
             saved.arrays[f"{self.name}_{side}_axes"] = axes
-            saved.arrays[f"{self.name}_{side}_factors"] = self.factors[side]
+            saved.rows[side][f"{self.name}_{side}_factors"] = self.factors[side]
         return saved
 
     @classmethod
@@ -194,6 +187,6 @@ class UptakePart(Part):
         d = heads.items.width - 1
         axes = Sides.of(lambda side: artifact.array(f"{cls.name}_{side}_axes", (d, d)))
         factors = Sides.of(
-            lambda side: artifact.array(f"{cls.name}_{side}_factors", (len(towers[side].ids),))
+            lambda side: artifact.rows(f"{cls.name}_{side}_factors", towers[side].ids.sizes)
         )
         return cls(heads, output, Solver.restored(artifact.documents[cls.name]), axes, factors)
