@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from scipy import sparse
 from simrec import artifacts
 from simrec.errors import InputError
 from simrec.model import files
+from simrec.model.run.shared import written_together
 from simrec.model.run.workers import Workers
 from simrec.model.sample import gathered_matrix
 from simrec.model.shard_files import Shard
@@ -38,15 +38,11 @@ def save_divided(
         return
     if shards not in (None, workers.size):
         raise InputError(f"shards: {workers.size} workers write one each, not {shards} in all.")
-    with ExitStack() as stack:
-        directory = ""
-        if workers.rank == 0:
-            directory = str(stack.enter_context(artifacts.aside(path)))
-        aside = Path(workers.agreed(directory))
+    with written_together(path, workers) as aside:
         mine = files.write_shard(model, aside, workers.rank, workers.size)
         written = [Shard(**one) for one in workers.documents(asdict(mine))]
         found = files.commit(model, aside, written) if workers.rank == 0 else ""
-    model.model_id_ = workers.agreed(found)  # and until it is in its place
+    model.model_id_ = workers.agreed(found)
 
 
 def put_together(model: TwoTower, workers: Workers) -> None:

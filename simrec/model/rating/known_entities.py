@@ -208,7 +208,6 @@ def _keep(
         "mean": items.mean,
         "covariance": items.covariance,
         "weights_items": weights[:cut],
-        "weights_items_history": np.concatenate(problem.observed.workers.gather(weights[cut:])),
         "weights_users": known.users.weights,
     }
     for side, one in known.named():
@@ -219,7 +218,7 @@ def _keep(
         "t": [one.precisions.t for one in known],
         "rng": rng.bit_generator.state,
     }
-    checkpoint.write(arrays, state, started)
+    checkpoint.write(arrays, state, started, {"weights_items_history": weights[cut:]})
 
 
 def _resume(
@@ -235,7 +234,7 @@ def _resume(
     if saved is None:
         return 0
     arrays, state = saved
-    history = arrays["weights_items_history"][problem.mine.users]
+    history = np.asarray(arrays["weights_items_history"][problem.mine.users])
     known.items.posterior = Posterior(arrays["mean"], arrays["covariance"])
     known.items.weights = np.vstack([arrays["weights_items"], history])
     known.users.weights = arrays["weights_users"]

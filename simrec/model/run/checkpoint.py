@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from simrec import __version__, artifacts
+from simrec import __version__, artifacts, manifest
 from simrec.errors import InputError
 from simrec.model.prepare import Prepared
 from simrec.model.run.fingerprint import fingerprint
+from simrec.model.run.shared import written_together
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
 
@@ -108,11 +109,32 @@ class Checkpoint:
         waited = time.perf_counter() - self._last
         return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
 
-    def write(self, arrays: Mapping[str, np.ndarray], state: Any, started: float) -> None:
-        """Replace the last checkpoint; `started` is when collecting the arrays began."""
-        if self.workers.rank == 0:
-            config = {key: plain(value) for key, value in self.identity.items()}
-            artifacts.save(self.path, KIND, config, arrays, {}, {"state": state})
+    def write(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        state: Any,
+        started: float,
+        rows: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Replace the last checkpoint.
+
+        Parameters
+        ----------
+        arrays, state : mapping, JSON data
+            What is the same on all workers.
+        started : float
+            When collecting the arrays began.
+        rows : mapping of str to numpy.ndarray, optional
+            Arrays with a row for each of this worker's users, written as its shard.
+        """
+        rank, size = self.workers.rank, self.workers.size
+        with written_together(self.path, self.workers) as aside:
+            mine = artifacts.write_shard(aside, rank, size, rows or {}, {})
+            known = {k: v for one in self.workers.documents(mine) for k, v in one.items()}
+            if rank == 0:
+                artifacts.write(aside, arrays, {}, {"state": state})
+                config = {key: plain(value) for key, value in self.identity.items()}
+                manifest.write(aside, KIND, config, {}, known)
         self._last = time.perf_counter()
         self._cost = self._last - started
 
