@@ -37,7 +37,7 @@ def score_pairs(
     Raises
     ------
     InputError
-        If shapes do not agree or a row is out of range.
+        If shapes do not agree, a row is out of range or a score is not finite.
     """
     users = as_vectors(user_vectors, "user_vectors")
     items = as_vectors(item_vectors, "item_vectors")
@@ -66,6 +66,11 @@ def score_pairs(
         np.take(items, item_rows[start:stop], axis=0, out=right[:size], mode="clip")
         part = dot_rows(left[:size], right[:size])
         z[start:stop] = part if output is None else output(part)
+    if not np.isfinite(z).all():
+        raise InputError(
+            f"{int((~np.isfinite(z)).sum())} of {n} scores are no finite numbers: the vectors are "
+            "too large, or not finite themselves. Train the model again."
+        )
     return z
 
 

@@ -123,3 +123,18 @@ def test_a_model_saved_twice_has_the_same_bytes(model, tmp_path):
         loaded.save(tmp_path / name)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_ratings_that_a_damaged_model_cannot_learn_change_nothing(model):
+    path = model / "rating_evidence_users_own_mean.npy"
+    array = np.load(path)
+    array[:] = 3e38
+    files.save_npy(path, array)
+    sign(model)
+    loaded = TwoTower.load(model)
+    pairs = pa.table({"user_id": [100, 101], "item_id": ["i01", "i02"]})
+    before = loaded.predict(pairs)
+    day = pairs.append_column("rating", pa.array([1.0, 5.0]))
+    with np.errstate(all="ignore"), pytest.raises(InputError, match="no finite numbers"):
+        loaded.update(day)
+    assert np.array_equal(loaded.predict(pairs), before)

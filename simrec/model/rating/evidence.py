@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.errors import InputError
 from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import KnownEntities, Problem
 from simrec.model.rating.observed import RatingRows
@@ -226,6 +227,8 @@ class Evidence:
         if f"{start}_units" not in artifact.arrays:
             return None
         mean, scale = artifact.array(f"{start}_units", (2,)).tolist()
+        if scale <= 0:
+            raise InputError(f"{start}_units: the spread of ratings is {scale:g}")
         sides = Sides.of(
             lambda side: SideEvidence.restored(f"{start}_{side}", artifact, towers[side])
         )

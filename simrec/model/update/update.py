@@ -19,6 +19,7 @@ from simrec.errors import InputError
 from simrec.model.part import LaterRatings, NewRows, Part
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
+from simrec.untrusted import is_finite
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,12 @@ def learn(
         rated = _with_pairs(rated, rated_matrix(later.rows, sizes, later.weights))
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, rated, only_new)
+            for side, head in parts[name].heads.named():
+                if not is_finite(np.asarray(head.vectors)):
+                    raise InputError(
+                        f"ratings: learning them gives vectors of {side} that are no finite "
+                        "numbers; the model is damaged and stays as it was. Train it again."
+                    )
             learned = learned.map(np.union1d, moved)
         towers = _counted(towers, later, learned)
         n_used = len(later.values)
