@@ -86,6 +86,10 @@ BAD = {
     "posteriors of another width": lambda m: put(
         m, "rating_evidence_users_own_mean", np.zeros((60, 2), np.float32)
     ),
+    "a scale of ratings that is no number": lambda m: document(
+        m, "rating", {"embedding_dim": 4, "scale": {}}
+    ),
+    "ratings without spread": lambda m: put(m, "rating_evidence_units", np.array([3.0, 0.0])),
     "no parts": lambda m: document(m, "parts", {}),
     "a part of another kind": lambda m: document(m, "parts", {"exec": {}}),
     "a weight that is no number": lambda m: document(m, "lists", {"uptake_weight": None}),

@@ -226,7 +226,8 @@ class RatingPart(Part):
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, artifact, towers)
         layout = Layout(**artifact.documents[cls.name])
-        if layout.width != heads.items.width:
+        numbers = isinstance(layout.scale, int | float) and 0 < layout.scale < np.inf
+        if not numbers or layout.width != heads.items.width:
             raise InputError(f"{cls.name}: {layout} does not fit vectors of {heads.items.width}")
         return cls(heads, output, layout, Evidence.restored(cls.name, artifact, towers))
 
