@@ -17,6 +17,7 @@ from simrec.data.ids import IdMap
 from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
 from simrec.model.ordered.part import OrderedPart
+from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
@@ -34,6 +35,14 @@ _SPARSE = ("data", "indices", "indptr")
 PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
 # Arguments that are networks: what was trained from them is in the parts.
 _NETWORKS = ("item_encoder", "user_encoder")
+# What was noted while fitting, and as what.
+_FACTS = {
+    "schema": dict,
+    "chosen": dict,
+    "history": list,
+    "parent": str | None,
+    "updates": list,
+}
 
 
 def save(model: TwoTower, path: str | os.PathLike[str]) -> str:
@@ -108,6 +117,7 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
             for name, value in artifact.config.items()
         }
         model = cls(**config)
+        check_params(model.get_params())
         model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side))
         model.parts_ = {
             name: _part(name, document, artifact, towers)
@@ -123,7 +133,9 @@ def load(cls: type[TwoTower], path: str | os.PathLike[str], evidence: bool = Tru
             raise InputError("parts.json: the model has learned nothing")
         if not np.isfinite(model.uptake_weight_):
             raise InputError("lists.json: the weight of uptake is no number")
-        for name in ("schema", "chosen", "history", "parent", "updates"):
+        for name, kind in _FACTS.items():
+            if not isinstance(artifact.facts[name], kind):
+                raise InputError(f"manifest.json: {name} is {artifact.facts[name]!r}")
             setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model

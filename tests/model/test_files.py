@@ -115,6 +115,23 @@ def test_other_options_are_refused(model, config):
         TwoTower.load(model).predict(pa.table({"user_id": [100], "item_id": ["i00"]}))
 
 
+@pytest.mark.parametrize(
+    "config", [{"bounds": "x"}, {"bounds": [5, 1]}, {"random_state": -1}, {"min_count": True}]
+)
+def test_options_that_no_fit_takes_are_refused(model, config):
+    sign(model, config=config)
+    with pytest.raises(InputError, match=str(model)):
+        TwoTower.load(model)
+
+
+@pytest.mark.parametrize("name", ["schema", "chosen", "history", "parent", "updates"])
+def test_facts_of_another_kind_are_refused(model, name):
+    found = json.loads((model / "manifest.json").read_text())["facts"]
+    sign(model, facts={**found, name: True})
+    with pytest.raises(InputError, match=f"{name} is True"):
+        TwoTower.load(model)
+
+
 def test_missing_facts_are_refused(model):
     sign(model, facts={})
     with pytest.raises(InputError, match="do not fit together.*schema"):
