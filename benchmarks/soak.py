@@ -29,6 +29,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from simrec import InputError, TwoTower, console, make_synthetic, manifest
 from simrec.files import sha256
@@ -58,6 +59,7 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
         "update": lambda out: update(model, few, out),
         "score": lambda out: score(model, pairs, out, batch=parts),
         "score, partitioned": lambda out: score(model, pairs, out, batch=one),
+        "score, CSV": lambda out: score(model, root / "csv", out, batch=parts),
         "score, one file": lambda out: score(model, pairs, out, batch=parts),
         "score, feedback": lambda out: score(
             model, pairs, out, feedback=root / "feedback.parquet", batch=parts
@@ -81,15 +83,19 @@ def prepare(root: Path) -> None:
     made.write(root)
     users, items = made.users["user_id"].to_numpy(), made.items["item_id"].to_numpy()
     (root / "pairs").mkdir()
+    (root / "csv").mkdir()
     for k in range(4):
         pairs = {"user_id": rng.choice(users, 2000), "item_id": rng.choice(items, 2000)}
         group = pa.array(rng.choice(["a/b", "..", "", "x"], 2000))
         table = pa.table({**pairs, "group": group, "note": np.arange(2000)})
         pq.write_table(table, root / "pairs" / f"{k}.parquet", row_group_size=250)
+        csv.write_csv(table, root / "csv" / f"{k}.csv")
     few = pa.table({"user_id": users[:5], "item_id": items[:5], "rating": [3.0] * 5})
     pq.write_table(few, root / "few.parquet")
     pq.write_table(few.set_column(0, "user_id", [[10**6] * 5]), root / "feedback.parquet")
     jobs(root)["train"](root / "model")
+    two_simecs = TwoTower(embedding_dim=4, bounds=(0.5, 5), method="simec", epochs=20)
+    two_simecs.fit(made.ratings, items=made.items, users=made.users).save(root / "two_simecs")
 
 
 def child(root: Path, name: str, out: Path, log: Path) -> None:
@@ -201,7 +207,7 @@ class Soak:
 
     def copy(self) -> tuple[Path, Path]:
         model = self.place("train")
-        shutil.copytree(self.root / "model", model)
+        shutil.copytree(self.root / self.chance.choice(("model", "two_simecs")), model)
         return model, self.chance.choice(sorted(f for f in model.iterdir() if f.stat().st_size))
 
     def flip(self) -> None:
@@ -218,7 +224,7 @@ class Soak:
             self.count("flip", what, "wrong", traceback.format_exc())
 
     def forge(self) -> None:
-        """Damage a file of a model, make its checksums right, load it and predict."""
+        """Damage a file of a model, make its checksums right, load it and ask it all."""
         model, file = self.copy()
         if file.name == "manifest.json":
             shutil.rmtree(model.parent)
@@ -278,16 +284,21 @@ class Soak:
 
 
 def answer(root: Path, model: Path, log: Path) -> None:
-    """Load a model that anybody may have made, and predict."""
+    """Load a model that anybody may have made; predict, recommend, explain, update."""
     code = DONE
     try:
         loaded = TwoTower.load(model)
         pairs = pq.read_table(root / "pairs" / "0.parquet", columns=["user_id", "item_id"])
         items = pq.read_table(root / "items.parquet")
         with np.errstate(all="ignore"):
-            scores = loaded.predict(pairs, items=items, unknown="prior")
-        if not np.isfinite(scores).all():
-            raise RuntimeError("scores are not finite")
+            found = [loaded.predict(pairs, items=items, unknown="prior")]
+            found.append(loaded.recommend(k=5)["score"])
+            found.append(loaded.explain(pairs["user_id"][0], pairs["item_id"][0])["contribution"])
+            found.append(loaded.similar_items(pairs["item_id"][0], k=3)["similarity"])
+            loaded.update(root / "few.parquet")
+            found.append(loaded.predict(pairs, items=items, unknown="prior"))
+        if not all(np.isfinite(one).all() for one in found):
+            raise RuntimeError("answers are not finite")
     except InputError:
         code = REFUSED
     except BaseException:

@@ -145,6 +145,9 @@ def _open(source: TableLike, label: str) -> _Opened:
     if isinstance(source, pa.RecordBatch):
         source = pa.Table.from_batches([source])
     if isinstance(source, pa.Table):
+        for name, ids in _range_ids(source.schema).items():
+            if len(ids) == len(source):
+                source = source.append_column(name, _range_array(ids))
         names = source.column_names
         return _Opened(names, _index_columns(source.schema), lambda own, _: source.select(own))
     if is_frame(source):
@@ -152,15 +155,38 @@ def _open(source: TableLike, label: str) -> _Opened:
     raise InputError(f"{label}: {_NOT_A_TABLE}")
 
 
+def _noted_index(schema: pa.Schema) -> list[Any]:
+    """Return what pandas noted of the index: names of columns, or dictionaries of ranges."""
+    try:
+        return list(json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"])
+    except (ValueError, KeyError, TypeError):
+        return []  # another program's note
+
+
 def _index_columns(schema: pa.Schema) -> set[str]:
     """Return the columns that hold pandas' index, by their names and by what pandas noted."""
     found = {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
-    try:
-        noted = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
-        found |= {name for name in noted if isinstance(name, str)}
-    except (ValueError, KeyError, TypeError):
-        pass  # another program's note
+    return found | {name for name in _noted_index(schema) if isinstance(name, str)}
+
+
+def _range_ids(schema: pa.Schema) -> dict[str, range]:
+    """Return columns of ids that pandas noted as a range and did not store.
+
+    An index of consecutive numbers is written as its start, stop and step alone.
+    """
+    found = {}
+    for noted in _noted_index(schema):
+        if isinstance(noted, dict) and noted.get("name") in ID_COLUMNS.values():
+            name = noted["name"]
+            limits: list[Any] = [noted.get(key) for key in ("start", "stop", "step")]
+            whole = all(isinstance(n, int) and abs(n) < 1 << 62 for n in limits)
+            if name not in schema.names and whole and limits[2]:
+                found[name] = range(*limits)
     return found
+
+
+def _range_array(ids: range) -> pa.Array:
+    return pa.array(np.arange(ids.start, ids.stop, ids.step, dtype=np.int64))
 
 
 def _rename(names: list[str], rename: Mapping[str, str], label: str) -> list[str]:
@@ -211,6 +237,7 @@ class _File(NamedTuple):
     schema: pa.Schema
     partition: dict[str, str]
     rows: pa.Table | None  # of a CSV file, whose schema is known only once it is read
+    ranges: dict[str, range]  # ids that are in the schema and not in the file
 
 
 def _open_files(path: str | os.PathLike[str], label: str) -> _Opened:
@@ -251,12 +278,16 @@ def _open_file(path: str, filesystem: fs.FileSystem, partition: dict[str, str]) 
             rows = read_csv(path, filesystem)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(path, filesystem, error, "CSV") from error
-        return _File(path, filesystem, rows.schema, partition, rows)
+        return _File(path, filesystem, rows.schema, partition, rows, {})
     try:
-        schema = pq.read_schema(path, filesystem=filesystem)
+        footer = pq.read_metadata(path, filesystem=filesystem)
+        schema = footer.schema.to_arrow_schema()
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, filesystem, error) from error
-    return _File(path, filesystem, schema, partition, None)
+    ranges = {n: ids for n, ids in _range_ids(schema).items() if len(ids) == footer.num_rows}
+    for name in ranges:
+        schema = schema.append(pa.field(name, pa.int64()))
+    return _File(path, filesystem, schema, partition, None, ranges)
 
 
 def _unify(files: list[_File], label: str) -> pa.Schema:
@@ -289,7 +320,7 @@ def _read_as(field: pa.Field, dictionary: bool) -> pa.Field:
 
 def _read_file(file: _File, target: pa.Schema) -> pa.Table:
     """Read the columns of a schema from a file: widened, from the partition, or null."""
-    stored = [name for name in target.names if name in file.schema.names]
+    stored = [n for n in target.names if n in file.schema.names and n not in file.ranges]
     try:
         if file.rows is not None:
             table = file.rows.select(stored)
@@ -305,6 +336,8 @@ def _read_file(file: _File, target: pa.Schema) -> pa.Table:
         arrays = [
             table.column(field.name).cast(field.type)
             if field.name in stored
+            else _range_array(file.ranges[field.name]).cast(field.type)
+            if field.name in file.ranges
             else _repeat(file.partition.get(field.name), field.type, table.num_rows)
             for field in target
         ]

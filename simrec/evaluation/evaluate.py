@@ -164,8 +164,14 @@ def evaluate(
     return _spread(tables) if len(tables) > 1 else tables[0]
 
 
-def unfitted_copy(model: Any, random_state: int | None = None) -> Any:
-    """Make a model of the same settings that is yet to be fitted, with another seed if given."""
+def unfitted_copy(
+    model: Any, random_state: int | None = None, ratings: Ratings | None = None
+) -> Any:
+    """Make a model of the same settings that is yet to be fitted, with another seed if given.
+
+    A model without bounds takes those of the ratings it is fitted to. Where it is then to learn
+    from others, `ratings` are all of them, and their bounds are the copy's.
+    """
     if not hasattr(model, "get_params"):
         return copy.deepcopy(model)
     settings = dict(model.get_params())
@@ -173,6 +179,9 @@ def unfitted_copy(model: Any, random_state: int | None = None) -> Any:
         settings["random_state"] = random_state
     if "keep_evidence" in settings:  # a copy is asked for intervals and learns later ratings
         settings["keep_evidence"] = True
+    if ratings is not None and ratings.has_ratings and settings.get("bounds", ()) is None:
+        low, high = float(ratings.values.min()), float(ratings.values.max())
+        settings["bounds"] = (low, high) if low < high else None
     return type(model)(**settings)
 
 

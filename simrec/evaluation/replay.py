@@ -140,8 +140,7 @@ def replay(
     >>> from simrec import TwoTower, make_synthetic
     >>> ratings = make_synthetic(n_users=60, n_items=40, n_ratings=500).ratings.to_pandas()
     >>> ratings["timestamp"] = 86400.0 * np.random.default_rng(0).integers(0, 20, len(ratings))
-    >>> model = TwoTower(bounds=(0.5, 5), epochs=2)
-    >>> walked = replay(model, ratings, policies=("stand still", "update"))
+    >>> walked = replay(TwoTower(epochs=2), ratings, policies=("stand still", "update"))
     >>> walked.policies["policy"].tolist()
     ['stand still', 'update']
     """
@@ -152,6 +151,7 @@ def replay(
     if unknown or not policies:
         raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
     ratings = Ratings.from_table(ratings)
+    model = unfitted_copy(model, ratings=ratings)
     split = time_split(ratings, at=at, test=1 - train)
     threshold = liked_threshold(split.train, threshold)
     assert ratings.timestamps is not None

@@ -103,6 +103,6 @@ def splitter(
 
 
 def records(table: Any) -> list[dict[str, Any]]:
-    """Return a table of results as plain JSON records, missing numbers as null."""
+    """Return a table of results as JSON records, in six decimals, missing numbers as null."""
     named = table.reset_index() if table.index.name else table
-    return json.loads(named.to_json(orient="records", double_precision=10))
+    return json.loads(named.to_json(orient="records", double_precision=6))

@@ -20,6 +20,7 @@ from simrec.errors import InputError
 from simrec.model import shard_files
 from simrec.model.head import Saved
 from simrec.model.ordered.part import OrderedPart
+from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
@@ -38,6 +39,14 @@ _MOST_SHARDS = 99_999  # their numbers have five digits
 PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
 # Arguments that are networks: what was trained from them is in the parts.
 _NETWORKS = ("item_encoder", "user_encoder")
+# What was noted while fitting, and as what.
+_FACTS = {
+    "schema": dict,
+    "chosen": dict,
+    "history": list,
+    "parent": str | None,
+    "updates": list,
+}
 
 
 def save(model: TwoTower, path: str | os.PathLike[str], shards: int | None = None) -> str:
@@ -214,6 +223,7 @@ def load(
             for name, value in artifact.config.items()
         }
         model = cls(**config)
+        check_params(model.get_params())
         restore(model, artifact, shard)
         rating = model.parts_.get("rating")
         if isinstance(rating, OrderedPart):
@@ -223,7 +233,9 @@ def load(
             raise InputError("parts.json: the model has learned nothing")
         if not np.isfinite(model.uptake_weight_):
             raise InputError("lists.json: the weight of uptake is no number")
-        for name in ("schema", "chosen", "history", "parent", "updates"):
+        for name, kind in _FACTS.items():
+            if not isinstance(artifact.facts[name], kind):
+                raise InputError(f"manifest.json: {name} is {artifact.facts[name]!r}")
             setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model

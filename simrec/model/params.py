@@ -1,6 +1,7 @@
 """Checks of the arguments of a `TwoTower`, before any table is read."""
 
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,11 @@ def check_params(params: Mapping[str, Any]) -> None:
         value = params[name]
         if not (value is None and name in _MAY_BE_NONE) and not _whole(value, least):
             raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
+    bounds = params["bounds"]
+    if bounds is not None and not (
+        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] <= bounds[1]
+    ):
+        raise InputError(f"bounds must be (lowest, highest), got {bounds!r}.")
     for width in params["hidden_layers"]:
         if not _whole(width, 1):
             raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")

@@ -38,7 +38,7 @@ def score_pairs(
     Raises
     ------
     InputError
-        If shapes do not agree or a row is out of range.
+        If shapes do not agree, a row is out of range or a score is not finite.
     """
     users = _as_rows_of_vectors(user_vectors, "user_vectors")
     items = _as_rows_of_vectors(item_vectors, "item_vectors")
@@ -66,6 +66,11 @@ def score_pairs(
         take_rows(items, item_rows[start:stop], right[:size])
         part = dot_rows(left[:size], right[:size])
         z[start:stop] = part if output is None else output(part)
+    if not np.isfinite(z).all():
+        raise InputError(
+            f"{int((~np.isfinite(z)).sum())} of {n} scores are no finite numbers: the vectors are "
+            "too large, or not finite themselves. Train the model again."
+        )
     return z
 
 

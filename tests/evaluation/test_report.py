@@ -14,7 +14,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 
-from simrec import InputError, Ratings, TwoTower
+from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.cli import main
 from simrec.evaluation.report import alerts, measures
 from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
@@ -539,3 +539,18 @@ def test_the_same_twice(saved, text):
 def test_features_the_model_was_trained_with_are_needed(saved):
     with pytest.raises(InputError, match="--users"):
         model_of(saved, users=None)
+
+
+def test_bounds_of_a_model_without_are_those_of_all_ratings(tmp_path):
+    """The lowest rating may be among those that are held out, and is folded in there."""
+    data = make_synthetic(n_users=80, n_items=60, n_ratings=1200, random_state=2)
+    frame = data.ratings.to_pandas()
+    frame["rating"] = frame["rating"].clip(1.5, 4.5)
+    split = cold_start_split(frame)
+    held_out = split.new_users.to_arrow().to_pandas().iloc[0]
+    pair = (frame["user_id"] == held_out["user_id"]) & (frame["item_id"] == held_out["item_id"])
+    frame.loc[pair, "rating"] = 0.5
+    model = TwoTower(embedding_dim=2, epochs=2).fit(frame, items=data.items, users=data.users)
+    made = model.report(frame, tmp_path / "report.html", items=data.items, users=data.users)
+    assert len(made["tasks"]) == 4 and (tmp_path / "report.html").exists()
+    assert model.bounds is None

@@ -86,6 +86,10 @@ BAD = {
     "posteriors of another width": lambda m: put(
         m, "rating_evidence_users_own_mean", np.zeros((60, 2), np.float32)
     ),
+    "a scale of ratings that is no number": lambda m: document(
+        m, "rating", {"embedding_dim": 4, "scale": {}}
+    ),
+    "ratings without spread": lambda m: put(m, "rating_evidence_units", np.array([3.0, 0.0])),
     "no parts": lambda m: document(m, "parts", {}),
     "a part of another kind": lambda m: document(m, "parts", {"exec": {}}),
     "a weight that is no number": lambda m: document(m, "lists", {"uptake_weight": None}),
@@ -111,6 +115,23 @@ def test_other_options_are_refused(model, config):
         TwoTower.load(model).predict(pa.table({"user_id": [100], "item_id": ["i00"]}))
 
 
+@pytest.mark.parametrize(
+    "config", [{"bounds": "x"}, {"bounds": [5, 1]}, {"random_state": -1}, {"min_count": True}]
+)
+def test_options_that_no_fit_takes_are_refused(model, config):
+    sign(model, config=config)
+    with pytest.raises(InputError, match=str(model)):
+        TwoTower.load(model)
+
+
+@pytest.mark.parametrize("name", ["schema", "chosen", "history", "parent", "updates"])
+def test_facts_of_another_kind_are_refused(model, name):
+    found = json.loads((model / "manifest.json").read_text())["facts"]
+    sign(model, facts={**found, name: True})
+    with pytest.raises(InputError, match=f"{name} is True"):
+        TwoTower.load(model)
+
+
 def test_missing_facts_are_refused(model):
     sign(model, facts={})
     with pytest.raises(InputError, match="do not fit together.*schema"):
@@ -123,3 +144,18 @@ def test_a_model_saved_twice_has_the_same_bytes(model, tmp_path):
         loaded.save(tmp_path / name)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
+
+
+def test_ratings_that_a_damaged_model_cannot_learn_change_nothing(model):
+    path = model / "rating_evidence_users_own_mean.npy"
+    array = np.load(path)
+    array[:] = 3e38
+    files.save_npy(path, array)
+    sign(model)
+    loaded = TwoTower.load(model)
+    pairs = pa.table({"user_id": [100, 101], "item_id": ["i01", "i02"]})
+    before = loaded.predict(pairs)
+    day = pairs.append_column("rating", pa.array([1.0, 5.0]))
+    with np.errstate(all="ignore"), pytest.raises(InputError, match="no finite numbers"):
+        loaded.update(day)
+    assert np.array_equal(loaded.predict(pairs), before)

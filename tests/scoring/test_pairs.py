@@ -77,3 +77,12 @@ def test_vectors_must_agree(vectors, rows):
         score_pairs(users, items[:, :12], *rows)
     with pytest.raises(InputError, match="two dimensions"):
         score_pairs(users[0], items, *rows)
+
+
+def test_scores_beyond_float32_are_refused(vectors):
+    users, items = vectors
+    users[:3] = 1e25
+    items[0] = 1e25
+    rows = np.arange(4), np.zeros(4, np.int64)
+    with np.errstate(over="ignore"), pytest.raises(InputError, match="3 of 4 scores are no finite"):
+        score_pairs(users, items, *rows)

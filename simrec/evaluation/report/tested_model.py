@@ -140,22 +140,25 @@ def make_tested_model(
     split = cold_start_split(ratings, cold_items, cold_users, warm, random_state=seed)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     chosen = _name_column(read["items"], item_name)
-    copies = [_copy(model, split.train, read), None]
+    copies = [_copy(model, split.train, ratings, read), None]
     if parent is not None:
         known = _known_to(parent, split.train, len(ratings))
         logger.info("training a copy of the parent on %d ratings", len(known))
-        copies[1] = _copy(parent, known, read)
+        copies[1] = _copy(parent, known, ratings, read)
     tables = (read["items"], read["users"])
     return TestedModel(model, copies[0], parent, copies[1], ratings, split, *tables, chosen, seed)
 
 
-def _copy(model: Any, train: Ratings, tables: Mapping[str, pa.Table | None]) -> Any:
+def _copy(
+    model: Any, train: Ratings, ratings: Ratings, tables: Mapping[str, pa.Table | None]
+) -> Any:
+    """Fit a copy to a part of the ratings."""
     # A table that the model was not trained with is used for names alone.
     features = {
         "items": tables["items"] if model.towers_.items.encoder is not None else None,
         "users": tables["users"] if model.towers_.users.encoder is not None else None,
     }
-    fresh = unfitted_copy(model)
+    fresh = unfitted_copy(model, ratings=ratings)
     fresh.verbose = 0
     return fresh.fit(train, **features)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.errors import InputError
 from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.rating.calibration import Calibration
@@ -241,6 +242,8 @@ class Evidence:
         if f"{start}_units" not in artifact.arrays:
             return None
         units = artifact.array(f"{start}_units", (3,)).tolist()
+        if units[1] <= 0:
+            raise InputError(f"{start}_units: the spread of ratings is {units[1]:g}")
         sides = Sides.of(
             lambda side: SideEvidence.restored(f"{start}_{side}", artifact, towers[side])
         )

@@ -259,7 +259,8 @@ class RatingPart(Part):
             raise InputError(f"{cls.name}: {output} does not lie within {low:g} and {high:g}")
         if not output.linear and lower == upper:
             raise InputError(f"{cls.name}: {output} has no range")
-        if layout.width != heads.items.width:
+        numbers = isinstance(layout.scale, int | float) and 0 < layout.scale < np.inf
+        if not numbers or layout.width != heads.items.width:
             raise InputError(f"{cls.name}: {layout} does not fit vectors of {heads.items.width}")
         evidence = Evidence.restored(cls.name, artifact, towers)
         return cls(heads, output, layout, (low, high), evidence)

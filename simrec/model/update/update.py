@@ -29,6 +29,7 @@ from simrec.rows import (
     without,
     writable,
 )
+from simrec.untrusted import is_finite
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +101,12 @@ def learn(
         rated = _with_pairs(rated, later)
         for name, part in parts.items():
             parts[name], moved = part.with_ratings(counts, later, rated, only_new)
+            for side, head in parts[name].heads.named():
+                if not is_finite(np.asarray(head.vectors[moved[side]])):
+                    raise InputError(
+                        f"ratings: learning them gives vectors of {side} that are no finite "
+                        "numbers; the model is damaged and stays as it was. Train it again."
+                    )
             learned = learned.map(np.union1d, moved)
         towers = _counted(towers, later, learned)
         n_used = len(later.values)
