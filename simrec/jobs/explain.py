@@ -38,7 +38,8 @@ def explain(
     Returns
     -------
     dict
-        ``score``, what it is before bounding, and ``contributions``, one record each.
+        ``score``, what it is before bounding (with a sigmoid output, its logit), and
+        ``contributions``, one record each.
     """
     from simrec.model.two_tower import TwoTower
 

@@ -14,6 +14,7 @@ from simrec.model.lists import choose_uptake_weight
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.prepare import Prepared, pair_matrix
+from simrec.model.rating.output import OutputKind
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.progress import Progress, Stage
@@ -44,6 +45,7 @@ class Settings:
     hidden_layers: tuple[int, ...]
     random_state: int
     method: Literal["default", "simec"] = "default"
+    rating_output: OutputKind = "auto"
     own_encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
 
 
@@ -144,6 +146,7 @@ def _fit_rating(
         settings.epochs,
         settings.folds,
         settings.hidden_layers,
+        settings.rating_output,
         rng,
         report,
         workers,

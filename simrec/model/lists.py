@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 from scipy import sparse
 
-from simrec.data.ratings import Ratings, liked_from
-from simrec.data.sides import Side, Sides
+from simrec.data.ratings import liked_from
+from simrec.data.sides import Sides
 from simrec.model.prepare import Prepared
-from simrec.model.rating.known_entities import Problem, fit_known
-from simrec.model.rating.layout import Layout
-from simrec.model.rating.observed import Observed
+from simrec.model.rating.sample import fit_sample
 from simrec.model.run.progress import Step, no_step
 from simrec.model.uptake.fit import UptakeFit
 from simrec.model.uptake.held_out import climb, list_quality
@@ -107,26 +105,14 @@ def _rating_vectors(
     step: Step,
 ) -> Sides[np.ndarray]:
     """Fit known entities to the training pairs of the sample; return their vectors."""
-    held, ratings = uptake.held, data.ratings
-    chosen = np.zeros(len(ratings), bool)
-    chosen[train] = True
-    part: Ratings = ratings.select(chosen)
-    rows = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
-    features = data.sides.map(lambda side, at: side.X[at], rows)
-    groups = data.sides.map(lambda side: side.groups)
-    observed = Observed.of(part)
-    known = fit_known(
-        Problem(observed, features, groups), embedding_dim, _EPOCHS, rng, lambda logs: step()
-    )
-    layout = Layout(embedding_dim, observed.scale)
+    fit = fit_sample(data, np.sort(train), embedding_dim, _EPOCHS, rng, step=step)
 
-    def vectors(side: Side, sample: np.ndarray) -> np.ndarray:
-        found = layout.coordinates(side, known[side].posterior.mean)
+    def vectors(sample: np.ndarray, rows: np.ndarray, found: np.ndarray) -> np.ndarray:
         out = np.zeros((len(sample), found.shape[1]), np.float32)
-        out[np.searchsorted(sample, rows[side])] = found
+        out[np.searchsorted(sample, rows)] = found
         return out
 
-    return Sides(vectors("items", held.items), vectors("users", held.users))
+    return Sides(uptake.held.items, uptake.held.users).map(vectors, fit.rows, fit.vectors)
 
 
 def _spread(vectors: Sides[np.ndarray], rng: np.random.Generator) -> float:

@@ -16,6 +16,11 @@ def check_params(params: Mapping[str, Any]) -> None:
     """Raise for arguments that are wrong whatever the data."""
     if params["method"] not in ("default", "simec"):
         raise InputError(f"method must be 'default' or 'simec', got {params['method']!r}.")
+    output = params["rating_output"]
+    if output not in ("auto", "identity", "sigmoid"):
+        raise InputError(f"rating_output must be 'auto', 'identity' or 'sigmoid', got {output!r}.")
+    if params["method"] == "simec" and output == "identity":
+        raise InputError("rating_output: method='simec' has a sigmoid within the bounds.")
     for name in ("item_encoder", "user_encoder"):
         if params[name] is None:
             continue

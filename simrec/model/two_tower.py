@@ -28,6 +28,7 @@ from simrec.model.ordered.part import OrderedPart
 from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.prepare import Encoding, prepare, rated_pairs, read_ratings
+from simrec.model.rating.output import OutputKind
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Run
 from simrec.model.run.progress import Progress
@@ -82,6 +83,11 @@ class TwoTower(Params):
         How to encode feature columns: number, category, list, vector, text or ignore.
     method : {"default", "simec"}
         How ratings are learned: with all that is known to help, or by two SimEcs as they are.
+    rating_output : {"auto", "identity", "sigmoid"}
+        What makes a rating of a scalar product: the identity, clipped to the bounds, or a sigmoid
+        between the lowest and the highest ratings; by default a sigmoid where held-out ratings
+        are predicted clearly better by it. With ``method="simec"`` it is a sigmoid within the
+        bounds.
     item_encoder, user_encoder : keras.Model or None
         Encoders of your own for ``method="simec"``: tf_keras models, Sequential or functional, from
         encoded features to `embedding_dim` linear units. Copies are trained from their weights.
@@ -148,6 +154,7 @@ class TwoTower(Params):
         item_columns: Mapping[str, str] | None = None,
         user_columns: Mapping[str, str] | None = None,
         method: Literal["default", "simec"] = "default",
+        rating_output: OutputKind = "auto",
         item_encoder: Any = None,
         user_encoder: Any = None,
         random_state: int = 0,
@@ -163,6 +170,7 @@ class TwoTower(Params):
         self.item_columns = item_columns
         self.user_columns = user_columns
         self.method = method
+        self.rating_output = rating_output
         self.item_encoder = item_encoder
         self.user_encoder = user_encoder
         self.random_state = random_state
@@ -193,7 +201,8 @@ class TwoTower(Params):
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
         callbacks : sequence of keras.callbacks.Callback, optional
-            Called after each epoch with its "loss" (the noise left, in units of the ratings), and
+            Called after each epoch with its "loss" (the noise left, in units of the ratings; where
+            the output is a sigmoid this and the next are taken by its average slope), and
             after each attempt to encode new entities with the error on those held out,
             "val_new_items" or "val_new_users".
         log_dir : path, optional
@@ -236,6 +245,7 @@ class TwoTower(Params):
             tuple(self.hidden_layers),
             self.random_state,
             self.method,
+            self.rating_output,
             Sides(self.item_encoder, self.user_encoder),
         )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
@@ -282,7 +292,8 @@ class TwoTower(Params):
             average item or user.
         return_std : bool
             Whether to return a standard deviation for each prediction: of the rating around it,
-            hence with the noise of ratings, and larger the less is known of item and user.
+            hence with the noise of ratings, and larger the less is known of item and user. With a
+            sigmoid it is smaller near its ends.
 
         Returns
         -------
@@ -315,17 +326,16 @@ class TwoTower(Params):
         found = Sides.of(find)
         part = self.predictor()
         vectors = part.heads.map(lambda head, where: head.gathered(where), found)
-        scores = score_pairs(
-            vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1], part.output
-        )
+        z = score_pairs(vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1])
+        scores = part.output(z)
         if not return_std:
             return scores
         rating = self._rating("return_std")
-        variance = rating.kept("return_std").noise + sum(
-            rating.variance(side, where, self.towers_[side].counts, "return_std")
-            for side, where in reversed(found.named())
-        )
-        return scores, np.sqrt(variance).astype(np.float32)
+
+        def variance(side: Side) -> np.ndarray:
+            return rating.variance(side, found[side], self.towers_[side].counts, "return_std")
+
+        return scores, rating.std(z, variance("users") + variance("items"), "return_std")
 
     def score(
         self,
@@ -411,8 +421,9 @@ class TwoTower(Params):
         pandas.DataFrame or pyarrow.Table
             Columns user_id, item_id, score and rank (from 1), users in the order given. Of equal
             scores the item that comes first among the candidates comes first. The score is the
-            predicted rating, not confined to the bounds, plus the weight of uptake times its
-            logit; of one part, the rating or the logit. It does not contain what `explore` adds.
+            predicted rating before its output (not confined to the bounds; with a sigmoid, its
+            logit) plus the weight of uptake times its logit; of one part, either of them. It does
+            not contain what `explore` adds.
 
         Examples
         --------
@@ -626,8 +637,9 @@ class TwoTower(Params):
         pandas.DataFrame or pyarrow.Table
             A row for the mean and for each part of the item and of the user: side, feature, value,
             bias (what it adds for any partner), taste (what it adds for this one) and
-            contribution, their sum. Contributions sum to the score before it is bounded: to the
-            rating, or without ratings to the logit of uptake.
+            contribution, their sum. Contributions sum to the score before its output: to the
+            rating, not confined to the bounds; where the output is a sigmoid (see `chosen_`) to its
+            logit, and without ratings to that of uptake.
 
         Examples
         --------
@@ -734,9 +746,19 @@ class TwoTower(Params):
 
         self._check_fitted()
         heads, shift = self.ranking(rank_by)
-        tables, model_id = Sides(items, users), self.model_id_ or ""
+        parts = self._parts(rank_by)
         return export(
-            self.towers_, heads, shift, path, format, side, tables, index, unknown, model_id
+            self.towers_,
+            heads,
+            shift,
+            path,
+            format,
+            side,
+            Sides(items, users),
+            index,
+            unknown,
+            self.model_id_ or "",
+            parts[0][0].output if len(parts) == 1 else None,
         )
 
     def report(
@@ -916,10 +938,11 @@ class TwoTower(Params):
         >>> model.rating_bounds()
         (0.5, 5.0)
         """
-        output = self.predictor().output
-        if "rating" not in self.parts_ or output.lower is None or output.upper is None:
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart | OrderedPart):
             return None
-        return None if output.lower == output.upper else (output.lower, output.upper)
+        low, high = part.bounds
+        return None if low == high else (low, high)
 
     def _fitted_to(self) -> str | None:
         if not hasattr(self, "parts_"):

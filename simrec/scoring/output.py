@@ -8,6 +8,12 @@ import numpy as np
 
 from simrec.errors import InputError
 
+# A rating at an end of a sigmoid's range would have an infinite scalar product: it counts as lying
+# this share of the range inside.
+_EDGE = 0.005
+# Points at which a function of a normal variable is averaged, and pairs taken at once.
+_POINTS, _BLOCK = 20, 1 << 16
+
 
 @dataclass(frozen=True)
 class Output:
@@ -49,6 +55,11 @@ class Output:
         """Whether predictions are confined to [lower, upper]."""
         return self.lower is not None
 
+    @property
+    def linear(self) -> bool:
+        """Whether g is the identity, but for its bounds."""
+        return not self.bounded or self.kind == "clip"
+
     def __call__(self, z: np.ndarray) -> np.ndarray:
         """Return g(z) with the dtype of z."""
         return self.apply(np.asarray(z), _sigmoid, np.clip)
@@ -66,12 +77,57 @@ class Output:
         # Rounding in float32 can carry a scaled sigmoid past its bounds.
         return clip(z, self.lower, self.upper)
 
+    def link(self, ratings: np.ndarray) -> np.ndarray:
+        """Return z + shift of ratings, the inverse of g; of a sigmoid, short of its ends.
+
+        Examples
+        --------
+        >>> Output(1, 5).link(np.array([0.0, 3.0, 4.0])).round(2)
+        array([-5.29,  0.  ,  1.1 ])
+        """
+        if self.linear or self.lower is None or self.upper is None:
+            return ratings
+        share = (ratings - self.lower) / (self.upper - self.lower)
+        share = np.clip(share, _EDGE, 1 - _EDGE)
+        return np.log(share / (1 - share)).astype(ratings.dtype)
+
+    def slopes(self, z: np.ndarray) -> np.ndarray:
+        """Return the derivative of g at each z, of the identity also beyond its bounds."""
+        if self.linear or self.lower is None or self.upper is None:
+            return np.ones_like(z)
+        height = self.upper - self.lower
+        share = (self(z) - self.lower) / height
+        return height * share * (1 - share)
+
     def slope(self) -> float:
         """Return the derivative of g at z = 0."""
-        if self.lower is None or self.upper is None or self.kind == "clip":
-            return 1.0
-        share = (float(self(np.zeros(1))[0]) - self.lower) / (self.upper - self.lower)
-        return (self.upper - self.lower) * share * (1 - share)
+        return float(self.slopes(np.zeros(1))[0])
+
+    def variance(self, z: np.ndarray, of_z: np.ndarray) -> np.ndarray:
+        """Return the mean squared distance from g(z) of g of what is normal around z.
+
+        Parameters
+        ----------
+        z : numpy.ndarray
+            Scalar products.
+        of_z : numpy.ndarray
+            The variance of each.
+        """
+        if self.linear:
+            return of_z
+        points, weights = np.polynomial.hermite_e.hermegauss(_POINTS)
+        weights = weights / weights.sum()
+        out = np.empty(len(z))
+        for start in range(0, len(z), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            at = z[part].astype(np.float64)
+            spread = np.sqrt(of_z[part])
+            off = self(at[:, None] + spread[:, None] * points) - self(at)[:, None]
+            out[part] = off**2 @ weights
+        return out
+
+
+IDENTITY = Output()
 
 
 def _sigmoid(z: np.ndarray) -> np.ndarray:

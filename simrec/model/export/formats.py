@@ -21,6 +21,7 @@ from simrec.errors import InputError
 from simrec.model.export import vectors
 from simrec.model.head import Head
 from simrec.model.tower import Tower, Unknown
+from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def export(
     index: Index = "auto",
     unknown: Unknown = "error",
     model_id: str = "",
+    output: Output | None = None,
 ) -> dict[str, Any]:
     """Write a model for another system; see `TwoTower.export`.
 
@@ -76,6 +78,8 @@ def export(
         Whom to export instead of all known ones.
     model_id : str
         The id of the model directory, to be noted in the export.
+    output : Output, optional
+        What makes a prediction of a score, to be noted in the export; None for scores of lists.
     """
     if format not in _WRITERS:
         raise InputError(f"format must be one of {', '.join(_WRITERS)}, got {format!r}.")
@@ -96,6 +100,7 @@ def export(
             "format": format,
             "model_id": model_id or None,
             "simrec": __version__,
+            "prediction": None if output is None else _prediction(output),
             **_WRITERS[format](job, aside),
         }
         written = [f.relative_to(aside).as_posix() for f in aside.rglob("*") if f.is_file()]
@@ -103,6 +108,12 @@ def export(
         (aside / MARK).write_text(mark, encoding="utf-8")
     seconds = round(time.perf_counter() - started, 3)
     return {"job": "export", "out": os.fspath(path), **facts, "seconds": seconds}
+
+
+def _prediction(output: Output) -> dict[str, Any]:
+    """Say what makes a prediction of a score; the shift is in the score already."""
+    kind = output.kind if output.bounded else "identity"
+    return {"kind": kind, "lower": output.lower, "upper": output.upper}
 
 
 # What each format has a use for; anything else would be ignored without a word.

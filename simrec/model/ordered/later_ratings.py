@@ -61,7 +61,7 @@ def _minimised(
 
     y, reached = start, loss(start)
     for _ in range(_STEPS):
-        J = V * _slopes(output, V @ y)[:, None]
+        J = V * output.slopes(V @ y)[:, None]
         downhill = t * (J.T @ (r - output(V @ y))) - P @ (y - start)
         step = np.linalg.solve(P + t * (J.T @ J), downhill)
         for _ in range(_HALVINGS):
@@ -76,11 +76,3 @@ def _minimised(
         if done:
             break
     return y
-
-
-def _slopes(output: Output, z: np.ndarray) -> np.ndarray:
-    """Return the derivative of a bounded sigmoid at each z."""
-    assert output.lower is not None and output.upper is not None
-    height = output.upper - output.lower
-    share = (output(z) - output.lower) / height
-    return height * share * (1 - share)

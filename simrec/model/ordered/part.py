@@ -179,6 +179,12 @@ class OrderedPart(Part):
         )
         return cls(Sides.of(head), output, kept, simecs), chosen
 
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Lowest and highest rating."""
+        assert self.output.lower is not None and self.output.upper is not None
+        return self.output.lower, self.output.upper
+
     def own_encoders(self) -> Sides[Any]:
         """Return the trained encoders of the user's own; None where they are built in."""
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.model.rating.calibration import Calibration
 from simrec.model.rating.fit import RatingFit
-from simrec.model.rating.known_entities import KnownEntities, Problem
-from simrec.model.rating.observed import RatingRows
+from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.posterior import Posterior, Precisions
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 EVIDENCE = "evidence"
 # How many ratings make an entity half known: its vector moves over from the block of new ones.
 HALF_KNOWN = 5.0
-# The prior of a new entity is at most this much wider than that of known ones, and not narrower:
-# ratings make surer.
-_WIDTHS = (1.0, 100.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,20 +198,26 @@ class SideEvidence:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is kept of both sides, and the mean and spread of the ratings it is relative to."""
+    """What is kept of both sides, and what it is relative to.
+
+    Attributes
+    ----------
+    sides : Sides of SideEvidence
+        What is kept of the entities.
+    mean, scale : float
+        Mean and spread of the ratings, as the inverse of the output has them.
+    noise : float
+        Variance of a rating when both its vectors are certain, on the scale of the ratings.
+    """
 
     sides: Sides[SideEvidence]
     mean: float
     scale: float
-
-    @property
-    def noise(self) -> float:
-        """Variance of a rating when both its vectors are certain, in units of the ratings."""
-        return self.scale**2 / self.sides.users.own_precisions.t
+    noise: float
 
     def arrays(self, part: str) -> dict[str, np.ndarray]:
         """Return all of it as arrays for a model directory."""
-        found = {f"{part}_{EVIDENCE}_units": np.array([self.mean, self.scale])}
+        found = {f"{part}_{EVIDENCE}_units": np.array([self.mean, self.scale, self.noise])}
         for side, one in self.sides.named():
             found |= one.arrays(f"{part}_{EVIDENCE}_{side}")
         return found
@@ -225,11 +228,11 @@ class Evidence:
         start = f"{part}_{EVIDENCE}"
         if f"{start}_units" not in artifact.arrays:
             return None
-        mean, scale = artifact.array(f"{start}_units", (2,)).tolist()
+        units = artifact.array(f"{start}_units", (3,)).tolist()
         sides = Sides.of(
             lambda side: SideEvidence.restored(f"{start}_{side}", artifact, towers[side])
         )
-        return cls(sides, mean, scale)
+        return cls(sides, *units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,16 +255,16 @@ class Placed:
     to_new: np.ndarray
 
 
-def evidence_of(fit: RatingFit, problem: Problem, placed: Sides[Placed]) -> Evidence:
+def evidence_of(
+    fit: RatingFit, problem: Problem, placed: Sides[Placed], calibration: Calibration
+) -> Evidence:
     """Collect what was learned of all entities, also of those known by their features alone."""
-    known, observed = fit.known, problem.observed
-    moments = Sides.of(lambda side: _moments(known.other(side), problem.observed.rows.other(side)))
+    known, observed, width = fit.known, problem.observed, calibration.widths
 
     def side_evidence(side: Side) -> SideEvidence:
         rows, one, new = placed[side].rows, known[side], fit.new.other(side)
         n, D = len(placed[side].counts), one.posterior.mean.shape[1]
-        width = _width(known, problem, fit.new[side].error, side, moments)
-        prior = np.linalg.inv(one.precisions.L) * width
+        prior = np.linalg.inv(one.precisions.L) * width[side]
         n_features = problem.features[side].shape[1]
         own = _filled(n, rows, one.posterior, placed[side].own, prior)
         to_new_prior = np.linalg.inv(new.precisions.L)
@@ -276,16 +279,17 @@ def evidence_of(fit: RatingFit, problem: Problem, placed: Sides[Placed]) -> Evid
             to_new,
             one.precisions,
             new.precisions,
-            width,
+            width[side],
             history,
             pull,
             cold,
             (placed[side].counts > 0).astype(np.float32),
-            moments[side],
+            calibration.moments[side],
             one.weights[:n_features],
         )
 
-    return Evidence(Sides.of(side_evidence), observed.mean, observed.scale)
+    sides = Sides.of(side_evidence)
+    return Evidence(sides, observed.mean, observed.scale, calibration.noise)
 
 
 def pack(matrices: np.ndarray) -> np.ndarray:
@@ -318,31 +322,3 @@ def _filled(
     made = PackedPosterior(np.array(cold, np.float32), packed)
     made.put(rows, posterior)
     return made
-
-
-def _moments(one: KnownEntities, ratings: RatingRows) -> np.ndarray:
-    """Average phi phi^T over a side, its entities weighted by their ratings."""
-    share = (ratings.counts / ratings.counts.sum()).astype(np.float32)
-    phi = one.posterior.regressors()
-    moments = (phi * share[:, None]).T.astype(np.float64) @ phi
-    assert one.posterior.covariance is not None
-    spread = np.tensordot(share, one.posterior.covariance, 1)
-    moments[:-1, :-1] += spread[:-1, :-1]
-    return moments
-
-
-def _width(
-    known: Sides[KnownEntities],
-    problem: Problem,
-    error: float,
-    side: Side,
-    moments: Sides[np.ndarray],
-) -> float:
-    """Compare the variance of new entities, as held-out ones show it, with that of the prior."""
-    posterior, counts = known.other(side).posterior, problem.observed.rows.other(side).counts
-    assert posterior.covariance is not None
-    share = (counts / counts.sum()).astype(np.float32)
-    partners = np.tensordot(share, posterior.covariance, 1)
-    excess = error**2 - 1 / known[side].precisions.t - float(np.sum(partners * moments.other(side)))
-    prior = float(np.sum(np.linalg.inv(known[side].precisions.L) * moments[side]))
-    return float(np.clip(excess / prior, *_WIDTHS))

@@ -138,7 +138,7 @@ def fit_known(
         )
         partners.precisions.t = one.precisions.t
         if side == "users":
-            losses.append(float(problem.observed.scale / np.sqrt(one.precisions.t)))
+            losses.append(float(problem.observed.unit / np.sqrt(one.precisions.t)))
             report({"loss": losses[-1]})
         elif checkpoint is not None and checkpoint.due():
             _keep(known, problem, half + 1, rng, losses, checkpoint)

@@ -8,7 +8,7 @@ when it has not seen its ratings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -141,7 +141,7 @@ def _with_partners(
     # Once more, with precisions estimated against out-of-fold embeddings.
     partners, precisions = fit_posterior(stats, other.prior_means, precisions)
     error = _left_out_error(new, partners, precisions.t, entries, side)
-    report({f"val_new_{side}": problem.observed.scale * error})
+    report({f"val_new_{side}": problem.observed.unit * error})
     return NewEntities(weights, partners, held_out, precisions, error)
 
 
@@ -191,17 +191,17 @@ def coordinate_penalty(penalties: np.ndarray, stats: Statistics) -> np.ndarray:
     return penalties[:, None] * shape
 
 
-def _left_out_error(
+def left_out_residuals(
     new: Posterior, partners: Posterior, t: float, entries: Entries, side: Side
-) -> float:
-    """Estimate the error for new entities of a side from their out-of-fold embeddings.
+) -> Iterator[np.ndarray]:
+    """Yield the errors for new entities of a side, some entries at a time.
 
-    The partners have seen the entries. A partner's posterior without one of its ratings follows
-    from the one with it in closed form: the residual grows by 1 / (1 - leverage).
+    New entities have out-of-fold embeddings; the partners have seen the entries. A partner's
+    posterior without one of its ratings follows from the one with it in closed form: the residual
+    grows by 1 / (1 - leverage).
     """
     new_rows, rows = entries.rows[side], entries.rows.other(side)
     assert partners.covariance is not None
-    total = 0.0
     for a in range(0, len(rows), 8192):
         part = slice(a, a + 8192)
         z = new.mean[new_rows[part]]
@@ -209,6 +209,14 @@ def _left_out_error(
         own, C = partners.mean[rows[part]], partners.covariance[rows[part]]
         residual = entries.values[part] - z[:, -1] - np.einsum("nd,nd->n", phi, own)
         leverage = t * np.einsum("nd,nd->n", phi, (C @ phi[:, :, None])[:, :, 0])
-        left_out = residual / (1 - np.minimum(leverage, 0.95))
-        total += float(np.sum(left_out.astype(np.float64) ** 2))
+        yield residual / (1 - np.minimum(leverage, 0.95))
+
+
+def _left_out_error(
+    new: Posterior, partners: Posterior, t: float, entries: Entries, side: Side
+) -> float:
+    """Estimate the error for new entities of a side, in units of the ratings' spread."""
+    total = 0.0
+    for residuals in left_out_residuals(new, partners, t, entries, side):
+        total += float(np.sum(residuals.astype(np.float64) ** 2))
     return float(np.sqrt(entries.workers.total(total) / entries.drawn))

@@ -11,6 +11,7 @@ from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
+from simrec.scoring.output import IDENTITY, Output
 from simrec.scoring.topk import processors
 
 # Users whose rows are put together at once.
@@ -77,12 +78,17 @@ class RatingRows:
 class Observed:
     """Ratings as deviations from their mean, in units of their spread, arranged by both sides.
 
+    With a sigmoid output they are what its inverse makes of the ratings.
+
     Attributes
     ----------
     rows : Sides of RatingRows
         The ratings of this worker's users, by items and by users.
     mean, scale : float
-        Mean and standard deviation of all ratings.
+        Mean and standard deviation of all ratings, as the inverse of the output has them.
+    unit : float
+        What an error of 1 is worth on the scale of the ratings, where the output rises as it does
+        at the ratings on (root mean square) average.
     n_users : int
         Users of all workers.
     my_users : slice
@@ -94,16 +100,24 @@ class Observed:
     rows: Sides[RatingRows]
     mean: float
     scale: float
+    unit: float
     n_users: int
     my_users: slice
     workers: Workers = ONE_WORKER
 
     @classmethod
-    def of(cls, ratings: Ratings, workers: Workers = ONE_WORKER) -> "Observed":
+    def of(
+        cls, ratings: Ratings, workers: Workers = ONE_WORKER, output: Output = IDENTITY
+    ) -> "Observed":
         """Arrange ratings, with rows in the order of their id maps."""
-        mean = ratings.mean
-        scale = float(np.std(ratings.values, dtype=np.float64)) or 1.0
         values, user_rows, item_rows = ratings.values, ratings.user_rows, ratings.item_rows
+        values = output.link(values)
+        mean = float(values.mean(dtype=np.float64))
+        scale = float(np.std(values, dtype=np.float64)) or 1.0
+        unit = scale
+        if not output.linear:
+            slopes = output.slopes(values - np.float32(output.shift))
+            unit *= float(np.sqrt(np.mean(slopes**2, dtype=np.float64)))
         n_users, mine = ratings.n_users, slice(0, ratings.n_users)
         if workers.size > 1:
             if n_users < workers.size:
@@ -124,7 +138,7 @@ class Observed:
         rows = Sides(
             rating_rows(items, column_workers=workers), rating_rows(users, row_workers=workers)
         )
-        return cls(rows, mean, scale, n_users, mine, workers)
+        return cls(rows, mean, scale, unit, n_users, mine, workers)
 
     @property
     def n_entries(self) -> int:

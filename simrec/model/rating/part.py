@@ -23,12 +23,14 @@ from simrec.model.head import (
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.model.rating.add_ratings import add_ratings
+from simrec.model.rating.calibration import calibrate
 from simrec.model.rating.evidence import Evidence, Placed, SideEvidence, evidence_of
 from simrec.model.rating.explain import explained
 from simrec.model.rating.fit import RatingFit, fit_rating
 from simrec.model.rating.known_entities import Problem, Report
 from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.observed import Observed
+from simrec.model.rating.output import OutputKind, choose_output
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.workers import Workers
@@ -50,11 +52,14 @@ class RatingPart(Part):
     ----------
     layout : Layout
         Which coordinates of a vector mean what.
+    bounds : (float, float)
+        Lowest and highest rating; a sigmoid output may end within them.
     evidence : Evidence or None
         Posteriors of all entities; None where a model was loaded only to score.
     """
 
     layout: Layout
+    bounds: tuple[float, float]
     evidence: Evidence | None
     name: ClassVar[str] = "rating"
     kind: ClassVar[str] = "posteriors"
@@ -67,6 +72,7 @@ class RatingPart(Part):
         epochs: int,
         folds: int,
         hidden_layers: tuple[int, ...],
+        output_kind: OutputKind,
         rng: np.random.Generator,
         report: Report,
         workers: Workers,
@@ -74,28 +80,32 @@ class RatingPart(Part):
     ) -> tuple[RatingPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         groups = data.sides.map(lambda side: side.groups)
-        observed = Observed.of(data.ratings, workers)
         X = data.sides.map(lambda side: side.X)
-        mine = X.users[observed.my_users] if workers.size > 1 else X.users
-        problem = Problem(observed, Sides(X.items, mine), groups)
         # Matrices are small and many, and worked on in threads of our own: those of the BLAS would
         # only get in the way (half as much time again). Without them, results do not depend on
         # their number.
         with threadpool_limits(1, "blas"):
+            own = rng.spawn(1)[0]  # `rng` itself draws nothing for it
+            output, chosen = choose_output(data, output_kind, embedding_dim, own, workers)
+            observed = Observed.of(data.ratings, workers, output)
+            mine = X.users[observed.my_users] if workers.size > 1 else X.users
+            problem = Problem(observed, Sides(X.items, mine), groups)
             fit = fit_rating(
                 problem, embedding_dim, epochs, folds, hidden_layers, rng, report, checkpoint
             )
         if workers.size > 1:
             # The model is one, with the users of all workers.
             fit = fit.gathered(observed)
-            observed = Observed.of(data.ratings)
+            observed = Observed.of(data.ratings, output=output)
             problem = Problem(observed, X, groups)
-        chosen = {
+        output = replace(output, shift=observed.mean)
+        chosen |= {
             "item_penalty": fit.new.items.strength,
             "user_penalty": fit.new.users.strength,
-            "expected_rmse_new_items": observed.scale * fit.new.items.error,
-            "expected_rmse_new_users": observed.scale * fit.new.users.error,
         }
+        calibration = calibrate(fit, problem, output, data.ratings)
+        for side, rmse in calibration.rmse_new.named():
+            chosen[f"expected_rmse_new_{side}"] = rmse
         layout = Layout(embedding_dim, observed.scale)
         heads = Sides.of(lambda side: _head(fit, side, data, layout))
 
@@ -104,9 +114,8 @@ class RatingPart(Part):
             own, to_new = layout.from_features(side, heads[side].vectors)
             return Placed(prepared.rated_rows, prepared.tower.counts, own, to_new)
 
-        evidence = evidence_of(fit, problem, Sides.of(placed))
-        output = Output(*data.bounds, shift=observed.mean, kind="clip")
-        return cls(heads, output, layout, evidence), chosen
+        evidence = evidence_of(fit, problem, Sides.of(placed), calibration)
+        return cls(heads, output, layout, data.bounds, evidence), chosen
 
     def kept(self, what: str) -> Evidence:
         """Return the evidence, or say that the model was loaded without it."""
@@ -120,8 +129,8 @@ class RatingPart(Part):
         """Return the encoder of a side's new entities as the SimEc that it is.
 
         W_l is [w, 1] of the posterior means of the partners with ratings, frozen, and `transform`
-        gives [y, b], all in units of the ratings' spread. It was fitted to the ratings less their
-        mean and their partners' biases.
+        gives [y, b], all in units of the ratings' spread. It was fitted to the ratings (with a
+        sigmoid output, to their logits) less their mean and their partners' biases.
         """
         partners = self.kept(f"{SINGULAR[side]}_simec_").sides.other(side)
         # Those that were fitted with their ratings.
@@ -161,7 +170,8 @@ class RatingPart(Part):
     ) -> tuple[RatingPart, Sides[np.ndarray]]:
         """Add ratings to the posteriors; write the vectors of those who have learned."""
         evidence = self.kept("update")
-        values = ((later.values - evidence.mean) / evidence.scale).astype(np.float32)
+        values = (self.output.link(later.values) - evidence.mean) / evidence.scale
+        values = values.astype(np.float32)
         evidence, learned = add_ratings(evidence, counts, replace(later, values=values), only_new)
 
         def moved(side: Side) -> StoredHead:
@@ -194,11 +204,12 @@ class RatingPart(Part):
         return self.layout.comparable(side, vectors)
 
     def variance(self, side: Side, found: Found, counts: np.ndarray, what: str) -> np.ndarray:
-        """Return each entity's part in the variance of a predicted rating.
+        """Return each entity's part in the variance of a scalar product.
 
-        The variance of a rating is ``noise + v_user + v_item``. v is the trace of an entity's
-        posterior covariance with the second moments of the partners it meets; without ratings, that
-        of the prior; for an entity of which nothing is known, wider by the spread of features.
+        Where the output is the identity, that of a rating is ``noise + v_user + v_item``. v is the
+        trace of an entity's posterior covariance with the second moments of the partners it meets;
+        without ratings, that of the prior; for an entity of which nothing is known, wider by the
+        spread of features.
         """
         evidence = self.kept(what)
         kept, rows = evidence.sides[side], found.rows
@@ -210,12 +221,26 @@ class RatingPart(Part):
             variance[found.average] = kept.average_variance(counts)
         return evidence.scale**2 * variance
 
+    def std(self, z: np.ndarray, variance: np.ndarray, what: str) -> np.ndarray:
+        """Return the standard deviation of ratings around what is predicted.
+
+        Parameters
+        ----------
+        z, variance : numpy.ndarray
+            Scalar products, and the sums of both entities' `variance`.
+        what : str
+            What it is needed for, to name where the model was loaded without evidence.
+        """
+        found = np.sqrt(self.kept(what).noise + self.output.variance(z, variance))
+        return np.asarray(found, np.float32)
+
     def saved(self) -> Saved:
         """Return heads, layout and evidence as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = {
             "embedding_dim": self.layout.embedding_dim,
             "scale": self.layout.scale,
+            "bounds": list(self.bounds),
         }
         if self.evidence is not None:
             saved.arrays |= self.evidence.arrays(self.name)
@@ -225,10 +250,18 @@ class RatingPart(Part):
     def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> RatingPart:
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, artifact, towers)
-        layout = Layout(**artifact.documents[cls.name])
+        document = artifact.documents[cls.name]
+        layout = Layout(document["embedding_dim"], document["scale"])
+        low, high = (float(bound) for bound in document["bounds"])
+        lower, upper = output.lower, output.upper
+        if lower is None or upper is None or not low <= lower <= upper <= high:
+            raise InputError(f"{cls.name}: {output} does not lie within {low:g} and {high:g}")
+        if not output.linear and lower == upper:
+            raise InputError(f"{cls.name}: {output} has no range")
         if layout.width != heads.items.width:
             raise InputError(f"{cls.name}: {layout} does not fit vectors of {heads.items.width}")
-        return cls(heads, output, layout, Evidence.restored(cls.name, artifact, towers))
+        evidence = Evidence.restored(cls.name, artifact, towers)
+        return cls(heads, output, layout, (low, high), evidence)
 
 
 def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredHead:

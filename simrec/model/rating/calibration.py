@@ -1,0 +1,182 @@
+"""How far predictions are from ratings: the noise, the prior of new entities, expected errors.
+
+Where the output is the identity all of it follows from the precisions and errors that the fit has
+estimated. A sigmoid changes an error by its slope, which differs from rating to rating: there,
+all of it is measured on some of the ratings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simrec.data.ratings import Ratings
+from simrec.data.sides import Side, Sides
+from simrec.model.rating.fit import RatingFit
+from simrec.model.rating.known_entities import KnownEntities, Problem
+from simrec.model.rating.new_entities import left_out_residuals
+from simrec.model.rating.observed import Entries, RatingRows
+from simrec.model.rating.posterior import Posterior
+from simrec.scoring.output import Output
+
+# The prior of a new entity is at most this much wider than that of known ones, and not narrower:
+# ratings make surer.
+_WIDTHS = (1.0, 100.0)
+# Ratings on which errors are measured, and those of them on which widths are found.
+_SAMPLE, _FEW = 100_000, 5_000
+# With a sigmoid a prior may be narrower: before the output, ratings near its ends make those of
+# known entities wide. The range is halved so often on a logarithmic scale, to 1% of a width.
+_MEASURED_WIDTHS, _HALVINGS = (0.01, 100.0), 10
+# A partner's posterior is taken to be at most so much that of one rating.
+_MOST_LEVERAGE = 0.95
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """How sure predictions are.
+
+    Attributes
+    ----------
+    noise : float
+        Variance of a rating when both its vectors are certain, on the scale of the ratings.
+    moments : Sides of numpy.ndarray
+        Mean of phi phi^T over the partners of a side, weighted by their ratings: turns covariances
+        into variances of a prediction.
+    widths : Sides of float
+        How much wider the prior of a new entity is than that of known ones: as wide as the errors
+        on held-out entities were.
+    rmse_new : Sides of float
+        Expected errors for new entities of a side, on the scale of the ratings.
+    """
+
+    noise: float
+    moments: Sides[np.ndarray]
+    widths: Sides[float]
+    rmse_new: Sides[float]
+
+
+def calibrate(fit: RatingFit, problem: Problem, output: Output, ratings: Ratings) -> Calibration:
+    """Estimate how sure the predictions of a fit are.
+
+    Parameters
+    ----------
+    fit : RatingFit
+        What was learned.
+    problem : Problem
+        What it was learned from, all of it on this worker.
+    output : Output
+        The output, with its shift.
+    ratings : Ratings
+        The ratings, as they are.
+    """
+    rows, known = problem.observed.rows, fit.known
+    moments = Sides.of(lambda side: _moments(known.other(side), rows.other(side)))
+    if output.linear:
+        scale = problem.observed.scale
+        return Calibration(
+            scale**2 / known.users.precisions.t,
+            moments,
+            Sides.of(lambda side: _width(known, problem, fit.new[side].error, side, moments)),
+            fit.new.map(lambda new: scale * new.error),
+        )
+    return _Measured(fit, problem, output, ratings, moments).calibration()
+
+
+class _Measured:
+    """Errors of a fit on some of the ratings, with a sigmoid output."""
+
+    def __init__(
+        self,
+        fit: RatingFit,
+        problem: Problem,
+        output: Output,
+        ratings: Ratings,
+        moments: Sides[np.ndarray],
+    ) -> None:
+        n, observed = len(ratings), problem.observed
+        at = np.arange(n) if n <= _SAMPLE else np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
+        self.fit, self.output, self.moments, self.scale = fit, output, moments, observed.scale
+        self.ratings = ratings.values[at]
+        values = (output.link(self.ratings) - np.float32(observed.mean)) / np.float32(self.scale)
+        rows = Sides(ratings.item_rows[at], ratings.user_rows[at])
+        self.entries = Entries(rows, values, len(at))
+
+        def variances(side: Side) -> np.ndarray:
+            covariance = fit.known[side].posterior.covariance
+            assert covariance is not None
+            return np.einsum("nij,ij->n", covariance, moments[side])[rows[side]]
+
+        # Of the scalar products of known entities, in units of the spread.
+        self.variances = Sides.of(variances)
+
+    def calibration(self) -> Calibration:
+        noise = self._noise()
+        left_out = Sides.of(self._new)
+        rmse = left_out.map(lambda z: float(np.sqrt(np.mean(self._squares(z)))))
+        widths = Sides.of(lambda side: self._width(side, left_out[side], rmse[side], noise))
+        return Calibration(noise, self.moments, widths, rmse)
+
+    def _squares(self, z: np.ndarray) -> np.ndarray:
+        return (self.output(self.scale * z) - self.ratings).astype(np.float64) ** 2
+
+    def _noise(self) -> float:
+        """Take what is uncertain of the vectors from the error on ratings they have not seen."""
+        rows, values = self.entries.rows, self.entries.values
+        item, user = (one.posterior.mean[at] for one, at in zip(self.fit.known, rows, strict=True))
+        z = np.einsum("nd,nd->n", item[:, :-1], user[:, :-1]) + item[:, -1] + user[:, -1]
+        uncertain = self.variances.items + self.variances.users
+        # As in `left_out_residuals`, with the leverage of an entity's average rating.
+        leverage = np.minimum(self.fit.known.users.precisions.t * uncertain, _MOST_LEVERAGE)
+        left_out = values - (values - z) / (1 - leverage)
+        variance = self.output.variance(self.scale * left_out, self.scale**2 * uncertain)
+        return max(float(np.mean(self._squares(left_out)) - np.mean(variance)), 0.0)
+
+    def _new(self, side: Side) -> np.ndarray:
+        """Predict the ratings of a side's entities as if they were new."""
+        new = self.fit.new[side]
+        held_out = Posterior(new.held_out)
+        found = left_out_residuals(held_out, new.partners, new.precisions.t, self.entries, side)
+        return self.entries.values - np.concatenate(list(found))
+
+    def _width(self, side: Side, left_out: np.ndarray, rmse: float, noise: float) -> float:
+        """Find the width with which predictions for new entities are as uncertain as wrong."""
+        few = slice(None, None, max(len(left_out) // _FEW, 1))
+        z, partners = self.scale * left_out[few], self.variances.other(side)[few]
+        prior = np.linalg.inv(self.fit.known[side].precisions.L)
+        own = float(np.sum(prior * self.moments[side]))
+        low, high = np.log(_MEASURED_WIDTHS)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            uncertain = self.scale**2 * (np.exp(middle) * own + partners)
+            found = noise + float(np.mean(self.output.variance(z, uncertain)))
+            low, high = (middle, high) if found < rmse**2 else (low, middle)
+        return float(np.exp(low))
+
+
+def _moments(one: KnownEntities, ratings: RatingRows) -> np.ndarray:
+    """Average phi phi^T over a side, its entities weighted by their ratings."""
+    share = (ratings.counts / ratings.counts.sum()).astype(np.float32)
+    phi = one.posterior.regressors()
+    moments = (phi * share[:, None]).T.astype(np.float64) @ phi
+    assert one.posterior.covariance is not None
+    spread = np.tensordot(share, one.posterior.covariance, 1)
+    moments[:-1, :-1] += spread[:-1, :-1]
+    return moments
+
+
+def _width(
+    known: Sides[KnownEntities],
+    problem: Problem,
+    error: float,
+    side: Side,
+    moments: Sides[np.ndarray],
+) -> float:
+    """Compare the variance of new entities, as held-out ones show it, with that of the prior."""
+    posterior, counts = known.other(side).posterior, problem.observed.rows.other(side).counts
+    assert posterior.covariance is not None
+    share = (counts / counts.sum()).astype(np.float32)
+    partners = np.tensordot(share, posterior.covariance, 1)
+    excess = error**2 - 1 / known[side].precisions.t - float(np.sum(partners * moments.other(side)))
+    prior = float(np.sum(np.linalg.inv(known[side].precisions.L) * moments[side]))
+    return float(np.clip(excess / prior, *_WIDTHS))
