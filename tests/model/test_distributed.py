@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from planted import saturating
 
 from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
 from simrec.data.ratings import Ratings
@@ -23,6 +24,7 @@ from simrec.model.prepare import Encoding, prepare
 from simrec.model.rating.fit import fit_rating
 from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.observed import Observed
+from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
 
@@ -155,6 +157,26 @@ def test_gathered_towers_have_the_users_of_all_workers(data, split):
             (towers.new.users.held_out, one.new.users.held_out),
         ):
             assert found.shape == expected.shape
+            np.testing.assert_allclose(found, expected, atol=1e-2)
+
+
+def test_a_sigmoid_of_two_workers_is_that_of_one():
+    ratings, items, users = saturating(n_users=80, n_items=60)
+    encoding = Encoding(Sides(None, None), 2, 0)
+    prepared = prepare(Ratings.from_table(ratings), (1, 5), Sides(items, users), encoding)
+
+    def work(workers):
+        rng = np.random.default_rng(0)
+        quiet = {"report": lambda logs: None, "checkpoint": None}
+        return RatingPart.fit(prepared, 3, 4, 3, (), "auto", rng, workers=workers, **quiet)
+
+    one, chosen = work(ONE_WORKER)
+    assert chosen["rating_output"] == "sigmoid"
+    for part, also in in_threads(2, work):
+        assert part.output == one.output and also == pytest.approx(chosen, abs=1e-3)
+        assert part.evidence.noise == pytest.approx(one.evidence.noise, abs=1e-4)
+        for side in ("items", "users"):
+            found, expected = part.heads[side].vectors, one.heads[side].vectors
             np.testing.assert_allclose(found, expected, atol=1e-2)
 
 

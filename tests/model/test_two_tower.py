@@ -164,6 +164,7 @@ def test_number_of_threads_changes_nothing(data, split, monkeypatch):
         {"item_columns": {"a": "ignore"}},
         {"user_columns": {"q": "ignore"}},
         {"min_count": 40},
+        {"rating_output": "sigmoid"},
         {"random_state": 9},
     ],
 )

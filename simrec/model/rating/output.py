@@ -52,38 +52,47 @@ def choose_output(
     rng : numpy.random.Generator
         Of its own: the fit that follows draws the same numbers whatever is chosen.
     workers : Workers
-        All choose what the first one does.
+        The first one chooses, and tells the others.
 
     Returns
     -------
     (Output, dict)
         The output, and what to say of the choice.
     """
-    identity = Output(*data.bounds, kind="clip")
-    few = len(data.ratings) < _LEAST
-    if kind == "identity" or (kind == "auto" and few):
-        return identity, {"rating_output": "identity"}
+    low, high = data.bounds
+    if kind == "sigmoid" and low == high:
+        raise InputError(
+            f"rating_output: all ratings are {low:g}, which says nothing of where a sigmoid ends. "
+            "Give bounds=(lowest, highest), or rating_output='identity'."
+        )
+    output = Output(low, high, kind="clip")
+    if kind == "sigmoid" or (kind == "auto" and len(data.ratings) >= _LEAST):
+        found = _chosen(data, kind, embedding_dim, rng) if workers.rank == 0 else output
+        told = workers.first(np.array([not found.linear, found.lower, found.upper], np.float64))
+        if told[0]:
+            output = Output(float(told[1]), float(told[2]))
+    return output, {"rating_output": "identity" if output.linear else "sigmoid"}
+
+
+def _chosen(
+    data: Prepared, kind: OutputKind, embedding_dim: int, rng: np.random.Generator
+) -> Output:
+    """Choose between sigmoids, and on request between the best of them and the identity."""
     sample = _sample(data, rng)
     outputs = _sigmoids(data, sample)
-    if kind == "sigmoid":
-        if not outputs:
-            raise InputError(
-                f"rating_output: all ratings are {data.bounds[0]:g}, which says nothing of where a "
-                "sigmoid ends. Give bounds=(lowest, highest), or rating_output='identity'."
-            )
-        best = 0
-        if len(outputs) > 1 and not few:
-            squares = _squared_errors(data, sample, outputs, embedding_dim, rng, workers)
-            best = int(np.argmin(squares.mean(1)))
-        return outputs[best], {"rating_output": "sigmoid"}
-    squares = _squared_errors(data, sample, [identity, *outputs], embedding_dim, rng, workers)
+    if kind == "auto":
+        outputs.insert(0, Output(*data.bounds, kind="clip"))
+    if len(outputs) == 1 or len(sample) < _LEAST:
+        return outputs[0]
+    squares = _squared_errors(data, sample, outputs, embedding_dim, rng)
     errors = np.sqrt(squares.mean(1))
     best = int(np.argmin(errors))
-    gained = squares[0] - squares[best]
-    sure = gained.mean() > _SURE * gained.std() / np.sqrt(len(gained))
-    if sure and errors[best] < (1 - _MARGIN) * errors[0]:
-        return outputs[best - 1], {"rating_output": "sigmoid"}
-    return identity, {"rating_output": "identity"}
+    if kind == "auto":
+        gained = squares[0] - squares[best]
+        sure = gained.mean() > _SURE * gained.std() / np.sqrt(len(gained))
+        if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
+            best = 0
+    return outputs[best]
 
 
 def _sample(data: Prepared, rng: np.random.Generator) -> np.ndarray:
@@ -115,7 +124,6 @@ def _squared_errors(
     outputs: list[Output],
     embedding_dim: int,
     rng: np.random.Generator,
-    workers: Workers,
 ) -> np.ndarray:
     """Fit known users and items with each output; return squared errors, outputs x held out."""
     ratings, dim = data.ratings, min(embedding_dim, _DIM)
@@ -132,7 +140,7 @@ def _squared_errors(
         g = replace(output, shift=fit.mean)
         found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
         squares.append((found - ratings.values[held_out]).astype(np.float64) ** 2)
-    return workers.first(np.array(squares))
+    return np.array(squares)
 
 
 def _places(known: np.ndarray, rows: np.ndarray) -> np.ndarray:
