@@ -28,7 +28,7 @@ _SAMPLE, _FEW = 100_000, 5_000
 # With a sigmoid a prior may be narrower: before the output, ratings near its ends make those of
 # known entities wide. The range is halved so often on a logarithmic scale, to 1% of a width.
 _MEASURED_WIDTHS, _HALVINGS = (0.01, 100.0), 10
-# A partner's posterior is taken to be at most so much that of one rating.
+# Leverage of a rating on its own prediction, at most.
 _MOST_LEVERAGE = 0.95
 
 
@@ -111,6 +111,7 @@ class _Measured:
         self.variances = Sides.of(variances)
 
     def calibration(self) -> Calibration:
+        """Put together what was measured."""
         noise = self._noise()
         left_out = Sides.of(self._new)
         rmse = left_out.map(lambda z: float(np.sqrt(np.mean(self._squares(z)))))
