@@ -13,13 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simrec import InputError, TwoTower, artifacts, files, manifest
+from simrec import InputError, SimEc, TwoTower, artifacts, files, manifest
 from simrec.model import files as model_files
+from simrec.model.head import Network
 from simrec.stored import StoredFile
 
 SETTINGS = {
     "default": {"embedding_dim": 4},
-    "hidden layers": {"embedding_dim": 3, "hidden_layers": (4,), "epochs": 2},
+    "hidden layers": {"embedding_dim": 2, "epochs": 2},
     "two SimEcs": {"embedding_dim": 3, "method": "simec", "epochs": 5},
     "uptake alone": {"embedding_dim": 4},
     "ids of text": {"embedding_dim": 2, "epochs": 2},
@@ -60,11 +61,23 @@ def saved(request, data, tmp_path_factory):
     bounds = None if kind == "uptake alone" else (1, 5)
     model = TwoTower(bounds=bounds, **SETTINGS[kind])
     model.fit(given["ratings"], items=given["items"], users=given["users"])
+    if kind == "hidden layers":
+        add_network(model)
     root = tmp_path_factory.mktemp("shards")
     model.save(root / "1")
     for shards in (3, 8):
         model.save(root / str(shards), shards=shards)
     return kind, root, given
+
+
+def add_network(model):
+    """Add a network to the encoder of users, as a fit with hidden layers does in far more time."""
+    features = model.towers_.users.features
+    R = np.random.default_rng(0).normal(size=(features.shape[0], 5))
+    simec = SimEc(embedding_dim=3, hidden_layers=(4,), epochs=1).fit(features, R)
+    head = model.parts_["rating"].heads.users
+    place = np.random.default_rng(1).normal(size=(3, head.width)).astype(np.float32)
+    head.encoder.networks.append(Network(simec, place))
 
 
 def later(given):
