@@ -38,6 +38,8 @@ def train(
     address: str | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
+    memory: str | None = None,
+    scratch: Path | None = None,
 ) -> dict[str, Any]:
     """Train a model on all ratings and save it.
 
@@ -65,6 +67,10 @@ def train(
         default.
     resume : bool
         Whether to go on from the checkpoint of a training that was killed.
+    memory : str, optional
+        Memory to work in, such as 4GB; what is as long as the users then lives in files.
+    scratch : path, optional
+        Directory for these files; that of temporary files by default.
 
     Returns
     -------
@@ -74,6 +80,7 @@ def train(
     from simrec.artifacts import check_replaceable
     from simrec.model.files import check_shards
     from simrec.model.run.checkpoint import clear
+    from simrec.model.run.scratch import Scratch
 
     # Found out now rather than after the training.
     check_replaceable(out)
@@ -88,7 +95,8 @@ def train(
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    work = Training(model, data, out, log_dir, checkpoint, shards)
+    Scratch.of(memory, scratch)  # found out now, too
+    work = Training(model, data, out, log_dir, checkpoint, shards, memory, scratch)
     with claim(out, **inputs):
         if engine == "local" and workers in (None, 1):
             result = work.run(resume=resume)
@@ -128,6 +136,8 @@ class Training:
     log_dir: Path | None
     checkpoint: Path
     shards: int | None = None
+    memory: str | None = None
+    scratch: Path | None = None
     portions: "Portions | None" = None
 
     def absolute(self) -> "Training":
@@ -138,6 +148,7 @@ class Training:
             out=absolute(self.out),
             log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
+            scratch=absolute(self.scratch),
         )
 
     def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
@@ -157,6 +168,8 @@ class Training:
             divided=True,
             checkpoint=self.checkpoint,
             resume=resume,
+            memory=self.memory,
+            scratch=self.scratch,
         )
         save_divided(self.model, self.out, workers, self.shards)
         return {

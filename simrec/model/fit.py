@@ -112,7 +112,9 @@ def fit_parts(
         rng,
         data.workers,
         partial(progress.step, _UPTAKE),
+        data.scratch,
     )
+    del features
     fitted.chosen |= uptake.chosen
     progress.epoch(_UPTAKE, {"val_lists": uptake.chosen["expected_ndcg@20_known_users"]})
     if fitted.parts:

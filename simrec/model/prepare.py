@@ -19,6 +19,7 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.head import Encoder, StoredHead
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
 
@@ -60,18 +61,23 @@ class PreparedSide:
         """Ratings of those who have any, in the order of the rows of R."""
         return self.tower.counts[self.rated_rows]
 
-    def head(self, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
+    def head(
+        self, vectors: np.ndarray, encoder: Encoder, scratch: Scratch = IN_MEMORY
+    ) -> StoredHead:
         """Make a head from the vectors of the rated and the encoder of all others."""
         n, counts = len(self.tower.ids), self.counts
         if n > len(vectors):
             unrated = self.tower.counts == 0
-            joined = np.empty((n, vectors.shape[1]), np.float32)
+            joined = scratch.empty((n, vectors.shape[1]))
             joined[self.rated_rows] = vectors
             joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
         share = counts / self.workers.total(float(counts.sum()))
-        prior = self.workers.sum(share @ encoder(self.X[:, :-1])).astype(np.float32)
+        prior = np.zeros(vectors.shape[1])
+        for rows in slices(len(share)):
+            prior += share[rows] @ encoder(self.X[rows][:, :-1])
+        prior = self.workers.sum(prior).astype(np.float32)
         return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
 
 
@@ -83,6 +89,7 @@ class Prepared:
     bounds: tuple[float, float]
     sides: Sides[PreparedSide]
     workers: Workers = ONE_WORKER
+    scratch: Scratch = IN_MEMORY
 
     @property
     def schema(self) -> dict[str, dict[str, str]]:

@@ -196,6 +196,8 @@ class TwoTower(Params):
         divided: bool = False,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        memory: str | int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> TwoTower:
         """Learn both towers; an earlier fit is forgotten.
 
@@ -226,6 +228,12 @@ class TwoTower(Params):
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
             Whether to go on from the checkpoint, which must be of the same data and settings.
+        memory : str or int, optional
+            Memory to work in, such as 4GB, or a number of bytes. Arrays that are as long as the
+            users then live in files and are worked on in blocks; the model is the same.
+        scratch : path, optional
+            Directory for these files, which have no names and are gone with the process; that of
+            temporary files by default.
 
         Returns
         -------
@@ -238,13 +246,14 @@ class TwoTower(Params):
         <TwoTower(epochs=4) fitted to 2,314 ratings of 80 items by 160 users>
         """
         check_params(self.get_params())
-        run = Run.of(strategy, checkpoint, resume)
+        run = Run.of(strategy, checkpoint, resume, memory, scratch)
         columns = Sides(self.item_columns, self.user_columns)
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(rated_pairs(ratings, y), self.bounds)
         if not divided:
             taken, users = own_users(taken, users, run.workers)
         data = prepare(taken, self.bounds, Sides(items, users), encoding, run.workers)
+        data.scratch = run.scratch
         settings = Settings(
             self.embedding_dim,
             self.epochs or EPOCHS[self.method],

@@ -32,6 +32,7 @@ from simrec.model.rating.observed import Observed
 from simrec.model.rating.output import OutputKind, choose_output
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.run.scratch import release, slices
 from simrec.model.simecs import linear_simec, network_simec
 from simrec.rows import Array, Sparse
 from simrec.scoring.output import Output
@@ -85,7 +86,7 @@ class RatingPart(Part):
         with threadpool_limits(1, "blas"):
             own = rng.spawn(1)[0]  # `rng` itself draws nothing for it
             output, chosen = choose_output(data, output_kind, embedding_dim, own)
-            observed = Observed.of(data.ratings, data.workers, output)
+            observed = Observed.of(data.ratings, data.workers, output, data.scratch)
             problem = Problem(observed, data.sides.map(lambda side: side.X), groups)
             fit = fit_rating(
                 problem,
@@ -269,7 +270,12 @@ class RatingPart(Part):
 def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredHead:
     """Put what was fitted for a side into vectors, and its encoders into one encoder of vectors."""
     known, new = fit.known[side].posterior.mean, fit.new[side]
-    vectors = layout.vectors(side, known, fit.new.other(side).partners.mean, np.ones(len(known)))
+    to_new_partners = fit.new.other(side).partners.mean
+    vectors = data.scratch.empty((len(known), layout.width))
+    for rows in slices(len(known)):
+        warm = np.ones(rows.stop - rows.start)
+        vectors[rows] = layout.vectors(side, known[rows], to_new_partners[rows], warm)
+        release(vectors[rows])
     to_new = new.weights if side == "items" else fit.both_weights
     weights = layout.encoder_weights(side, new.weights, to_new)
     networks = []
@@ -278,4 +284,4 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     if new.network is not None:
         block: Block = "new_items" if side == "items" else "new_users"
         networks.append(Network(new.network, layout.placement(side, block)))
-    return data.sides[side].head(vectors, Encoder(weights, networks))
+    return data.sides[side].head(vectors, Encoder(weights, networks), data.scratch)

@@ -19,6 +19,7 @@ from simrec import __version__, artifacts, manifest
 from simrec.errors import InputError
 from simrec.model.prepare import Prepared
 from simrec.model.run.fingerprint import fingerprint
+from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.shared import written_together
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
@@ -141,11 +142,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """How a fit runs: with which workers, and where it keeps its state."""
+    """How a fit runs: with which workers, and where it keeps its state and its arrays."""
 
     workers: Workers = ONE_WORKER
     path: str | os.PathLike[str] | None = None
     resume: bool = False
+    scratch: Scratch = IN_MEMORY
 
     @classmethod
     def of(
@@ -153,10 +155,13 @@ class Run:
         strategy: Any,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        memory: str | int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> Run:
         """Take the arguments of `TwoTower.fit`."""
         if resume and checkpoint is None:
             raise InputError("resume: say which checkpoint to go on from.")
+        room = Scratch.of(memory, scratch)
         workers = ONE_WORKER
         if isinstance(strategy, Workers):
             workers = strategy
@@ -164,7 +169,7 @@ class Run:
             from simrec.model.run.strategy import workers_of
 
             workers = workers_of(strategy)
-        return cls(workers, checkpoint, resume)
+        return cls(workers, checkpoint, resume, room)
 
     def checkpoint(self, settings: Mapping[str, Any], data: Prepared) -> Checkpoint | None:
         """Return the checkpoint of a fit, if it is to have one.

@@ -11,7 +11,6 @@ from scipy import sparse
 
 from simrec.data.sides import Side
 from simrec.errors import InputError
-from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.least_squares import products, ridges, solve_rows
 
 
@@ -200,12 +199,17 @@ def moved_by_pairs(
     return start
 
 
-def spread_axes(offsets: np.ndarray, workers: Workers = ONE_WORKER) -> np.ndarray:
+def spread_axes(offsets: np.ndarray) -> np.ndarray:
     """Return the root of the covariance of offsets, of unit variance on average.
 
     A ridge in these axes draws back least where vectors differ most.
     """
-    values, Q = np.linalg.eigh(workers.sum((offsets.T @ offsets).astype(np.float64)))
+    return axes_of((offsets.T @ offsets).astype(np.float64))
+
+
+def axes_of(gram: np.ndarray) -> np.ndarray:
+    """Return the same for offsets whose sum of squares and products is given."""
+    values, Q = np.linalg.eigh(gram)
     root = np.sqrt(np.maximum(values, 0))
     root = root / np.sqrt((root**2).mean()) if root.any() else np.ones_like(root)
     return ((Q * root) @ Q.T).astype(np.float32)

@@ -6,14 +6,19 @@ Each row is solved exactly, in the smaller of two spaces: its pairs or its coord
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 # Numbers in a batch of rows: bounds memory.
 _CELLS = 3_000_000
+# Batches after which the pages of long arrays in files are given back.
+_RELEASE = 8
 # Pairs whose scalar products are formed at once.
 _PIECE = 1 << 18
 
@@ -25,6 +30,7 @@ def solve_rows(
     zero: np.ndarray,
     explained: np.ndarray | None = None,
     prior: np.ndarray | None = None,
+    scratch: Scratch = IN_MEMORY,
 ) -> np.ndarray:
     """Return the vectors of rows that fit ones at their pairs and zeros everywhere.
 
@@ -43,18 +49,24 @@ def solve_rows(
         What something else explains of each pair, in the order of `R.data`.
     prior : numpy.ndarray, optional
         What each vector is drawn towards; nothing without it.
+    scratch : Scratch
+        Where arrays as long as the rows or the columns go.
     """
     n, d = np.diff(R.indptr), V.shape[1]
-    values, Q = np.linalg.eigh((V.T @ V).astype(np.float64))
+    values, Q = np.linalg.eigh(gram_matrix(V))
     Q = Q.astype(np.float32)
-    V = np.ascontiguousarray(V @ Q)
+    V = turned(V, Q, scratch.empty(V.shape))
     values = np.maximum(values, 0).astype(np.float32)
     ridge, zero = ridge.astype(np.float32), zero.astype(np.float32)
-    out = np.zeros((R.shape[0], d), np.float32)
-    if prior is not None:  # without pairs, only zeros move a row from its prior
-        out = prior @ Q
-        out *= ridge[:, None] / np.maximum(zero[:, None] * values + ridge[:, None], 1e-30)
-    target = np.ones(R.nnz, np.float32) if explained is None else (1 - explained).astype(np.float32)
+    out = scratch.empty((R.shape[0], d))
+    for part in slices(len(out)):
+        out[part] = 0
+        if prior is not None:  # without pairs, only zeros move a row from its prior
+            weight = ridge[part, None]
+            out[part] = prior[part] @ Q
+            out[part] *= weight / np.maximum(zero[part, None] * values + weight, 1e-30)
+        release(out[part])
+    target = None if explained is None else (1 - explained).astype(np.float32)
 
     def work(rows: np.ndarray) -> None:
         width = n[rows].max()
@@ -63,7 +75,7 @@ def solve_rows(
         c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
         A = V[R.indices[at]]
         A *= c[:, :, None]
-        y = (c * target[at])[:, :, None] - A @ out[rows, :, None]
+        y = (c if target is None else c * target[at])[:, :, None] - A @ out[rows, :, None]
         D = zero[rows, None] * values[None] + ridge[rows, None]
         if width <= d:
             AD = A / D[:, None, :]
@@ -76,8 +88,31 @@ def solve_rows(
             out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
 
     batches = batches_by_length(n, d)[::-1]
-    in_threads(lambda i: work(batches[i]), len(batches))
-    return out @ Q.T
+
+    def work_on(i: int) -> None:
+        work(batches[i])
+        if i % _RELEASE == 0:
+            release(out, V)
+
+    in_threads(work_on, len(batches))
+    return turned(out, Q.T, out)
+
+
+def gram_matrix(V: np.ndarray) -> np.ndarray:
+    """Return V'V in double precision."""
+    gram = np.zeros((V.shape[1], V.shape[1]))
+    for rows in slices(len(V)):
+        gram += V[rows].T @ V[rows]
+        release(V[rows])
+    return gram
+
+
+def turned(V: np.ndarray, Q: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Fill `out`, which may be V, with V Q."""
+    for rows in slices(len(V)):
+        out[rows] = V[rows] @ Q
+        release(V[rows], out[rows])
+    return out
 
 
 def batches_by_length(n: np.ndarray, d: int) -> list[np.ndarray]:
@@ -110,40 +145,39 @@ def start_vectors(
 ) -> np.ndarray:
     """Return item vectors to start from: a randomised SVD of R with evened-out counts."""
     sums = np.asarray(R.sum(1)).ravel(), workers.sum(np.asarray(R.sum(0)).ravel())
-    rows, columns = (np.maximum(one, 1) ** -0.25 for one in sums)
-    A = sparse.csr_matrix(
-        sparse.diags_array(rows.astype(np.float32))
-        @ R
-        @ sparse.diags_array(columns.astype(np.float32))
-    )
-    AT = A.T.tocsr()
-    k = min(d + 8, int(workers.total(A.shape[0])), A.shape[1])
-    # One power iteration: the sweeps that follow are as many more.
-    Q = workers.sum(AT @ (A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)))
-    Q = A @ _orthonormal(Q)
-    # Rows of Q are divided: its columns are made orthonormal by their Gram matrix.
-    B = workers.sum(AT @ Q) @ _root_of_inverse(workers.sum((Q.T @ Q).astype(np.float64)))
+    by_row, by_column = ((np.maximum(one, 1) ** -0.25).astype(np.float32) for one in sums)
+    k = min(d + 8, int(workers.total(R.shape[0])), R.shape[1])
+
+    def parts() -> Iterator[sparse.csr_matrix]:
+        for rows in slices(R.shape[0]):
+            part = R[rows]
+            part.data = part.data * np.repeat(by_row[rows], np.diff(part.indptr))
+            part.data *= by_column[part.indices]
+            yield part
+
+    # One power iteration: the sweeps that follow are as many more. With Q = A X, what is needed of
+    # the orthonormal basis of Q's columns follows from Q'Q: nothing is as long as the rows.
+    X = rng.standard_normal((R.shape[1], k)).astype(np.float32)
+    X = np.linalg.qr(workers.sum(sum(part.T @ (part @ X) for part in parts())))[0]
+    gram, B = np.zeros((k, k)), np.zeros_like(X)
+    for part in parts():
+        Q = part @ X
+        gram += Q.T.astype(np.float64) @ Q
+        B += part.T @ Q
+    gram, B = workers.sum(gram), workers.sum(B)
+    values, W = np.linalg.eigh(gram)
+    there = values > 1e-12 * values[-1]
+    root = np.where(there, 1 / np.sqrt(np.where(there, values, 1)), 0)
+    B = B @ (W * root).astype(np.float32)
     values, W = np.linalg.eigh(B.T @ B)
     values, W = workers.first(values), workers.first(W)
     W, values = W[:, ::-1], np.maximum(values[::-1], 1e-12)
-    V = np.zeros((A.shape[1], d), np.float32)
+    V = np.zeros((R.shape[1], d), np.float32)
     k = min(k, d)
     V[:, :k] = (B @ W[:, :k]) / values[:k] ** 0.25
     if k < d:
         V[:, k:] = rng.standard_normal((len(V), d - k)) * 1e-3
     return V
-
-
-def _orthonormal(Q: np.ndarray) -> np.ndarray:
-    return np.linalg.qr(Q)[0]
-
-
-def _root_of_inverse(G: np.ndarray) -> np.ndarray:
-    """Return a root of the inverse of a Gram matrix, without its directions of no length."""
-    values, vectors = np.linalg.eigh(G)
-    long = values > 1e-9 * max(values[-1], 1e-30)
-    root = np.where(long, 1 / np.sqrt(np.where(long, values, 1)), 0)
-    return (vectors * root).astype(np.float32)
 
 
 def ridges(R: sparse.csr_matrix, ridge: float, zero: float) -> np.ndarray:

@@ -10,10 +10,17 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.encoders import Regression
-from simrec.model.uptake.least_squares import batches_by_length, ridges, solve_rows
+from simrec.model.uptake.least_squares import (
+    batches_by_length,
+    gram_matrix,
+    ridges,
+    solve_rows,
+    turned,
+)
 
 # Numbers in the matrices of a batch of items.
 _CELLS = 1 << 24
@@ -27,6 +34,7 @@ def factorize(
     sweeps: int,
     features: Regression | None = None,
     workers: Workers = ONE_WORKER,
+    scratch: Scratch = IN_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Alternate between users and items from item vectors V; end with the users.
 
@@ -37,10 +45,12 @@ def factorize(
     by_item = ridge * (workers.sum(np.asarray(RT.sum(1)).ravel()) + zero * n_users)
     zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
     for _ in range(sweeps):
-        U = solve_rows(R, V, by_user, zeros_user)
+        U = solve_rows(R, V, by_user, zeros_user, scratch=scratch)
         prior = None if features is None else features.fitted(V)
-        V = solve_columns(RT, U, by_item, zeros_item, prior, workers)
-    return solve_rows(R, V, by_user, zeros_user), V
+        V = solve_columns(RT, U, by_item, zeros_item, prior, workers, scratch)
+        del U
+    del RT
+    return solve_rows(R, V, by_user, zeros_user, scratch=scratch), V
 
 
 def solve_columns(
@@ -50,6 +60,7 @@ def solve_columns(
     zero: np.ndarray,
     prior: np.ndarray | None,
     workers: Workers,
+    scratch: Scratch = IN_MEMORY,
 ) -> np.ndarray:
     """Return the vectors of items; see `solve_rows`, of which this is the divided form.
 
@@ -65,11 +76,11 @@ def solve_columns(
         The workers between whom the users are divided.
     """
     if workers.size == 1:
-        return solve_rows(RT, U, ridge, zero, prior=prior)
+        return solve_rows(RT, U, ridge, zero, prior=prior, scratch=scratch)
     d = U.shape[1]
-    values, Q = np.linalg.eigh(workers.sum((U.T @ U).astype(np.float64)))
+    values, Q = np.linalg.eigh(workers.sum(gram_matrix(U)))
     Q, values = workers.first(Q).astype(np.float32), np.maximum(workers.first(values), 0)
-    U = np.ascontiguousarray(U @ Q)
+    U = turned(U, Q, scratch.empty(U.shape))
     D = (zero[:, None] * values + ridge[:, None]).astype(np.float32)
     out = np.zeros((RT.shape[0], d), np.float32)
     if prior is not None:
