@@ -171,6 +171,8 @@ def unfitted_copy(model: Any, random_state: int | None = None) -> Any:
     settings = dict(model.get_params())
     if random_state is not None and "random_state" in settings:
         settings["random_state"] = random_state
+    if "keep_evidence" in settings:  # a copy is asked for intervals and learns later ratings
+        settings["keep_evidence"] = True
     return type(model)(**settings)
 
 

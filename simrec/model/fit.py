@@ -45,6 +45,7 @@ class Settings:
     random_state: int
     method: Literal["default", "simec"] = "default"
     own_encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
+    keep_evidence: bool = True
 
 
 def stages_of(settings: Settings, has_ratings: bool) -> list[Stage]:
@@ -137,6 +138,7 @@ def _fit_rating(
             rng,
             report,
             Sides.of(lambda side: partial(progress.step, _STAGE_OF[f"val_new_{side}"])),
+            settings.keep_evidence,
         )
     return RatingPart.fit(
         data,
@@ -148,4 +150,5 @@ def _fit_rating(
         report,
         workers,
         checkpoint,
+        settings.keep_evidence,
     )

@@ -85,6 +85,9 @@ class TwoTower(Params):
     item_encoder, user_encoder : keras.Model or None
         Encoders of your own for ``method="simec"``: tf_keras models, Sequential or functional, from
         encoded features to `embedding_dim` linear units. Copies are trained from their weights.
+    keep_evidence : bool
+        Whether to keep what later ratings, intervals and explanations need: the posteriors of all
+        items and users, most of a model. Without it a model only scores.
     random_state : int
         Seed; the same seed gives the same model on the same machine.
     verbose : int
@@ -150,6 +153,7 @@ class TwoTower(Params):
         method: Literal["default", "simec"] = "default",
         item_encoder: Any = None,
         user_encoder: Any = None,
+        keep_evidence: bool = True,
         random_state: int = 0,
         verbose: int = 0,
     ) -> None:
@@ -165,6 +169,7 @@ class TwoTower(Params):
         self.method = method
         self.item_encoder = item_encoder
         self.user_encoder = user_encoder
+        self.keep_evidence = keep_evidence
         self.random_state = random_state
         self.verbose = verbose
 
@@ -237,6 +242,7 @@ class TwoTower(Params):
             self.random_state,
             self.method,
             Sides(self.item_encoder, self.user_encoder),
+            self.keep_evidence,
         )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None

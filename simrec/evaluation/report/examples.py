@@ -92,8 +92,11 @@ def _example(
     found = model.recommend(asked, k=k, exclude=ratings, unknown="prior", output="arrow")
     items = []
     for item, score in zip(found["item_id"].to_pylist(), found["score"].to_pylist(), strict=True):
-        why = model.explain(user, item, users=table, unknown="prior", output="arrow")
-        items.append(Recommended(tested.name_of(item), score, reasons(why)))
+        why = []
+        if model.keep_evidence:  # without it a model only scores
+            told = model.explain(user, item, users=table, unknown="prior", output="arrow")
+            why = reasons(told)
+        items.append(Recommended(tested.name_of(item), score, why))
     return Example(title, _liked(tested, user), items)
 
 

@@ -98,9 +98,9 @@ class OrderedPart(Part):
     Attributes
     ----------
     kept : Kept or None
-        What later ratings need; None where a model was loaded only to score.
+        What later ratings need; None in a model that only scores.
     trained : Sides of SimEc or None
-        The SimEcs as they were trained; None in a model that was loaded.
+        The SimEcs as they were trained; None in a model that was loaded or only scores.
     """
 
     kept: Kept | None
@@ -119,6 +119,7 @@ class OrderedPart(Part):
         rng: np.random.Generator,
         report: Report,
         steps: Sides[Step],
+        keep_evidence: bool = True,
     ) -> tuple[OrderedPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         low, high = data.bounds
@@ -172,6 +173,8 @@ class OrderedPart(Part):
             if np.isfinite(choice.rmse):
                 chosen[f"expected_rmse_new_{side}"] = choice.rmse
                 report({f"val_new_{side}": choice.rmse})
+        if not keep_evidence:
+            return cls(Sides.of(head), output, None), chosen
         kept = Kept(
             Sides(two.items.last_layer_, two.users.last_layer_),
             Sides(data.sides.users.rated_rows, data.sides.items.rated_rows),
@@ -202,7 +205,7 @@ class OrderedPart(Part):
 
     def _kept(self, what: str) -> Kept:
         if self.kept is None:
-            raise InputError(f"{what}: the model holds vectors only.")
+            raise InputError(f"{what}: the model holds vectors only. Fit with keep_evidence=True.")
         return self.kept
 
     def with_new(self, new: Sides[NewRows]) -> OrderedPart:

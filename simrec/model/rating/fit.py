@@ -83,7 +83,8 @@ class RatingFit:
 
 
 def _gathered(posterior: Posterior, observed: Observed) -> Posterior:
-    assert posterior.covariance is not None
+    if posterior.covariance is None:
+        return Posterior(observed.gather(posterior.mean))
     return Posterior(observed.gather(posterior.mean), observed.gather(posterior.covariance))
 
 
@@ -96,6 +97,7 @@ def fit_rating(
     rng: np.random.Generator,
     report: Report,
     checkpoint: Checkpoint | None = None,
+    keep_evidence: bool = True,
 ) -> RatingFit:
     """Fit known entities, then encoders of new ones.
 
@@ -117,6 +119,8 @@ def fit_rating(
         Called with the loss of each sweep, and the error of each attempt on held-out entities.
     checkpoint : Checkpoint, optional
         Where to keep the state of the sweeps, and to go on from.
+    keep_evidence : bool
+        Whether covariances are kept.
     """
     known = fit_known(problem, embedding_dim, epochs, rng, report, checkpoint)
     entries = problem.observed.sample(_SAMPLE, rng)
@@ -129,6 +133,9 @@ def fit_rating(
         return fit_new(problem, known, side, folds, entries, rng, report)
 
     new = Sides.of(fit_side)
+    if not keep_evidence:
+        for one, other in zip(known, new, strict=True):
+            one.posterior, other.partners = one.posterior.certain(), other.partners.certain()
     new_items = Posterior(new.items.held_out)
     if deep.users:
         X, seed = problem.features.users[:, :-1], int(rng.integers(2**31))

@@ -51,7 +51,7 @@ class RatingPart(Part):
     layout : Layout
         Which coordinates of a vector mean what.
     evidence : Evidence or None
-        Posteriors of all entities; None where a model was loaded only to score.
+        Posteriors of all entities; None in a model that only scores.
     """
 
     layout: Layout
@@ -71,6 +71,7 @@ class RatingPart(Part):
         report: Report,
         workers: Workers,
         checkpoint: Checkpoint | None,
+        keep_evidence: bool = True,
     ) -> tuple[RatingPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         groups = data.sides.map(lambda side: side.groups)
@@ -83,7 +84,15 @@ class RatingPart(Part):
         # their number.
         with threadpool_limits(1, "blas"):
             fit = fit_rating(
-                problem, embedding_dim, epochs, folds, hidden_layers, rng, report, checkpoint
+                problem,
+                embedding_dim,
+                epochs,
+                folds,
+                hidden_layers,
+                rng,
+                report,
+                checkpoint,
+                keep_evidence,
             )
         if workers.size > 1:
             # The model is one, with the users of all workers.
@@ -98,6 +107,9 @@ class RatingPart(Part):
         }
         layout = Layout(embedding_dim, observed.scale)
         heads = Sides.of(lambda side: _head(fit, side, data, layout))
+        output = Output(*data.bounds, shift=observed.mean, kind="clip")
+        if not keep_evidence:
+            return cls(heads, output, layout, None), chosen
 
         def placed(side: Side) -> Placed:
             prepared = data.sides[side]
@@ -105,14 +117,14 @@ class RatingPart(Part):
             return Placed(prepared.rated_rows, prepared.tower.counts, own, to_new)
 
         evidence = evidence_of(fit, problem, Sides.of(placed))
-        output = Output(*data.bounds, shift=observed.mean, kind="clip")
         return cls(heads, output, layout, evidence), chosen
 
     def kept(self, what: str) -> Evidence:
-        """Return the evidence, or say that the model was loaded without it."""
+        """Return the evidence, or say that there is none."""
         if self.evidence is None:
             raise InputError(
-                f"{what}: the model holds vectors only, without the posteriors that this needs."
+                f"{what}: the model holds vectors only, without the posteriors that this needs. "
+                "Fit with keep_evidence=True."
             )
         return self.evidence
 

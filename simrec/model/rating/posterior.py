@@ -35,6 +35,10 @@ class Posterior:
     mean: np.ndarray
     covariance: np.ndarray | None = None
 
+    def certain(self) -> "Posterior":
+        """Return the means alone."""
+        return Posterior(self.mean)
+
     def regressors(self) -> np.ndarray:
         """Return phi = [y, 1] of each entity, what the other side is regressed on."""
         return np.hstack([self.mean[:, :-1], np.ones((len(self.mean), 1), np.float32)])

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 KIND = "checkpoint"
 # At most this share of the time goes into checkpoints.
 _SHARE = 0.05
-# Settings that change what is shown and not what is learned.
-_FREE = ("verbose",)
+# Settings that change what is shown or kept and not what is learned.
+_FREE = ("verbose", "keep_evidence")
 
 
 @dataclass(eq=False)
