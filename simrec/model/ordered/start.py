@@ -15,9 +15,11 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.ordered.training import Point, Start, entries
-from simrec.model.rating.linear_encoder import EncoderInputs, learned_penalty, marginal, solve
+from simrec.model.rating.linear_encoder import EncoderInputs, learned_penalty, solve
 from simrec.model.rating.observed import RatingRows, rating_rows
+from simrec.model.rating.packed import pack, unpack
 from simrec.model.rating.posterior import (
+    Marginal,
     Posterior,
     Precisions,
     Statistics,
@@ -173,7 +175,7 @@ def user_start(
     best = (np.inf, 1.0, B)
     for strength in _STRENGTHS if held.any() else ():
         penalty = _penalty(strength * penalties, encoder, around.t, D)
-        B, _ = solve(encoder, stats.weighted(~held), penalty, B)
+        B, _ = solve(encoder, stats, penalty, B, weights=~held)
         error = _error(T[held], _products(T[held], encoder.X[held] @ B, Y))
         if error < best[0]:
             best = (error, strength, B)
@@ -200,7 +202,8 @@ def frozen_statistics(
     # Statistics have a coordinate for biases, which is left out.
     padded = np.hstack([partners, np.zeros((len(partners), 1), np.float32)])
     full = statistics(rating_rows(T), Posterior(padded))
-    return T, Statistics(full.S[:, :D, :D].copy(), full.h[:, :D].copy(), full.squares)
+    S = pack(unpack(full.S)[:, :D, :D])
+    return T, Statistics(S, full.h[:, :D].copy(), full.squares)
 
 
 def frozen_precisions(
@@ -223,7 +226,7 @@ def _sweep(
 ) -> tuple[np.ndarray, np.ndarray, Precisions]:
     """Take a step of the encoder of prior means, and learn penalties and precisions from it."""
     covariance = posterior_covariance(stats, around)
-    evidence = marginal(stats, around, covariance)
+    evidence = Marginal(stats, around, covariance)
     B, diagonal = solve(encoder, evidence, penalties[encoder.groups][:, None], B, 8)
     if n_entries is None:
         _, around = fit_posterior(stats, encoder.forward(B), around, covariance)

@@ -18,6 +18,7 @@ from simrec.model.part import LaterRatings
 from simrec.model.rating.evidence import HALF_KNOWN, Evidence, PackedPosterior, SideEvidence
 from simrec.model.rating.linear_encoder import history_weight
 from simrec.model.rating.observed import RatingRows, rating_rows
+from simrec.model.rating.packed import pack, unpack
 from simrec.model.rating.posterior import Posterior, Precisions, Statistics, statistics
 
 # Turns in which both sides learn from each other; one is enough where only one side learns.
@@ -151,10 +152,10 @@ def _added(
     mean, covariance = np.empty_like(posterior.mean), np.empty_like(posterior.covariance)
     for a in range(0, len(mean), _CHUNK):
         part = slice(a, a + _CHUNK)
-        P = np.linalg.inv(posterior.covariance[part].astype(np.float64))
+        P = np.linalg.inv(unpack(posterior.covariance[part]).astype(np.float64))
         pull = (P @ posterior.mean[part][:, :, None])[:, :, 0]
         pull += (shift[part] @ precisions.L) / widths[part, None] + precisions.t * stats.h[part]
-        C = np.linalg.inv(P + precisions.t * stats.S[part])
+        C = np.linalg.inv(P + precisions.t * unpack(stats.S[part]))
         mean[part] = (C @ pull[:, :, None])[:, :, 0]
-        covariance[part] = C
+        covariance[part] = pack(C)
     return Posterior(mean, covariance)

@@ -16,6 +16,7 @@ from simrec.data.sides import Side, Sides
 from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import KnownEntities, Problem
 from simrec.model.rating.observed import RatingRows
+from simrec.model.rating.packed import pack, trace_weights, weighted_sum
 from simrec.model.rating.posterior import Posterior, Precisions
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class PackedPosterior:
     packed: np.ndarray
 
     def unpacked(self, rows: np.ndarray) -> Posterior:
-        """Return some of them with full covariances."""
-        return Posterior(self.mean[rows], unpack(self.packed[rows]))
+        """Return some of them."""
+        return Posterior(self.mean[rows], self.packed[rows])
 
     def take(self, rows: np.ndarray) -> PackedPosterior:
         """Return those of some entities."""
@@ -58,7 +59,7 @@ class PackedPosterior:
     def put(self, rows: np.ndarray, posterior: Posterior) -> None:
         """Change the distributions of some entities in place."""
         assert posterior.covariance is not None
-        self.mean[rows], self.packed[rows] = posterior.mean, pack(posterior.covariance)
+        self.mean[rows], self.packed[rows] = posterior.mean, posterior.covariance
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,31 +289,17 @@ def evidence_of(fit: RatingFit, problem: Problem, placed: Sides[Placed]) -> Evid
     return Evidence(Sides.of(side_evidence), observed.mean, observed.scale)
 
 
-def pack(matrices: np.ndarray) -> np.ndarray:
-    """Keep the upper triangles of symmetric matrices."""
-    upper = np.triu_indices(matrices.shape[-1])
-    return matrices[:, upper[0], upper[1]].astype(np.float32, copy=False)
-
-
-def unpack(packed: np.ndarray) -> np.ndarray:
-    """Make symmetric matrices of their upper triangles."""
-    D = int((np.sqrt(8 * packed.shape[1] + 1) - 1) / 2)
-    upper = np.triu_indices(D)
-    out = np.empty((len(packed), D, D), packed.dtype)
-    out[:, upper[0], upper[1]] = packed
-    out[:, upper[1], upper[0]] = packed
-    return out
-
-
 def _packed_weights(moments: np.ndarray) -> np.ndarray:
     """Return the weights of packed entries in the trace of a product with `moments`."""
-    twice = 2 * moments - np.diag(np.diag(moments))
-    return twice[np.triu_indices(len(moments))].astype(np.float32)
+    return trace_weights(len(moments)) * pack(moments[None])[0]
 
 
 def _filled(
     n: int, rows: np.ndarray, posterior: Posterior, cold: np.ndarray, prior: np.ndarray
 ) -> PackedPosterior:
+    if n == len(rows):  # all have ratings
+        assert posterior.covariance is not None
+        return PackedPosterior(posterior.mean, posterior.covariance)
     packed = np.empty((n, len(prior) * (len(prior) + 1) // 2), np.float32)
     packed[:] = pack(prior[None])
     made = PackedPosterior(np.array(cold, np.float32), packed)
@@ -326,7 +313,7 @@ def _moments(one: KnownEntities, ratings: RatingRows) -> np.ndarray:
     phi = one.posterior.regressors()
     moments = (phi * share[:, None]).T.astype(np.float64) @ phi
     assert one.posterior.covariance is not None
-    spread = np.tensordot(share, one.posterior.covariance, 1)
+    spread = weighted_sum(one.posterior.covariance, share)
     moments[:-1, :-1] += spread[:-1, :-1]
     return moments
 
@@ -342,7 +329,7 @@ def _width(
     posterior, counts = known.other(side).posterior, problem.observed.rows.other(side).counts
     assert posterior.covariance is not None
     share = (counts / counts.sum()).astype(np.float32)
-    partners = np.tensordot(share, posterior.covariance, 1)
+    partners = weighted_sum(posterior.covariance, share)
     excess = error**2 - 1 / known[side].precisions.t - float(np.sum(partners * moments.other(side)))
     prior = float(np.sum(np.linalg.inv(known[side].precisions.L) * moments[side]))
     return float(np.clip(excess / prior, *_WIDTHS))

@@ -25,6 +25,7 @@ from simrec.model.rating.new_entities import (
     coordinate_penalty,
     fit_new,
     fit_new_network,
+    with_covariance,
 )
 from simrec.model.rating.observed import Observed
 from simrec.model.rating.posterior import Posterior, statistics
@@ -133,9 +134,11 @@ def fit_rating(
         return fit_new(problem, known, side, folds, entries, rng, report)
 
     new = Sides.of(fit_side)
-    if not keep_evidence:
-        for one, other in zip(known, new, strict=True):
-            one.posterior, other.partners = one.posterior.certain(), other.partners.certain()
+    for side, one in new.named():
+        if keep_evidence:
+            one.partners = with_covariance(one, problem, side)
+        else:
+            known[side].posterior = known[side].posterior.certain()
     new_items = Posterior(new.items.held_out)
     if deep.users:
         X, seed = problem.features.users[:, :-1], int(rng.integers(2**31))

@@ -16,12 +16,13 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
-from simrec.model.rating.linear_encoder import EncoderInputs, learned_penalty, marginal, solve
+from simrec.model.rating.linear_encoder import EncoderInputs, learned_penalty, solve
 from simrec.model.rating.observed import Observed
+from simrec.model.rating.packed import pack
 from simrec.model.rating.posterior import (
+    Marginal,
     Posterior,
     Precisions,
-    Statistics,
     fit_posterior,
     posterior_covariance,
     statistics,
@@ -128,14 +129,16 @@ def fit_known(
         epoch, second = divmod(half, 2)
         side = SIDES[second]
         one, partners = known[side], known.other(side)
+        one.posterior = one.posterior.certain()  # room for the covariances that come now
         stats = statistics(problem.observed.rows[side], partners.posterior)
         covariance = posterior_covariance(stats, one.precisions)
         # The first sweep finds embeddings; only then is there something to encode.
         if epoch:
-            _encode(one, inputs[side], marginal(stats, one.precisions, covariance))
+            _encode(one, inputs[side], Marginal(stats, one.precisions, covariance))
         one.posterior, one.precisions = fit_posterior(
             stats, one.prior_means, one.precisions, covariance
         )
+        del stats, covariance
         partners.precisions.t = one.precisions.t
         if side == "users":
             losses.append(float(problem.observed.scale / np.sqrt(one.precisions.t)))
@@ -167,7 +170,8 @@ def _start(n: int, D: int, rng: np.random.Generator, mine: slice) -> Posterior:
         if lo < hi:
             mean[lo - mine.start : hi - mine.start] = drawn[lo - a : hi - a]
     mean[:, -1] = 0
-    return Posterior(mean, np.broadcast_to(np.eye(D, dtype=np.float32) * 0.01, (len(mean), D, D)))
+    covariance = pack(np.eye(D, dtype=np.float32)[None] * 0.01)
+    return Posterior(mean, np.broadcast_to(covariance, (len(mean), covariance.shape[1])))
 
 
 def _keep(
@@ -233,7 +237,7 @@ def _resume(
     return int(state["done"])
 
 
-def _encode(one: KnownEntities, inputs: EncoderInputs, stats: Statistics) -> None:
+def _encode(one: KnownEntities, inputs: EncoderInputs, stats: Marginal) -> None:
     """Take a step of the encoder of one side's prior means."""
     penalty = one.penalties[inputs.groups][:, None]
     one.weights, diagonal = solve(inputs, stats, penalty, one.weights, _STEPS)

@@ -12,8 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.rating.observed import RatingRows
-from simrec.model.rating.posterior import Precisions, Statistics
-from simrec.model.run.threads import by_rows
+from simrec.model.rating.posterior import Marginal, Statistics
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 
@@ -110,11 +109,12 @@ def history_weight(counts: np.ndarray) -> np.ndarray:
 
 def solve(
     inputs: EncoderInputs,
-    stats: Statistics,
+    stats: Statistics | Marginal,
     penalty: np.ndarray,
     start: np.ndarray | None = None,
     iterations: int = 20,
     tolerance: float = 1e-4,
+    weights: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit the encoder's weights B; return them and the diagonal of the normal equations.
 
@@ -122,7 +122,7 @@ def solve(
     ----------
     inputs : EncoderInputs
         Feature rows.
-    stats : Statistics
+    stats : Statistics or Marginal
         Sufficient statistics of the ratings of each row.
     penalty : numpy.ndarray
         Weight of the squares of B: p x 1 or p x D.
@@ -132,63 +132,49 @@ def solve(
         Most steps of conjugate gradients.
     tolerance : float
         Size of the preconditioned residual, relative to the right-hand side, at which to stop.
+    weights : numpy.ndarray, optional
+        Weight of each row; all count alike without it.
     """
     penalty = penalty.astype(np.float32)
-    right = inputs.backward(stats.h)
-    diagonal = inputs.backward_squares(np.einsum("mii->mi", stats.S)) + penalty
-    if start is None:
-        B = np.zeros_like(right)
-        residual = right.copy()
-    else:
+    weight = np.float32(1) if weights is None else weights.astype(np.float32)[:, None]
+
+    def normal(B: np.ndarray) -> np.ndarray:
+        Y = stats.times(inputs.forward(B))
+        Y *= weight
+        G = inputs.backward(Y)
+        G += penalty * B
+        return G
+
+    right = inputs.backward(stats.h * weight)
+    diagonal = inputs.backward_squares(stats.diagonal() * weight)
+    diagonal += penalty
+    B, residual = np.zeros_like(right), right.copy()
+    if start is not None:
         B = start.copy()
-        residual = right - _normal(inputs, stats, penalty, B)
+        residual -= normal(B)
     # All workers must take the same number of steps.
     agree = inputs.row_workers.agree
     goal = agree(tolerance**2 * inputs.inner(right, right / diagonal))
+    del right  # arrays may be as long as all partners
     direction = residual / diagonal
     size = agree(inputs.inner(residual, direction))
     for _ in range(iterations):
         if size <= goal:
             break
-        image = _normal(inputs, stats, penalty, direction)
+        image = normal(direction)
         step = np.float32(size / inputs.inner(direction, image))
         B += step * direction
-        residual -= step * image
-        scaled = residual / diagonal
+        image *= step
+        residual -= image
+        scaled = np.divide(residual, diagonal, out=image)
         size, last = agree(inputs.inner(residual, scaled)), size
-        direction = scaled + np.float32(size / last) * direction
+        direction *= np.float32(size / last)
+        direction += scaled
     return B, diagonal
-
-
-def _normal(
-    inputs: EncoderInputs, stats: Statistics, penalty: np.ndarray, B: np.ndarray
-) -> np.ndarray:
-    Y = inputs.forward(B)
-    return inputs.backward((stats.S @ Y[:, :, None])[:, :, 0]) + penalty * B
 
 
 def _inner(a: np.ndarray, b: np.ndarray) -> float:
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64))
-
-
-def marginal(stats: Statistics, precisions: Precisions, covariance: np.ndarray) -> Statistics:
-    """Return the statistics on the prior means, with the offset of each entity integrated out.
-
-    An entity with many ratings tells its own embedding well, but that is still one draw around
-    what the features say: S becomes ``L - L P^-1 L``, at most L.
-    """
-    L = precisions.L.astype(np.float32)
-    D = len(L)
-    S, h = np.empty_like(stats.S), np.empty_like(stats.h)
-
-    def fill(rows: slice) -> None:
-        CL = (covariance[rows].reshape(-1, D) @ L).reshape(-1, D, D)
-        LCL = (np.ascontiguousarray(CL.transpose(0, 2, 1)).reshape(-1, D) @ L).reshape(-1, D, D)
-        np.subtract(L, LCL, out=S[rows])
-        h[rows] = np.float32(precisions.t) * (stats.h[rows][:, None, :] @ CL)[:, 0]
-
-    by_rows(fill, len(h))
-    return Statistics(S, h, stats.squares, stats.workers)
 
 
 def learned_penalty(
@@ -230,6 +216,6 @@ def cross_fit(
     held_out = np.empty_like(stats.h)
     for fold in range(n_folds):
         rows = folds == fold
-        without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations)
+        without, _ = solve(inputs, stats, penalty, B, iterations, weights=~rows)
         held_out[rows] = inputs.X[rows] @ without
     return B, held_out

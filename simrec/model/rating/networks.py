@@ -45,7 +45,7 @@ def fit_network(
     """
     from simrec.simec.simec import SimEc
 
-    R = sparse.vstack(ratings.blocks, format="csr")
+    R = ratings.matrix()
     R.data = R.data - partners.mean[R.indices, -1]
     if rows is not None:
         X, R = X[rows], R[rows]

@@ -19,13 +19,16 @@ from simrec.model.rating.known_entities import KnownEntities, Problem, Report
 from simrec.model.rating.linear_encoder import cross_fit
 from simrec.model.rating.networks import cross_fit_network
 from simrec.model.rating.observed import Entries
+from simrec.model.rating.packed import unpack
 from simrec.model.rating.posterior import (
     Posterior,
     Precisions,
     Statistics,
     fit_posterior,
+    posterior_covariance,
     statistics,
 )
+from simrec.model.run.scratch import release
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
@@ -46,11 +49,12 @@ class NewEntities:
     weights : numpy.ndarray
         Encoder of the new side, p x D.
     partners : Posterior
-        Known entities of the other side, refitted against out-of-fold embeddings.
+        Known entities of the other side, refitted against out-of-fold embeddings; the means alone,
+        until `with_covariance`.
     held_out : numpy.ndarray
         Out-of-fold embeddings of the training entities of the new side.
-    precisions : Precisions
-        Of the partners' posterior.
+    around, precisions : Precisions
+        Those that the partners' posterior was computed with, and as it estimates them.
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
     penalties : numpy.ndarray
@@ -64,6 +68,7 @@ class NewEntities:
     weights: np.ndarray
     partners: Posterior
     held_out: np.ndarray
+    around: Precisions
     precisions: Precisions
     error: float
     penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
@@ -82,7 +87,7 @@ def fit_new(
 ) -> NewEntities:
     """Fit a linear encoder of one side's new entities; held-out ones choose its penalty."""
     inputs = problem.inputs(side, history=False)
-    stats = statistics(problem.observed.rows[side], known.other(side).posterior)
+    stats = statistics(problem.observed.rows[side], known.other(side).posterior).unpacked()
     n_folds = min(folds, problem.n_rows[side])
     fold = problem.folds(side, folds, rng)
     start: np.ndarray | None = None
@@ -137,12 +142,19 @@ def _with_partners(
     """Refit the partners of new entities against out-of-fold embeddings."""
     new, other = Posterior(held_out), known.other(side)
     stats = statistics(problem.observed.rows.other(side), new)
-    partners, precisions = fit_posterior(stats, other.prior_means, other.precisions)
+    around = fit_posterior(stats, other.prior_means, other.precisions)[1]
     # Once more, with precisions estimated against out-of-fold embeddings.
-    partners, precisions = fit_posterior(stats, other.prior_means, precisions)
+    partners, precisions = fit_posterior(stats, other.prior_means, around)
     error = _left_out_error(new, partners, precisions.t, entries, side)
     report({f"val_new_{side}": problem.observed.scale * error})
-    return NewEntities(weights, partners, held_out, precisions, error)
+    # Covariances are large, and only those of the best attempt are of use.
+    return NewEntities(weights, partners.certain(), held_out, around, precisions, error)
+
+
+def with_covariance(new: NewEntities, problem: Problem, side: Side) -> Posterior:
+    """Return the posterior of the partners of a side's new entities, with its covariances."""
+    stats = statistics(problem.observed.rows.other(side), Posterior(new.held_out))
+    return Posterior(new.partners.mean, posterior_covariance(stats, new.around))
 
 
 Attempt = Callable[[float, np.ndarray], NewEntities]
@@ -206,7 +218,8 @@ def _left_out_error(
         part = slice(a, a + 8192)
         z = new.mean[new_rows[part]]
         phi = np.hstack([z[:, :-1], np.ones((len(z), 1), np.float32)])
-        own, C = partners.mean[rows[part]], partners.covariance[rows[part]]
+        own, C = partners.mean[rows[part]], unpack(partners.covariance[rows[part]])
+        release(partners.covariance)
         residual = entries.values[part] - z[:, -1] - np.einsum("nd,nd->n", phi, own)
         leverage = t * np.einsum("nd,nd->n", phi, (C @ phi[:, :, None])[:, :, 0])
         left_out = residual / (1 - np.minimum(leverage, 0.95))

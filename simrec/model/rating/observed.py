@@ -1,6 +1,7 @@
 """The observed ratings by items and by users, and the sparse products that fitting needs."""
 
 import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,19 @@ from scipy import sparse
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.errors import InputError
+from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, release
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers, equal_parts
 from simrec.scoring.topk import processors
 
 # Users whose rows are put together at once.
 _PIECE = 1 << 16
+# Partners for whom tables are made at once.
+_COLUMNS = 1 << 16
+
+# Makes tables for a range of partners; takes the sums of a range of entities.
+Tables = Callable[[slice], Sequence[np.ndarray]]
+Take = Callable[[slice, np.ndarray, np.ndarray], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,55 +30,112 @@ class RatingRows:
     """The ratings arranged by one side: a row for each entity, a column for each partner.
 
     Rows are kept in blocks of about equal numbers of entries. Each row is summed by one thread in
-    one order, so the number of threads changes no bit of a result.
+    one order, so the number of threads changes no bit of a result. Where there are many partners,
+    the columns are cut too: what is summed over them is made for some of them at a time.
 
     `row_workers` and `column_workers` are the workers between whom the rows and the columns are
     divided. Where the columns are, each worker has a part of every row, and products are summed
     over all workers.
+
+    Attributes
+    ----------
+    blocks : list of list of csr_matrix
+        For each range of columns, the blocks of rows.
+    starts, columns : numpy.ndarray
+        Edges of the blocks of rows, and of the ranges of columns.
+    counts : numpy.ndarray
+        Ratings of each entity.
+    ones : numpy.ndarray
+        As many ones as the largest block has entries.
     """
 
-    blocks: list[sparse.csr_matrix]
+    blocks: list[list[sparse.csr_matrix]]
     starts: np.ndarray
+    columns: np.ndarray
     counts: np.ndarray
     ones: np.ndarray
     row_workers: Workers = ONE_WORKER
     column_workers: Workers = ONE_WORKER
+    scratch: Scratch = IN_MEMORY
 
     @property
     def n_rows(self) -> int:
         """Number of entities."""
         return len(self.counts)
 
+    def matrix(self) -> sparse.csr_matrix:
+        """Return all ratings as one matrix."""
+        parts = [sparse.vstack(blocks, format="csr") for blocks in self.blocks]
+        return parts[0] if len(parts) == 1 else sparse.hstack(parts, format="csr")
+
     def sum_partners(self, table: np.ndarray) -> np.ndarray:
         """Sum the rows of a table over the partners of each entity."""
-        return self._product(table, ones=True)
-
-    def sum_rated(self, table: np.ndarray) -> np.ndarray:
-        """Sum the rows of a table over the partners of each entity, times their ratings."""
-        return self._product(table, ones=False)
+        return self._products(lambda columns: (table[columns],), (table.shape[1],))[0]
 
     def squares(self) -> np.ndarray:
         """Sum the squares of each entity's ratings."""
-        parts = [
-            np.add.reduceat(np.append(b.data.astype(np.float64) ** 2, 0), b.indptr[:-1])
-            * (np.diff(b.indptr) > 0)
-            for b in self.blocks
-        ]
-        return self.column_workers.sum(np.concatenate(parts))
+        total = np.zeros(self.n_rows)
+        for blocks in self.blocks:
+            parts = [
+                np.add.reduceat(np.append(b.data.astype(np.float64) ** 2, 0), b.indptr[:-1])
+                * (np.diff(b.indptr) > 0)
+                for b in blocks
+            ]
+            total += np.concatenate(parts)
+        return self.column_workers.sum(total)
 
-    def _product(self, table: np.ndarray, ones: bool) -> np.ndarray:
-        out = np.empty((self.n_rows, table.shape[1]), np.float32)
-        table = np.ascontiguousarray(table, np.float32)
+    def sums(self, tables: Tables, widths: tuple[int, int], take: Take) -> None:
+        """Sum the rows of two tables over the partners of each entity, the second times ratings.
+
+        Parameters
+        ----------
+        tables : callable
+            Makes both tables for a range of partners.
+        widths : tuple of int
+            Their numbers of columns.
+        take : callable
+            Called with a slice of entities and both of their sums.
+        """
+        if len(self.blocks) > 1 or self.column_workers.size > 1:
+            take(slice(0, self.n_rows), *self._products(tables, widths))
+            return
+        first, second = tables(slice(0, int(self.columns[-1])))
 
         def fill(i: int) -> None:
-            block = self.blocks[i]
-            if ones:
-                parts = (self.ones[: block.nnz], block.indices, block.indptr)
-                block = sparse.csr_matrix(parts, shape=block.shape, copy=False)
-            out[self.starts[i] : self.starts[i + 1]] = block @ table
+            block, rows = self.blocks[0][i], slice(self.starts[i], self.starts[i + 1])
+            take(rows, self._ones(block) @ first, block @ second)
+            release(block.data, block.indices)
 
-        in_threads(fill, len(self.blocks))
-        return self.column_workers.sum(out)
+        in_threads(fill, len(self.starts) - 1)
+
+    def _products(self, tables: Tables, widths: Sequence[int]) -> list[np.ndarray]:
+        """Sum the rows of tables over partners; those of a second table times ratings."""
+        out = [np.empty((self.n_rows, width), np.float32) for width in widths]
+        for j, blocks in enumerate(self.blocks):
+            columns = slice(int(self.columns[j]), int(self.columns[j + 1]))
+            parts = [np.ascontiguousarray(table, np.float32) for table in tables(columns)]
+
+            def fill(
+                i: int,
+                blocks: list[sparse.csr_matrix] = blocks,
+                parts: list[np.ndarray] = parts,
+                more: bool = j > 0,
+            ) -> None:
+                rows = slice(self.starts[i], self.starts[i + 1])
+                pair = (self._ones(blocks[i]), blocks[i])
+                for whole, block, part in zip(out, pair, parts, strict=False):
+                    found = block @ part
+                    if more:
+                        found += whole[rows]
+                    whole[rows] = found
+                release(blocks[i].data, blocks[i].indices)
+
+            in_threads(fill, len(blocks))
+        return [self.column_workers.sum(whole) for whole in out]
+
+    def _ones(self, block: sparse.csr_matrix) -> sparse.csr_matrix:
+        parts = (self.ones[: block.nnz], block.indices, block.indptr)
+        return sparse.csr_matrix(parts, shape=block.shape, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +164,9 @@ class Observed:
     workers: Workers = ONE_WORKER
 
     @classmethod
-    def of(cls, ratings: Ratings, workers: Workers = ONE_WORKER) -> "Observed":
+    def of(
+        cls, ratings: Ratings, workers: Workers = ONE_WORKER, scratch: Scratch = IN_MEMORY
+    ) -> "Observed":
         """Arrange ratings, with rows in the order of their id maps."""
         mean = ratings.mean
         scale = float(np.std(ratings.values, dtype=np.float64)) or 1.0
@@ -120,9 +187,9 @@ class Observed:
         shape = (mine.stop - mine.start, ratings.n_items)
         users = sparse.csr_matrix(sparse.coo_matrix((values, (user_rows, item_rows)), shape=shape))
         users.sort_indices()
-        items = users.T.tocsr()
         rows = Sides(
-            rating_rows(items, column_workers=workers), rating_rows(users, row_workers=workers)
+            transposed_rows(users, column_workers=workers, scratch=scratch),
+            rating_rows(users, row_workers=workers, scratch=scratch),
         )
         return cls(rows, mean, scale, n_users, mine, workers)
 
@@ -153,10 +220,11 @@ class Observed:
             end = int(np.cumsum(self.workers.sum(per_worker))[self.workers.rank])
             places = places - (end - per_worker[self.workers.rank])
             places = places[(places >= 0) & (places < per_worker[self.workers.rank])]
-        ends = np.cumsum([block.nnz for block in self.rows.users.blocks])
+        blocks = self.rows.users.blocks[0]
+        ends = np.cumsum([block.nnz for block in blocks])
         owner = np.searchsorted(ends, places, side="right")
         items, values = np.empty(len(places), np.int64), np.empty(len(places), np.float32)
-        for i, block in enumerate(self.rows.users.blocks):
+        for i, block in enumerate(blocks):
             here = owner == i
             at = places[here] - (ends[i] - block.nnz)
             items[here], values[here] = block.indices[at], block.data[at]
@@ -181,18 +249,69 @@ def rating_rows(
     matrix: sparse.csr_matrix,
     row_workers: Workers = ONE_WORKER,
     column_workers: Workers = ONE_WORKER,
+    scratch: Scratch = IN_MEMORY,
 ) -> RatingRows:
     """Cut a matrix into blocks of rows."""
-    m = matrix.shape[0]
+    data, indices = scratch.moved(matrix.data), scratch.moved(matrix.indices)
+    matrix = sparse.csr_matrix((data, indices, matrix.indptr), shape=matrix.shape, copy=False)
+    starts = _starts(matrix.indptr)
+    columns, counts = np.array([0, matrix.shape[1]]), np.diff(matrix.indptr).astype(np.int64)
+    return _rows(
+        [_blocks(matrix, starts)], starts, columns, counts, row_workers, column_workers, scratch
+    )
+
+
+def transposed_rows(
+    matrix: sparse.csr_matrix,
+    row_workers: Workers = ONE_WORKER,
+    column_workers: Workers = ONE_WORKER,
+    scratch: Scratch = IN_MEMORY,
+) -> RatingRows:
+    """Arrange a matrix by its columns, in ranges of its rows."""
+    n, m = matrix.shape
+    counts = np.bincount(matrix.indices, minlength=m)
+    starts = _starts(np.concatenate([[0], np.cumsum(counts)]))
+    edges = np.unique([*range(0, n, _COLUMNS), n]).astype(np.int64)
+    data = scratch.empty((matrix.nnz,), matrix.data.dtype.type)
+    indices = scratch.empty((matrix.nnz,), matrix.indices.dtype.type)
+    blocks = []
+    for a, b in itertools.pairwise(edges):
+        part, at = matrix[a:b].T.tocsr(), slice(matrix.indptr[a], matrix.indptr[b])
+        data[at], indices[at] = part.data, part.indices
+        parts = (data[at], indices[at], part.indptr)
+        part = sparse.csr_matrix(parts, shape=part.shape, copy=False)
+        blocks.append(_blocks(part, starts))
+        release(data[at], indices[at])
+    return _rows(blocks, starts, edges, counts, row_workers, column_workers, scratch)
+
+
+def _starts(indptr: np.ndarray) -> np.ndarray:
+    """Return the edges of blocks of rows."""
+    m, n_entries = len(indptr) - 1, int(indptr[-1])
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
-    n_blocks = 1 if matrix.nnz < 50_000 else min(4 * processors(), m)
-    cuts = np.searchsorted(matrix.indptr, np.linspace(0, matrix.nnz, n_blocks + 1)[1:-1])
-    starts = np.unique(np.concatenate([[0], cuts, [m]])).astype(np.int64)
+    n_blocks = 1 if n_entries < 50_000 else min(4 * processors(), m)
+    cuts = np.searchsorted(indptr, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
+    return np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
+
+
+def _blocks(matrix: sparse.csr_matrix, starts: np.ndarray) -> list[sparse.csr_matrix]:
     blocks = []
     for a, b in itertools.pairwise(starts):
         lo, hi = matrix.indptr[a], matrix.indptr[b]
         parts = (matrix.data[lo:hi], matrix.indices[lo:hi], matrix.indptr[a : b + 1] - lo)
         blocks.append(sparse.csr_matrix(parts, shape=(b - a, matrix.shape[1]), copy=False))
-    ones = np.ones(max(block.nnz for block in blocks), np.float32)
-    counts = column_workers.sum(np.diff(matrix.indptr).astype(np.int64))
-    return RatingRows(blocks, starts, counts, ones, row_workers, column_workers)
+    return blocks
+
+
+def _rows(
+    blocks: list[list[sparse.csr_matrix]],
+    starts: np.ndarray,
+    columns: np.ndarray,
+    counts: np.ndarray,
+    row_workers: Workers,
+    column_workers: Workers,
+    scratch: Scratch,
+) -> RatingRows:
+    ones = np.ones(max(block.nnz for part in blocks for block in part), np.float32)
+    counts = column_workers.sum(counts)
+    return RatingRows(blocks, starts, columns, counts, ones, row_workers, column_workers, scratch)

@@ -11,11 +11,14 @@ the posterior is normal with
 where expectations are over the partner's own posterior. L and t are estimated from the residuals.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from simrec.model.rating import packed
 from simrec.model.rating.observed import RatingRows
+from simrec.model.run.scratch import IN_MEMORY, Scratch, by_blocks, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
@@ -27,7 +30,7 @@ _CHUNK = 1024
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """Posterior of all entities of a side: means (n x D) and covariances (n x D x D).
+    """Posterior of all entities of a side: means (n x D) and covariances as upper triangles.
 
     Without covariances the means are taken as certain.
     """
@@ -39,50 +42,74 @@ class Posterior:
         """Return the means alone."""
         return Posterior(self.mean)
 
-    def regressors(self) -> np.ndarray:
+    def regressors(self, rows: slice = slice(None)) -> np.ndarray:
         """Return phi = [y, 1] of each entity, what the other side is regressed on."""
-        return np.hstack([self.mean[:, :-1], np.ones((len(self.mean), 1), np.float32)])
+        mean = self.mean[rows]
+        return np.hstack([mean[:, :-1], np.ones((len(mean), 1), np.float32)])
 
 
 @dataclass(frozen=True, eq=False)
 class Statistics:
     """Sufficient statistics of each entity's ratings: S, h and the sum of E[(r - b')^2].
 
-    `workers` are those between whom the entities are divided.
+    S are upper triangles, or whole matrices where it is multiplied with many times. `workers` are
+    those between whom the entities are divided, `scratch` is where more arrays of their length go.
     """
 
     S: np.ndarray
     h: np.ndarray
     squares: np.ndarray
     workers: Workers = ONE_WORKER
+    scratch: Scratch = IN_MEMORY
 
-    def weighted(self, weights: np.ndarray) -> "Statistics":
-        """Return the statistics with a weight for each entity."""
-        w = weights.astype(np.float32)
-        S, h = self.S * w[:, None, None], self.h * w[:, None]
-        return Statistics(S, h, self.squares * weights, self.workers)
+    def times(self, Y: np.ndarray) -> np.ndarray:
+        """Multiply each S with its row of Y."""
+        if self.S.ndim == 2:
+            return packed.products(self.S, Y)
+        return (self.S @ Y[:, :, None])[:, :, 0]
+
+    def diagonal(self) -> np.ndarray:
+        """Return the diagonal of each S."""
+        return packed.diagonals(self.S) if self.S.ndim == 2 else np.einsum("mii->mi", self.S)
+
+    def unpacked(self) -> "Statistics":
+        """Return the same, faster to multiply with, if there is memory for whole matrices."""
+        if self.scratch.limited:
+            return self
+        return replace(self, S=packed.unpacked(self.S, self.scratch))
 
 
 def statistics(ratings: RatingRows, partners: Posterior) -> Statistics:
     """Collect the statistics of each entity's ratings, given the posterior of its partners."""
     D = partners.mean.shape[1]
-    upper = np.triu_indices(D)
-    phi, bias = partners.regressors(), partners.mean[:, -1:]
-    moments = phi[:, upper[0]] * phi[:, upper[1]]
-    phi_bias, bias_squared = phi * bias, bias**2
-    if partners.covariance is not None:
-        factors = (upper[0] < D - 1) & (upper[1] < D - 1)
-        moments[:, factors] += partners.covariance[:, upper[0][factors], upper[1][factors]]
-        phi_bias[:, :-1] += partners.covariance[:, :-1, -1]
-        bias_squared = bias_squared + partners.covariance[:, -1, -1:]
-    sums = ratings.sum_partners(np.hstack([moments, phi_bias, bias_squared]))
-    values = ratings.sum_rated(np.hstack([phi, bias]))
-    S = np.empty((ratings.n_rows, D, D), np.float32)
-    S[:, upper[0], upper[1]] = sums[:, : len(upper[0])]
-    S[:, upper[1], upper[0]] = sums[:, : len(upper[0])]
-    h = values[:, :-1] - sums[:, len(upper[0]) : -1]
-    squares = ratings.squares() - 2.0 * values[:, -1] + sums[:, -1]
-    return Statistics(S, h, squares, ratings.row_workers)
+    upper = packed.upper(D)
+    n_moments = len(upper[0])
+    factors = np.flatnonzero(upper[1] < D - 1)
+    last = np.flatnonzero(upper[1] == D - 1)
+
+    def tables(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+        phi, bias = partners.regressors(rows), partners.mean[rows, -1:]
+        moments = phi[:, upper[0]] * phi[:, upper[1]]
+        phi_bias, bias_squared = phi * bias, bias**2
+        if partners.covariance is not None:
+            C = partners.covariance[rows]
+            moments[:, factors] += C[:, factors]
+            phi_bias[:, :-1] += C[:, last[:-1]]
+            bias_squared = bias_squared + C[:, -1:]
+            release(C)
+        return np.hstack([moments, phi_bias, bias_squared]), np.hstack([phi, bias])
+
+    S = ratings.scratch.empty((ratings.n_rows, n_moments))
+    h, squares = np.empty((ratings.n_rows, D), np.float32), ratings.squares()
+
+    def take(rows: slice, sums: np.ndarray, values: np.ndarray) -> None:
+        S[rows] = sums[:, :n_moments]
+        h[rows] = values[:, :-1] - sums[:, n_moments:-1]
+        squares[rows] = squares[rows] - 2.0 * values[:, -1] + sums[:, -1]
+        release(S[rows])
+
+    ratings.sums(tables, (n_moments + D + 1, D + 1), take)
+    return Statistics(S, h, squares, ratings.row_workers, ratings.scratch)
 
 
 @dataclass
@@ -98,6 +125,49 @@ class Precisions:
         return cls(np.eye(D) * 4.0, 1.5)
 
 
+@dataclass(frozen=True, eq=False)
+class Marginal:
+    """Statistics on the prior means, with the offset of each entity integrated out.
+
+    An entity with many ratings tells its own embedding well, but that is still one draw around
+    what the features say: S becomes ``L - L P^-1 L``, at most L, and h becomes ``t L P^-1 h``.
+    """
+
+    stats: Statistics
+    precisions: Precisions
+    covariance: np.ndarray
+
+    @cached_property
+    def h(self) -> np.ndarray:
+        """Return h of each entity."""
+        h = packed.products(self.covariance, self.stats.h) @ self._L
+        h *= np.float32(self.precisions.t)
+        return h
+
+    def times(self, Y: np.ndarray) -> np.ndarray:
+        """Multiply each S with its row of Y."""
+        out = Y @ self._L
+        out -= packed.products(self.covariance, out) @ self._L
+        return out
+
+    def diagonal(self) -> np.ndarray:
+        """Return the diagonal of each S: that of L less l_i C l_i for each column l_i of L."""
+        L, D = self._L, len(self._L)
+        rows, columns = packed.upper(D)
+        squares = (L[rows] * L[columns]) * packed.trace_weights(D)[:, None]
+        out = np.empty((len(self.covariance), D), np.float32)
+
+        def fill(part: slice) -> None:
+            np.subtract(np.diag(L), self.covariance[part] @ squares, out=out[part])
+
+        by_blocks(fill, len(out), self.covariance)
+        return out
+
+    @property
+    def _L(self) -> np.ndarray:
+        return self.precisions.L.astype(np.float32)
+
+
 def fit_posterior(
     stats: Statistics,
     prior_means: np.ndarray,
@@ -107,45 +177,62 @@ def fit_posterior(
     """Return the posterior of all entities, and precisions estimated from their residuals."""
     if covariance is None:
         covariance = posterior_covariance(stats, precisions)
-    pull = prior_means @ precisions.L.astype(np.float32) + np.float32(precisions.t) * stats.h
-    mean = (covariance @ pull[:, :, None])[:, :, 0]
-    posterior = Posterior(mean, covariance)
+    pull = prior_means @ precisions.L.astype(np.float32)
+    pull += np.float32(precisions.t) * stats.h
+    posterior = Posterior(packed.products(covariance, pull), covariance)
     return posterior, _estimate_precisions(stats, posterior, prior_means)
 
 
 def posterior_covariance(stats: Statistics, precisions: Precisions) -> np.ndarray:
     """Invert the posterior precision of each entity."""
-    out = np.empty_like(stats.S)
+    out = stats.scratch.empty(stats.S.shape)
     L, t = precisions.L.astype(np.float32), np.float32(precisions.t)
 
-    def fill(i: int) -> None:
-        part = slice(i * _CHUNK, (i + 1) * _CHUNK)
-        out[part] = np.linalg.inv(L + t * stats.S[part])
+    def fill(rows: slice) -> None:
+        def invert(i: int) -> None:
+            start = rows.start + i * _CHUNK
+            part = slice(start, min(start + _CHUNK, rows.stop))
+            out[part] = packed.pack(np.linalg.inv(L + t * packed.unpack(stats.S[part])))
 
-    in_threads(fill, -(-len(out) // _CHUNK))
+        in_threads(invert, -(-(rows.stop - rows.start) // _CHUNK))
+
+    by_blocks(fill, len(out), stats.S, out)
     return out
 
 
 def expected_squares(stats: Statistics, posterior: Posterior) -> float:
     """Sum the expected squared errors over all observed entries."""
-    mean = posterior.mean
+    mean, covariance = posterior.mean, posterior.covariance
+    upper, weights = packed.upper(mean.shape[1]), packed.trace_weights(mean.shape[1])
+    moments = np.empty(len(mean), np.float32)
+
+    def fill(rows: slice) -> None:
+        part = mean[rows]
+        expected = part[:, upper[0]] * part[:, upper[1]]
+        if covariance is not None:
+            expected += covariance[rows]
+        expected *= stats.S[rows]
+        moments[rows] = expected @ weights
+
+    by_blocks(fill, len(mean), stats.S, *([] if covariance is None else [covariance]))
     fit = np.einsum("mi,mi->", mean, stats.h, dtype=np.float64)
-    moments = np.einsum("mij,mi,mj->m", stats.S, mean, mean, optimize=True).sum(dtype=np.float64)
-    if posterior.covariance is not None:
-        moments += np.einsum("mij,mij->m", stats.S, posterior.covariance).sum(dtype=np.float64)
-    return stats.workers.total(float(stats.squares.sum() - 2 * fit + moments))
+    total = stats.squares.sum() - 2 * fit + moments.sum(dtype=np.float64)
+    return stats.workers.total(float(total))
 
 
 def _estimate_precisions(
     stats: Statistics, posterior: Posterior, prior_means: np.ndarray
 ) -> Precisions:
     workers = stats.workers
-    offset = (posterior.mean - prior_means).astype(np.float64)
     assert posterior.covariance is not None
-    spread = workers.sum(offset.T @ offset + posterior.covariance.sum(0, dtype=np.float64))
-    spread = spread / workers.total(len(prior_means))
+    spread, n_entries = packed.weighted_sum(posterior.covariance), 0.0
+    for rows in slices(len(prior_means)):
+        offset = (posterior.mean[rows] - prior_means[rows]).astype(np.float64)
+        spread += offset.T @ offset
+        n_entries += float(stats.S[rows, -1].sum(dtype=np.float64))
+        release(stats.S[rows])
+    spread = workers.sum(spread) / workers.total(len(prior_means))
     values, vectors = np.linalg.eigh(spread)
     L = (vectors / np.clip(values, 1 / _HIGHEST, 1 / _LOWEST)) @ vectors.T
-    n_entries = workers.total(float(stats.S[:, -1, -1].sum(dtype=np.float64)))
-    noise = expected_squares(stats, posterior) / max(n_entries, 1.0)
+    noise = expected_squares(stats, posterior) / max(workers.total(n_entries), 1.0)
     return Precisions(L, float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST)))

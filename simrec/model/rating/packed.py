@@ -1,0 +1,82 @@
+"""Symmetric matrices, one for each entity, as upper triangles: 153 numbers for 17 x 17."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from simrec.model.run.scratch import Scratch, by_blocks, release, slices
+
+
+def size(packed: np.ndarray) -> int:
+    """Return the number of rows of the matrices."""
+    return int((np.sqrt(8 * packed.shape[1] + 1) - 1) / 2)
+
+
+@lru_cache(maxsize=8)
+def upper(D: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and column of each number of an upper triangle."""
+    return np.triu_indices(D)
+
+
+@lru_cache(maxsize=8)
+def _places(D: int) -> np.ndarray:
+    """Return where each entry of a matrix stands in its upper triangle."""
+    places = np.empty((D, D), np.int64)
+    places[upper(D)] = places[upper(D)[::-1]] = np.arange(D * (D + 1) // 2)
+    return places
+
+
+def pack(matrices: np.ndarray) -> np.ndarray:
+    """Keep the upper triangles of symmetric matrices."""
+    rows, columns = upper(matrices.shape[-1])
+    return matrices[:, rows, columns].astype(np.float32, copy=False)
+
+
+def unpack(packed: np.ndarray) -> np.ndarray:
+    """Make symmetric matrices of their upper triangles."""
+    D = size(packed)
+    return np.take(packed, _places(D).ravel(), axis=1).reshape(-1, D, D)
+
+
+def diagonals(packed: np.ndarray) -> np.ndarray:
+    """Return the diagonal of each matrix."""
+    return packed[:, np.diag(_places(size(packed)))]
+
+
+def trace_weights(D: int) -> np.ndarray:
+    """Return the weight of each number in the trace of a product: 2 off the diagonal."""
+    rows, columns = upper(D)
+    return np.where(rows == columns, 1, 2).astype(np.float32)
+
+
+def products(packed: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Multiply each matrix with its row of Y."""
+    out = np.empty_like(Y)
+
+    def fill(rows: slice) -> None:
+        out[rows] = (unpack(packed[rows]) @ Y[rows, :, None])[:, :, 0]
+
+    by_blocks(fill, len(Y), packed)
+    return out
+
+
+def unpacked(packed: np.ndarray, scratch: Scratch) -> np.ndarray:
+    """Make all matrices, for whoever multiplies with them many times."""
+    D = size(packed)
+    out = scratch.empty((len(packed), D, D))
+
+    def fill(rows: slice) -> None:
+        out[rows] = unpack(packed[rows])
+
+    by_blocks(fill, len(packed), packed, out)
+    return out
+
+
+def weighted_sum(packed: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the sum of the matrices, each times its weight: one matrix, in double precision."""
+    total = np.zeros(packed.shape[1])
+    for rows in slices(len(packed)):
+        part = packed[rows].astype(np.float64)
+        total += part.sum(0) if weights is None else weights[rows] @ part
+        release(packed[rows])
+    return unpack(total[None])[0]
