@@ -31,6 +31,8 @@ def train(
     address: str | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
+    memory: str | None = None,
+    scratch: Path | None = None,
 ) -> dict[str, Any]:
     """Train a model on all ratings and save it.
 
@@ -55,6 +57,10 @@ def train(
         default.
     resume : bool
         Whether to go on from the checkpoint of a training that was killed.
+    memory : str, optional
+        Memory to work in, such as 4GB; what is as long as the users then lives in files.
+    scratch : path, optional
+        Directory for these files; that of temporary files by default.
 
     Returns
     -------
@@ -63,6 +69,7 @@ def train(
     """
     from simrec.artifacts import check_replaceable
     from simrec.model.run.checkpoint import clear
+    from simrec.model.run.scratch import Scratch
 
     # Found out now rather than after the training.
     check_replaceable(out)
@@ -71,7 +78,8 @@ def train(
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
     check_apart(checkpoint, out=out, **inputs)
-    work = Training(model, data, out, log_dir, checkpoint)
+    Scratch.of(memory, scratch)  # found out now, too
+    work = Training(model, data, out, log_dir, checkpoint, memory, scratch)
     with claim(out, **inputs):
         if engine == "ray":
             from simrec.jobs.engine.ray_train import run
@@ -94,6 +102,8 @@ class Training:
     out: Path
     log_dir: Path | None
     checkpoint: Path
+    memory: str | None = None
+    scratch: Path | None = None
 
     def absolute(self) -> "Training":
         """Return the same with paths that do not depend on the working directory."""
@@ -103,6 +113,7 @@ class Training:
             out=absolute(self.out),
             log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
+            scratch=absolute(self.scratch),
         )
 
     def run(self, strategy: Any = None, first: bool = True, resume: bool = False) -> dict[str, Any]:
@@ -118,6 +129,8 @@ class Training:
             strategy=strategy,
             checkpoint=self.checkpoint,
             resume=resume,
+            memory=self.memory,
+            scratch=self.scratch,
         )
         if not first:
             return {}

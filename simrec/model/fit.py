@@ -100,7 +100,8 @@ def fit_parts(
     features = data.sides.map(lambda side: side.X[:, :-1])
     pairs = pair_matrix(data.ratings)
     step = partial(progress.step, _UPTAKE)
-    uptake = fit_uptake(pairs, features, settings.embedding_dim, rng, step)
+    uptake = fit_uptake(pairs, features, settings.embedding_dim, rng, step, data.scratch)
+    del pairs, features
     fitted.chosen |= uptake.chosen
     progress.epoch(_UPTAKE, {"val_lists": uptake.chosen["expected_ndcg@20_known_users"]})
     if fitted.parts:

@@ -81,8 +81,11 @@ def _places(
     ratings, pairs = data.ratings, part.tocoo()
     if not pairs.nnz:
         return np.empty(0, np.int64)
+    theirs = np.zeros(ratings.n_users, bool)
+    theirs[users] = True
+    at = np.flatnonzero(theirs[ratings.user_rows])  # all ratings may be too many at once
     places = sparse.csr_matrix(
-        (np.arange(1, len(ratings) + 1), (ratings.user_rows, ratings.item_rows)),
+        (at + 1, (ratings.user_rows[at], ratings.item_rows[at])),
         shape=(ratings.n_users, ratings.n_items),
     )
     return np.asarray(places[users[pairs.row], items[pairs.col]]).ravel() - 1

@@ -19,6 +19,7 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.head import Encoder, StoredHead
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.tower import Tower, id_values, unique_ids
 
 logger = logging.getLogger(__name__)
@@ -54,18 +55,23 @@ class PreparedSide:
         """Ratings of those who have any, in the order of the rows of R."""
         return self.tower.counts[self.rated_rows]
 
-    def head(self, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
+    def head(
+        self, vectors: np.ndarray, encoder: Encoder, scratch: Scratch = IN_MEMORY
+    ) -> StoredHead:
         """Make a head from the vectors of the rated and the encoder of all others."""
         n, counts = len(self.tower.ids), self.counts
         if n > len(vectors):
             unrated = self.tower.counts == 0
-            joined = np.empty((n, vectors.shape[1]), np.float32)
+            joined = scratch.empty((n, vectors.shape[1]))
             joined[self.rated_rows] = vectors
             joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
         share = counts / counts.sum()
-        prior = (share @ encoder(self.X[:, :-1])).astype(np.float32)
+        prior = np.zeros(vectors.shape[1])
+        for rows in slices(len(share)):
+            prior += share[rows] @ encoder(self.X[rows][:, :-1])
+        prior = prior.astype(np.float32)
         return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
 
 
@@ -76,6 +82,7 @@ class Prepared:
     ratings: Ratings
     bounds: tuple[float, float]
     sides: Sides[PreparedSide]
+    scratch: Scratch = IN_MEMORY
 
     @property
     def schema(self) -> dict[str, dict[str, str]]:

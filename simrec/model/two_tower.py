@@ -185,6 +185,8 @@ class TwoTower(Params):
         strategy: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        memory: str | int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> TwoTower:
         """Learn both towers; an earlier fit is forgotten.
 
@@ -211,6 +213,12 @@ class TwoTower(Params):
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
             Whether to go on from the checkpoint, which must be of the same data and settings.
+        memory : str or int, optional
+            Memory to work in, such as 4GB, or a number of bytes. Arrays that are as long as the
+            users then live in files and are worked on in blocks; the model is the same.
+        scratch : path, optional
+            Directory for these files, which have no names and are gone with the process; that of
+            temporary files by default.
 
         Returns
         -------
@@ -223,7 +231,7 @@ class TwoTower(Params):
         <TwoTower(epochs=4) fitted to 2,314 ratings of 80 items by 160 users>
         """
         check_params(self.get_params())
-        run = Run.of(strategy, checkpoint, resume)
+        run = Run.of(strategy, checkpoint, resume, memory, scratch)
         if run.workers.size > 1 and (tuple(self.hidden_layers) or self.method == "simec"):
             what = "method='simec'" if self.method == "simec" else "encoders with hidden_layers"
             raise InputError(
@@ -234,6 +242,7 @@ class TwoTower(Params):
         encoding = Encoding(columns, self.min_count, self.knots)
         taken = read_ratings(rated_pairs(ratings, y), self.bounds)
         data = prepare(taken, self.bounds, Sides(items, users), encoding)
+        data.scratch = run.scratch
         settings = Settings(
             self.embedding_dim,
             self.epochs or EPOCHS[self.method],

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
+from simrec.data.sizes import parse_size
 from simrec.files import sha256
-from simrec.jobs.engine.batch import BatchOptions, parse_size
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import parts
 from simrec.jobs.io.lock import lock
 from simrec.jobs.score import score

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 import sys
 import time
 from collections import Counter
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import Any, Literal
 
+from simrec.data.sizes import parse_size
 from simrec.errors import InputError
 from simrec.jobs.engine.work import BatchTask, OnBad, Table, Work
 from simrec.jobs.io.lock import lock
@@ -223,22 +223,6 @@ def _summarise(
 def _row_group_rows(row_bytes: float) -> int:
     """Return the rows of a row group: many, unless rows are so wide that memory would not do."""
     return int(min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1))))
-
-
-def parse_size(text: str) -> int:
-    """Read a number of bytes, such as ``2GB`` or ``500 MB``.
-
-    Examples
-    --------
-    >>> parse_size("2GB")
-    2000000000
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(text), re.I)
-    if match is None:
-        raise InputError(f"memory: expected a size such as 2GB or 500MB, got {text!r}")
-    number, prefix, binary = match.groups()
-    power = " KMGT".index(prefix.upper() or " ")
-    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 def default_workers() -> int:

@@ -18,6 +18,7 @@ from simrec.model.rating.known_entities import KnownEntities, Problem
 from simrec.model.rating.observed import RatingRows
 from simrec.model.rating.packed import pack, trace_weights, weighted_sum
 from simrec.model.rating.posterior import Posterior, Precisions
+from simrec.model.run.scratch import Scratch, release, slices
 
 if TYPE_CHECKING:
     from simrec.artifacts import Artifact
@@ -264,9 +265,10 @@ def evidence_of(fit: RatingFit, problem: Problem, placed: Sides[Placed]) -> Evid
         width = _width(known, problem, fit.new[side].error, side, moments)
         prior = np.linalg.inv(one.precisions.L) * width
         n_features = problem.features[side].shape[1]
-        own = _filled(n, rows, one.posterior, placed[side].own, prior)
+        scratch = observed.rows[side].scratch
+        own = _filled(n, rows, one.posterior, placed[side].own, prior, scratch)
         to_new_prior = np.linalg.inv(new.precisions.L)
-        to_new = _filled(n, rows, new.partners, placed[side].to_new, to_new_prior)
+        to_new = _filled(n, rows, new.partners, placed[side].to_new, to_new_prior, scratch)
         cold = np.array(placed[side].own, np.float32)
         cold[rows] = fit.new[side].held_out
         history, pull = np.zeros((n, D), np.float32), np.zeros((n, D), np.float32)
@@ -295,15 +297,25 @@ def _packed_weights(moments: np.ndarray) -> np.ndarray:
 
 
 def _filled(
-    n: int, rows: np.ndarray, posterior: Posterior, cold: np.ndarray, prior: np.ndarray
+    n: int,
+    rows: np.ndarray,
+    posterior: Posterior,
+    cold: np.ndarray,
+    prior: np.ndarray,
+    scratch: Scratch,
 ) -> PackedPosterior:
+    covariance = posterior.covariance
+    assert covariance is not None
     if n == len(rows):  # all have ratings
-        assert posterior.covariance is not None
-        return PackedPosterior(posterior.mean, posterior.covariance)
-    packed = np.empty((n, len(prior) * (len(prior) + 1) // 2), np.float32)
-    packed[:] = pack(prior[None])
+        return PackedPosterior(posterior.mean, covariance)
+    packed = scratch.empty((n, covariance.shape[1]))
+    for part in slices(n):
+        packed[part] = pack(prior[None])
+        release(packed[part])
     made = PackedPosterior(np.array(cold, np.float32), packed)
-    made.put(rows, posterior)
+    for part in slices(len(rows)):
+        made.put(rows[part], Posterior(posterior.mean[part], covariance[part]))
+        release(packed, covariance[part])
     return made
 
 

@@ -140,7 +140,8 @@ def solve(
 
     def normal(B: np.ndarray) -> np.ndarray:
         Y = stats.times(inputs.forward(B))
-        Y *= weight
+        if weights is not None:
+            Y *= weight
         G = inputs.backward(Y)
         G += penalty * B
         return G

@@ -28,8 +28,16 @@ def _places(D: int) -> np.ndarray:
 
 def pack(matrices: np.ndarray) -> np.ndarray:
     """Keep the upper triangles of symmetric matrices."""
-    rows, columns = upper(matrices.shape[-1])
-    return matrices[:, rows, columns].astype(np.float32, copy=False)
+    D = matrices.shape[-1]
+    places = np.ravel_multi_index(upper(D), (D, D))
+    packed = np.take(matrices.reshape(-1, D * D), places, axis=1)
+    return packed.astype(np.float32, copy=False)
+
+
+def outer(Y: np.ndarray) -> np.ndarray:
+    """Return y y' of each row y."""
+    rows, columns = upper(Y.shape[1])
+    return np.take(Y, rows, axis=1) * np.take(Y, columns, axis=1)
 
 
 def unpack(packed: np.ndarray) -> np.ndarray:
@@ -51,6 +59,8 @@ def trace_weights(D: int) -> np.ndarray:
 
 def products(packed: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """Multiply each matrix with its row of Y."""
+    if packed.ndim == 3:  # whole matrices
+        return (packed @ Y[:, :, None])[:, :, 0]
     out = np.empty_like(Y)
 
     def fill(rows: slice) -> None:

@@ -31,6 +31,7 @@ from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.observed import Observed
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.run.scratch import release, slices
 from simrec.model.run.workers import Workers
 from simrec.model.simecs import linear_simec, network_simec
 from simrec.scoring.output import Output
@@ -75,7 +76,7 @@ class RatingPart(Part):
     ) -> tuple[RatingPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         groups = data.sides.map(lambda side: side.groups)
-        observed = Observed.of(data.ratings, workers)
+        observed = Observed.of(data.ratings, workers, data.scratch)
         X = data.sides.map(lambda side: side.X)
         mine = X.users[observed.my_users] if workers.size > 1 else X.users
         problem = Problem(observed, Sides(X.items, mine), groups)
@@ -246,7 +247,12 @@ class RatingPart(Part):
 def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredHead:
     """Put what was fitted for a side into vectors, and its encoders into one encoder of vectors."""
     known, new = fit.known[side].posterior.mean, fit.new[side]
-    vectors = layout.vectors(side, known, fit.new.other(side).partners.mean, np.ones(len(known)))
+    to_new_partners = fit.new.other(side).partners.mean
+    vectors = data.scratch.empty((len(known), layout.width))
+    for rows in slices(len(known)):
+        warm = np.ones(rows.stop - rows.start)
+        vectors[rows] = layout.vectors(side, known[rows], to_new_partners[rows], warm)
+        release(vectors[rows])
     to_new = new.weights if side == "items" else fit.both_weights
     weights = layout.encoder_weights(side, new.weights, to_new)
     networks = []
@@ -255,4 +261,4 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     if new.network is not None:
         block: Block = "new_items" if side == "items" else "new_users"
         networks.append(Network(new.network, layout.placement(side, block)))
-    return data.sides[side].head(vectors, Encoder(weights, networks))
+    return data.sides[side].head(vectors, Encoder(weights, networks), data.scratch)

@@ -18,7 +18,7 @@ import numpy as np
 
 from simrec.model.rating import packed
 from simrec.model.rating.observed import RatingRows
-from simrec.model.run.scratch import IN_MEMORY, Scratch, by_blocks, release, slices
+from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, by_blocks, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
@@ -64,9 +64,7 @@ class Statistics:
 
     def times(self, Y: np.ndarray) -> np.ndarray:
         """Multiply each S with its row of Y."""
-        if self.S.ndim == 2:
-            return packed.products(self.S, Y)
-        return (self.S @ Y[:, :, None])[:, :, 0]
+        return packed.products(self.S, Y)
 
     def diagonal(self) -> np.ndarray:
         """Return the diagonal of each S."""
@@ -89,7 +87,7 @@ def statistics(ratings: RatingRows, partners: Posterior) -> Statistics:
 
     def tables(rows: slice) -> tuple[np.ndarray, np.ndarray]:
         phi, bias = partners.regressors(rows), partners.mean[rows, -1:]
-        moments = phi[:, upper[0]] * phi[:, upper[1]]
+        moments = packed.outer(phi)
         phi_bias, bias_squared = phi * bias, bias**2
         if partners.covariance is not None:
             C = partners.covariance[rows]
@@ -140,14 +138,14 @@ class Marginal:
     @cached_property
     def h(self) -> np.ndarray:
         """Return h of each entity."""
-        h = packed.products(self.covariance, self.stats.h) @ self._L
+        h = packed.products(self._C, self.stats.h) @ self._L
         h *= np.float32(self.precisions.t)
         return h
 
     def times(self, Y: np.ndarray) -> np.ndarray:
         """Multiply each S with its row of Y."""
         out = Y @ self._L
-        out -= packed.products(self.covariance, out) @ self._L
+        out -= packed.products(self._C, out) @ self._L
         return out
 
     def diagonal(self) -> np.ndarray:
@@ -163,7 +161,13 @@ class Marginal:
         by_blocks(fill, len(out), self.covariance)
         return out
 
-    @property
+    @cached_property
+    def _C(self) -> np.ndarray:
+        """Covariances, whole where they are few: they are multiplied with many times."""
+        few = len(self.covariance) <= BLOCK
+        return packed.unpack(self.covariance) if few else self.covariance
+
+    @cached_property
     def _L(self) -> np.ndarray:
         return self.precisions.L.astype(np.float32)
 
@@ -175,16 +179,19 @@ def fit_posterior(
     covariance: np.ndarray | None = None,
 ) -> tuple[Posterior, Precisions]:
     """Return the posterior of all entities, and precisions estimated from their residuals."""
-    if covariance is None:
-        covariance = posterior_covariance(stats, precisions)
     pull = prior_means @ precisions.L.astype(np.float32)
     pull += np.float32(precisions.t) * stats.h
-    posterior = Posterior(packed.products(covariance, pull), covariance)
+    if covariance is None:
+        posterior = Posterior(pull, posterior_covariance(stats, precisions, pull))
+    else:
+        posterior = Posterior(packed.products(covariance, pull), covariance)
     return posterior, _estimate_precisions(stats, posterior, prior_means)
 
 
-def posterior_covariance(stats: Statistics, precisions: Precisions) -> np.ndarray:
-    """Invert the posterior precision of each entity."""
+def posterior_covariance(
+    stats: Statistics, precisions: Precisions, vectors: np.ndarray | None = None
+) -> np.ndarray:
+    """Invert the posterior precision of each entity; multiply `vectors` with it in place."""
     out = stats.scratch.empty(stats.S.shape)
     L, t = precisions.L.astype(np.float32), np.float32(precisions.t)
 
@@ -192,7 +199,10 @@ def posterior_covariance(stats: Statistics, precisions: Precisions) -> np.ndarra
         def invert(i: int) -> None:
             start = rows.start + i * _CHUNK
             part = slice(start, min(start + _CHUNK, rows.stop))
-            out[part] = packed.pack(np.linalg.inv(L + t * packed.unpack(stats.S[part])))
+            C = np.linalg.inv(L + t * packed.unpack(stats.S[part]))
+            out[part] = packed.pack(C)
+            if vectors is not None:
+                vectors[part] = (C @ vectors[part, :, None])[:, :, 0]
 
         in_threads(invert, -(-(rows.stop - rows.start) // _CHUNK))
 
@@ -203,12 +213,11 @@ def posterior_covariance(stats: Statistics, precisions: Precisions) -> np.ndarra
 def expected_squares(stats: Statistics, posterior: Posterior) -> float:
     """Sum the expected squared errors over all observed entries."""
     mean, covariance = posterior.mean, posterior.covariance
-    upper, weights = packed.upper(mean.shape[1]), packed.trace_weights(mean.shape[1])
+    weights = packed.trace_weights(mean.shape[1])
     moments = np.empty(len(mean), np.float32)
 
     def fill(rows: slice) -> None:
-        part = mean[rows]
-        expected = part[:, upper[0]] * part[:, upper[1]]
+        expected = packed.outer(mean[rows])
         if covariance is not None:
             expected += covariance[rows]
         expected *= stats.S[rows]

@@ -20,6 +20,7 @@ import pyarrow as pa
 from simrec import __version__, artifacts
 from simrec.errors import InputError
 from simrec.model.prepare import Prepared
+from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
 
@@ -120,11 +121,12 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """How a fit runs: with which workers, and where it keeps its state."""
+    """How a fit runs: with which workers, and where it keeps its state and its arrays."""
 
     workers: Workers = ONE_WORKER
     path: str | os.PathLike[str] | None = None
     resume: bool = False
+    scratch: Scratch = IN_MEMORY
 
     @classmethod
     def of(
@@ -132,16 +134,19 @@ class Run:
         strategy: Any,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        memory: str | int | None = None,
+        scratch: str | os.PathLike[str] | None = None,
     ) -> Run:
         """Take the arguments of `TwoTower.fit`."""
         if resume and checkpoint is None:
             raise InputError("resume: say which checkpoint to go on from.")
+        room = Scratch.of(memory, scratch)
         workers = ONE_WORKER
         if strategy is not None:
             from simrec.model.run.strategy import workers_of
 
             workers = workers_of(strategy)
-        return cls(workers, checkpoint, resume)
+        return cls(workers, checkpoint, resume, room)
 
     def checkpoint(self, settings: Mapping[str, Any], data: Prepared) -> Checkpoint | None:
         """Return the checkpoint of a fit, if it is to have one.

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from simrec import files
+from simrec.data.sizes import parse_size
+from simrec.errors import InputError
 from simrec.model.run.threads import in_threads
 
 # Rows of small matrices that a thread takes at once.
@@ -42,6 +44,17 @@ class Scratch:
     memory: int | None = None
     directory: str | os.PathLike[str] | None = None
 
+    @classmethod
+    def of(
+        cls, memory: str | int | None = None, directory: str | os.PathLike[str] | None = None
+    ) -> "Scratch":
+        """Take the arguments of `TwoTower.fit`."""
+        if directory is not None and memory is None:
+            raise InputError("scratch: only a limit to the memory needs files; give memory too.")
+        if directory is not None and not os.path.isdir(directory):
+            raise InputError(f"scratch: {directory} is no directory.")
+        return cls(None if memory is None else parse_size(memory), directory)
+
     @property
     def limited(self) -> bool:
         """Whether large arrays go to files."""
@@ -63,7 +76,7 @@ class Scratch:
 
     def moved(self, array: np.ndarray) -> np.ndarray:
         """Return an array that is to be kept where there is room for it."""
-        out = self.empty(array.shape, array.dtype.type)
+        out = self.empty(array.shape, array.dtype.type) if self.limited else array
         if not _is_mapped(out):
             return array
         for rows in slices(len(array)):

@@ -54,8 +54,8 @@ def rated_matrix(
     rows: Sides[np.ndarray], sizes: Sides[int], weights: np.ndarray | None = None
 ) -> sparse.csr_matrix:
     """Return users x items with the confidence in each pair of rows, 1 without weights."""
-    values = np.ones(len(rows.users)) if weights is None else weights
-    entries = (values.astype(np.float32), (rows.users, rows.items))
+    values = np.ones(len(rows.users), np.float32) if weights is None else weights
+    entries = (values.astype(np.float32, copy=False), (rows.users, rows.items))
     return sparse.csr_matrix(entries, shape=(sizes.users, sizes.items))
 
 

@@ -204,7 +204,12 @@ def spread_axes(offsets: np.ndarray) -> np.ndarray:
 
     A ridge in these axes draws back least where vectors differ most.
     """
-    values, Q = np.linalg.eigh((offsets.T @ offsets).astype(np.float64))
+    return axes_of((offsets.T @ offsets).astype(np.float64))
+
+
+def axes_of(gram: np.ndarray) -> np.ndarray:
+    """Return the same for offsets whose sum of squares and products is given."""
+    values, Q = np.linalg.eigh(gram)
     root = np.sqrt(np.maximum(values, 0))
     root = root / np.sqrt((root**2).mean()) if root.any() else np.ones_like(root)
     return ((Q * root) @ Q.T).astype(np.float32)

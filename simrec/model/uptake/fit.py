@@ -19,7 +19,8 @@ from threadpoolctl import threadpool_limits
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
-from simrec.model.uptake.add_pairs import Solver, spread_axes
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
+from simrec.model.uptake.add_pairs import Solver, axes_of, spread_axes
 from simrec.model.uptake.choices import (
     Choices,
     choose,
@@ -80,6 +81,7 @@ def fit_uptake(
     embedding_dim: int | None,
     rng: np.random.Generator,
     step: Step = no_step,
+    scratch: Scratch = IN_MEMORY,
 ) -> UptakeFit:
     """Learn from pairs.
 
@@ -109,8 +111,8 @@ def fit_uptake(
             items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)
         start = start_vectors(R, choices.embedding_dim, rng)
         prior = items if choices.item_prior else None
-        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior)
-        return _assembled(R, features, U, V, items, choices, held, confidence, rng)
+        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior, scratch)
+        return _assembled(R, features, U, V, items, choices, held, confidence, rng, scratch)
 
 
 def _assembled(
@@ -123,6 +125,7 @@ def _assembled(
     held: HeldOut,
     confidence: float,
     rng: np.random.Generator,
+    scratch: Scratch,
 ) -> UptakeFit:
     counts = np.asarray(R.sum(0)).ravel()
     sample = _sample_vectors(choices, held)
@@ -154,9 +157,15 @@ def _assembled(
         users = Regression(features.users, False, choices.user_penalty).encoder(U)
         users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
         users.weights[-1, -1] = share * unit
+    user_vectors, gram = scratch.empty((len(U), d + 1)), np.zeros((d, d))
+    for rows in slices(len(U)):
+        user_vectors[rows] = solver.user_vectors(U[rows])
+        offsets = U[rows] - users(features.users[rows])[:, :d] / np.float32(unit)
+        gram += offsets.T @ offsets
+        release(U[rows], user_vectors[rows])
     axes = Sides(
         spread_axes(V - items(features.items)[:, :d]),
-        spread_axes(U - users(features.users)[:, :d] / np.float32(unit)),
+        axes_of(gram),
     )
     chosen = {
         "uptake_dimensions": d,
@@ -166,7 +175,7 @@ def _assembled(
         **{f"expected_ndcg@20_{task}": value for task, value in choices.quality.items()},
     }
     return UptakeFit(
-        Sides(solver.item_vectors(V, counts), solver.user_vectors(U)),
+        Sides(solver.item_vectors(V, counts), user_vectors),
         Sides(items, users),
         Sides(prior_item, prior_user),
         axes,

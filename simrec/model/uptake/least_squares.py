@@ -6,14 +6,19 @@ Each row is solved exactly, in the smaller of two spaces: its pairs or its coord
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.uptake.encoders import Regression
 
 # Numbers in a batch of rows: bounds memory.
 _CELLS = 3_000_000
+# Batches after which the pages of long arrays in files are given back.
+_RELEASE = 8
 # Pairs whose scalar products are formed at once.
 _PIECE = 1 << 18
 
@@ -25,6 +30,7 @@ def solve_rows(
     zero: np.ndarray,
     explained: np.ndarray | None = None,
     prior: np.ndarray | None = None,
+    scratch: Scratch = IN_MEMORY,
 ) -> np.ndarray:
     """Return the vectors of rows that fit ones at their pairs and zeros everywhere.
 
@@ -43,18 +49,24 @@ def solve_rows(
         What something else explains of each pair, in the order of `R.data`.
     prior : numpy.ndarray, optional
         What each vector is drawn towards; nothing without it.
+    scratch : Scratch
+        Where arrays as long as the rows or the columns go.
     """
     n, d = np.diff(R.indptr), V.shape[1]
-    values, Q = np.linalg.eigh((V.T @ V).astype(np.float64))
+    values, Q = np.linalg.eigh(gram_matrix(V))
     Q = Q.astype(np.float32)
-    V = np.ascontiguousarray(V @ Q)
+    V = _turned(V, Q, scratch.empty(V.shape))
     values = np.maximum(values, 0).astype(np.float32)
     ridge, zero = ridge.astype(np.float32), zero.astype(np.float32)
-    out = np.zeros((R.shape[0], d), np.float32)
-    if prior is not None:  # without pairs, only zeros move a row from its prior
-        out = prior @ Q
-        out *= ridge[:, None] / np.maximum(zero[:, None] * values + ridge[:, None], 1e-30)
-    target = np.ones(R.nnz, np.float32) if explained is None else (1 - explained).astype(np.float32)
+    out = scratch.empty((R.shape[0], d))
+    for part in slices(len(out)):
+        out[part] = 0
+        if prior is not None:  # without pairs, only zeros move a row from its prior
+            weight = ridge[part, None]
+            out[part] = prior[part] @ Q
+            out[part] *= weight / np.maximum(zero[part, None] * values + weight, 1e-30)
+        release(out[part])
+    target = None if explained is None else (1 - explained).astype(np.float32)
 
     def work(rows: np.ndarray) -> None:
         width = n[rows].max()
@@ -63,7 +75,7 @@ def solve_rows(
         c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
         A = V[R.indices[at]]
         A *= c[:, :, None]
-        y = (c * target[at])[:, :, None] - A @ out[rows, :, None]
+        y = (c if target is None else c * target[at])[:, :, None] - A @ out[rows, :, None]
         D = zero[rows, None] * values[None] + ridge[rows, None]
         if width <= d:
             AD = A / D[:, None, :]
@@ -76,8 +88,31 @@ def solve_rows(
             out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
 
     batches = _batches(n, d)[::-1]
-    in_threads(lambda i: work(batches[i]), len(batches))
-    return out @ Q.T
+
+    def work_on(i: int) -> None:
+        work(batches[i])
+        if i % _RELEASE == 0:
+            release(out, V)
+
+    in_threads(work_on, len(batches))
+    return _turned(out, Q.T, out)
+
+
+def gram_matrix(V: np.ndarray) -> np.ndarray:
+    """Return V'V in double precision."""
+    gram = np.zeros((V.shape[1], V.shape[1]))
+    for rows in slices(len(V)):
+        gram += V[rows].T @ V[rows]
+        release(V[rows])
+    return gram
+
+
+def _turned(V: np.ndarray, Q: np.ndarray, out: np.ndarray) -> np.ndarray:
+    """Fill `out`, which may be V, with V Q."""
+    for rows in slices(len(V)):
+        out[rows] = V[rows] @ Q
+        release(V[rows], out[rows])
+    return out
 
 
 def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
@@ -107,20 +142,34 @@ def products(A: np.ndarray, B: np.ndarray, rows: np.ndarray, columns: np.ndarray
 
 def start_vectors(R: sparse.csr_matrix, d: int, rng: np.random.Generator) -> np.ndarray:
     """Return item vectors to start from: a randomised SVD of R with evened-out counts."""
-    rows, columns = (np.maximum(np.asarray(R.sum(k)).ravel(), 1) ** -0.25 for k in (1, 0))
-    A = sparse.csr_matrix(
-        sparse.diags_array(rows.astype(np.float32))
-        @ R
-        @ sparse.diags_array(columns.astype(np.float32))
+    by_row, by_column = (
+        (np.maximum(np.asarray(R.sum(k)).ravel(), 1) ** -0.25).astype(np.float32) for k in (1, 0)
     )
-    AT = A.T.tocsr()
-    k = min(d + 8, *A.shape)
-    # One power iteration: the sweeps that follow are as many more.
-    Q = A @ (AT @ (A @ rng.standard_normal((A.shape[1], k)).astype(np.float32)))
-    B = AT @ np.linalg.qr(Q)[0]
+    k = min(d + 8, *R.shape)
+
+    def parts() -> Iterator[sparse.csr_matrix]:
+        for rows in slices(R.shape[0]):
+            part = R[rows]
+            part.data = part.data * np.repeat(by_row[rows], np.diff(part.indptr))
+            part.data *= by_column[part.indices]
+            yield part
+
+    # One power iteration: the sweeps that follow are as many more. With Q = A X, what is needed of
+    # the orthonormal basis of Q's columns follows from Q'Q: nothing is as long as the rows.
+    X = rng.standard_normal((R.shape[1], k)).astype(np.float32)
+    X = sum(part.T @ (part @ X) for part in parts())
+    gram, B = np.zeros((k, k)), np.zeros_like(X)
+    for part in parts():
+        Q = part @ X
+        gram += Q.T.astype(np.float64) @ Q
+        B += part.T @ Q
+    values, W = np.linalg.eigh(gram)
+    there = values > 1e-12 * values[-1]
+    root = np.where(there, 1 / np.sqrt(np.where(there, values, 1)), 0)
+    B = B @ (W * root).astype(np.float32)
     values, W = np.linalg.eigh(B.T @ B)
     W, values = W[:, ::-1], np.maximum(values[::-1], 1e-12)
-    V = np.zeros((A.shape[1], d), np.float32)
+    V = np.zeros((R.shape[1], d), np.float32)
     k = min(k, d)
     V[:, :k] = (B @ W[:, :k]) / values[:k] ** 0.25
     if k < d:
@@ -140,6 +189,7 @@ def factorize(
     zero: float,
     sweeps: int,
     features: Regression | None = None,
+    scratch: Scratch = IN_MEMORY,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Alternate between users and items from item vectors V; end with the users.
 
@@ -149,7 +199,9 @@ def factorize(
     by_user, by_item = ridges(R, ridge, zero), ridges(RT, ridge, zero)
     zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
     for _ in range(sweeps):
-        U = solve_rows(R, V, by_user, zeros_user)
+        U = solve_rows(R, V, by_user, zeros_user, scratch=scratch)
         prior = None if features is None else features.fitted(V)
-        V = solve_rows(RT, U, by_item, zeros_item, prior=prior)
-    return solve_rows(R, V, by_user, zeros_user), V
+        V = solve_rows(RT, U, by_item, zeros_item, prior=prior, scratch=scratch)
+        del U
+    del RT
+    return solve_rows(R, V, by_user, zeros_user, scratch=scratch), V

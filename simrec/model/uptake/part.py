@@ -53,7 +53,7 @@ class UptakePart(Part):
         def head(side: Side) -> StoredHead:
             factor = np.float32(fit.solver.alone if side == "users" else 1)
             encoder = replace(fit.encoders[side], weights=fit.encoders[side].weights * factor)
-            made = data.sides[side].head(fit.vectors[side], encoder)
+            made = data.sides[side].head(fit.vectors[side], encoder, data.scratch)
             return replace(made, prior=fit.priors[side] * factor)
 
         def factors(side: Side) -> np.ndarray:
