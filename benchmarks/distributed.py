@@ -4,6 +4,7 @@
     python benchmarks/distributed.py --data DIR              # ratings, items, users (.parquet)
     python benchmarks/distributed.py --data DIR --workers 1 2 3
     python benchmarks/distributed.py --costs                 # what a rating, a user, an item costs
+    python benchmarks/distributed.py --memory                # peak memory with and without a limit
 
 Workers are processes of this machine, connected as Ray Train connects them. They share its cores,
 so that several are not faster here than one: what is shown is that they find the same, and what
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from _memory import memory_table
 from _report import machine
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
@@ -41,6 +43,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--costs", action="store_true", help="time the parts of a sweep")
+    parser.add_argument("--memory", action="store_true", help="measure fits with limited memory")
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs=3,
+        default=(20_000_000, 1_000_000, 20_000),
+        metavar=("RATINGS", "USERS", "ITEMS"),
+        help="of --memory",
+    )
+    parser.add_argument("--epochs", type=int, help="sweeps of --memory; 16 by default")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -223,6 +235,9 @@ def main() -> None:
         return
     if arguments.costs:
         title, name, table = "What training costs", "distributed-costs.md", costs()
+    elif arguments.memory:
+        title, name = "Training in limited memory", "memory.md"
+        table = memory_table(*arguments.sizes, arguments.epochs)
     else:
         if arguments.data is None:
             arguments.data = Path(tempfile.mkdtemp()) / "synthetic"
