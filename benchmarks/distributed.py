@@ -4,6 +4,7 @@
     python benchmarks/distributed.py --data DIR              # ratings, items, users (.parquet)
     python benchmarks/distributed.py --data DIR --workers 1 2 3
     python benchmarks/distributed.py --costs                 # what a rating, a user, an item costs
+    python benchmarks/distributed.py --shards 1000000        # a model of so many users in 8 shards
 
 Workers are processes of this machine, connected as Ray Train connects them. They share its cores,
 so that several are not faster here than one: what is shown is that they find the same, and what
@@ -25,6 +26,7 @@ from typing import Any
 
 import numpy as np
 from _report import machine
+from _shards import shards
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
 
@@ -41,6 +43,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--costs", action="store_true", help="time the parts of a sweep")
+    parser.add_argument("--shards", type=int, metavar="USERS", help="a model in 8 shards")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -221,7 +224,11 @@ def main() -> None:
     if arguments.worker:
         print(json.dumps(work(arguments)))
         return
-    if arguments.costs:
+    if arguments.shards:
+        with tempfile.TemporaryDirectory() as directory:
+            table = shards(Path(directory), arguments.shards)
+        title, name = "A model in shards", "shards.md"
+    elif arguments.costs:
         title, name, table = "What training costs", "distributed-costs.md", costs()
     else:
         if arguments.data is None:
