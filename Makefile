@@ -7,13 +7,14 @@ PYTHON ?= $(shell for p in python3 python3.12 python3.11 python3.13 python3.10 p
 	$$p -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 PYTEST_ARGS ?= -n 2
 
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format docs bench clean
 
 help:
 	@echo "make demo    train, evaluate, score, recommend and report on the embedded sample (about two minutes)"
 	@echo "make test    the test suite"
 	@echo "make lint    ruff, ruff format --check, mypy"
 	@echo "make format  apply ruff's fixes and formatting"
+	@echo "make docs    the API reference from the docstrings, as HTML in build/api"
 	@echo "make bench   the benchmarks (long; results under benchmarks/)"
 	@echo "make clean   remove the environment and caches"
 
@@ -55,6 +56,12 @@ lint: $(VENV)/.installed-test
 format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+API ?= build/api
+
+docs: $(VENV)/.installed-test
+	$(BIN)/python docs/reference.py $(API)
+	@echo "open $(API)/index.html"
 
 bench: $(VENV)/.installed-bench
 	set -e; for f in benchmarks/*.py; do case $$f in */_*) ;; *) echo "== $$f"; $(BIN)/python $$f;; esac; done

@@ -46,8 +46,13 @@ EXTRAS["test"] = [
     *EXTRAS["faiss"],
     "fsspec>=2024.2",
     "hypothesis>=6.100,<7",
+    # The tutorial is executed, and the API reference built.
+    "ipykernel>=6.29,<8",
     "mypy>=1.11",
+    "nbclient>=0.10,<1",
+    "nbformat>=5.10,<6",
     "pandas-stubs",
+    "pdoc>=15,<17",
     "pytest>=8,<10",
     "pytest-xdist>=3.5,<4",
     "ruff>=0.9",

@@ -28,7 +28,8 @@ __all__ = ["__version__", *sorted(_PUBLIC)]
 
 def __getattr__(name: str) -> Any:
     if name in _PUBLIC:
-        return getattr(importlib.import_module(_PUBLIC[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(_PUBLIC[name]), name)
+        return found
     raise AttributeError(f"module 'simrec' has no attribute {name!r}")
 
 

@@ -9,6 +9,14 @@ class InputError(ValueError):
 
     The message names what was received, what was expected and how to mend it; the command line
     prints it as it is and exits with code 2.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise InputError("ratings.parquet: no column 'rating'.")
+    ... except ValueError as error:
+    ...     print(error)
+    ratings.parquet: no column 'rating'.
     """
 
 

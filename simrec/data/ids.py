@@ -33,6 +33,8 @@ class IdMap:
 
     Examples
     --------
+    Those of the methods go on from this one.
+
     >>> import pyarrow as pa
     >>> ids = IdMap.from_values(["tea", "mate", "tea"])
     >>> ids.rows(["tea", "milk"])
@@ -64,12 +66,23 @@ class IdMap:
             Ids in any order, repeated or not.
         name : str
             What the ids are, for error messages.
+
+        Examples
+        --------
+        >>> IdMap.from_values([7, 3, 7]).ids.to_pylist()
+        [3, 7]
         """
         return encode_ids(values, name)[0]
 
     @property
     def ids(self) -> pa.Array:
-        """The ids, one per row."""
+        """The ids, one per row.
+
+        Examples
+        --------
+        >>> ids.ids.to_pylist()
+        ['mate', 'tea']
+        """
         return self._ids
 
     @property
@@ -84,7 +97,13 @@ class IdMap:
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of the ids."""
+        """The Arrow type of the ids.
+
+        Examples
+        --------
+        >>> ids.type
+        DataType(string)
+        """
         return self._ids.type
 
     def __len__(self) -> int:
@@ -127,6 +146,11 @@ class IdMap:
         ------
         InputError
             If ids are null, or are strings where the map has integers or the other way round.
+
+        Examples
+        --------
+        >>> ids.rows(["milk", "tea", "mate"])
+        array([-1,  1,  0])
         """
         array = check_ids(values, name)
         if not len(array) or not len(self):
@@ -142,11 +166,23 @@ class IdMap:
         return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
 
     def contains(self, values: Any, name: str = "ids") -> np.ndarray:
-        """Check for each id whether it is in the map."""
+        """Check for each id whether it is in the map.
+
+        Examples
+        --------
+        >>> ids.contains(["tea", "milk"])
+        array([ True, False])
+        """
         return self.rows(values, name) >= 0
 
     def take(self, rows: Any) -> pa.Array:
-        """Return the ids of some rows, in the Arrow type they came in."""
+        """Return the ids of some rows, in the Arrow type they came in.
+
+        Examples
+        --------
+        >>> ids.take([1, 0]).to_pylist()
+        ['tea', 'mate']
+        """
         return self._ids.take(pa.array(self._checked(rows)))
 
     def _checked(self, rows: Any) -> np.ndarray:
@@ -166,7 +202,13 @@ class IdMap:
         return _trusted(pa.array([], self.type))
 
     def union(self, other: "IdMap") -> "IdMap":
-        """Return the map of the ids that are in either."""
+        """Return the map of the ids that are in either.
+
+        Examples
+        --------
+        >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
+        ['mate', 'milk', 'tea']
+        """
         if not len(other):
             return self
         if not len(self):

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _PIECE = 1 << 22
 
 
-def _only(from_table: Any, takes: Callable[[object], bool], what: str) -> Any:
+def _only(from_table: Any, takes: Callable[[object], bool], what: str, example: str) -> Any:
     """Make a constructor like `from_table` that takes one form of table."""
 
     @wraps(from_table.__func__)
@@ -42,8 +42,20 @@ def _only(from_table: Any, takes: Callable[[object], bool], what: str) -> Any:
             )
         return cls.from_table(source, **options)
 
-    make.__doc__ = f"Take ratings from {what}; see `from_table`."
+    make.__doc__ = f"""Take ratings from {what}; see `from_table`.
+
+    Examples
+    --------
+    {example}
+    Ratings(3 of 2 users on 2 items)
+    """
     return classmethod(make)
+
+
+_FROM_FRAME = ">>> Ratings.from_pandas(table.to_pandas())"
+_FROM_FILE = """>>> import pyarrow.parquet as pq
+    >>> pq.write_table(table, "ratings.parquet")
+    >>> Ratings.from_parquet("ratings.parquet")"""
 
 
 def _is_path(source: object) -> bool:
@@ -78,6 +90,19 @@ class Ratings:
         time. At least 0.
     has_ratings : bool
         Whether `values` are ratings; False for interactions without.
+
+    Examples
+    --------
+    Those of the methods go on from this one.
+
+    >>> import pyarrow as pa
+    >>> rows = {"user_id": [1, 1, 2], "item_id": ["a", "b", "a"], "rating": [5.0, 3.0, 4.0]}
+    >>> table = pa.table(rows)
+    >>> ratings = Ratings.from_table(table)
+    >>> ratings
+    Ratings(3 of 2 users on 2 items)
+    >>> ratings.item_rows, ratings.values
+    (array([0, 1, 0], dtype=int32), array([5., 3., 4.], dtype=float32))
     """
 
     users: IdMap
@@ -153,6 +178,11 @@ class Ratings:
             If a column is missing or of the wrong type, ids or ratings are null or NaN, ratings
             are infinite or outside of the bounds, weights are negative, there is no row, or a
             file cannot be read.
+
+        Examples
+        --------
+        >>> Ratings.from_table(table, rating=None).has_ratings  # pairs alone
+        False
         """
         if duplicates not in ("resolve", "error"):
             raise InputError(f"duplicates must be 'resolve' or 'error', got {duplicates!r}.")
@@ -192,9 +222,11 @@ class Ratings:
             ratings.check_bounds(*bounds, name=label)
         return ratings._settled(duplicates, label)
 
-    from_parquet = _only(from_table, _is_path, "the path of a Parquet file or directory")
-    from_arrow = _only(from_table, _is_arrow, "an Arrow table")
-    from_pandas = _only(from_table, is_frame, "a pandas DataFrame")
+    from_parquet = _only(
+        from_table, _is_path, "the path of a Parquet or CSV file or directory", _FROM_FILE
+    )
+    from_arrow = _only(from_table, _is_arrow, "an Arrow table", ">>> Ratings.from_arrow(table)")
+    from_pandas = _only(from_table, is_frame, "a pandas DataFrame", _FROM_FRAME)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -204,38 +236,82 @@ class Ratings:
 
     @property
     def n_users(self) -> int:
-        """How many users there are."""
+        """How many users there are.
+
+        Examples
+        --------
+        >>> ratings.n_users
+        2
+        """
         return len(self.users)
 
     @property
     def n_items(self) -> int:
-        """How many items there are."""
+        """How many items there are.
+
+        Examples
+        --------
+        >>> ratings.n_items
+        2
+        """
         return len(self.items)
 
     @property
     def seconds(self) -> np.ndarray | None:
-        """The times as float64: seconds since 1970 of dates and timestamps, numbers as given."""
+        """The times as float64: seconds since 1970 of dates and timestamps, numbers as given.
+
+        Examples
+        --------
+        >>> later = table.append_column("timestamp", pa.array([1.5, 2.0, 9.0]))
+        >>> Ratings.from_table(later).seconds
+        array([1.5, 2. , 9. ])
+        """
         return None if self.timestamps is None else as_seconds(self.timestamps)
 
     @property
     def density(self) -> float:
-        """Share of all pairs of users and items that was observed."""
+        """Share of all pairs of users and items that was observed.
+
+        Examples
+        --------
+        >>> ratings.density
+        0.75
+        """
         cells = self.n_users * self.n_items
         return len(self) / cells if cells else 0.0
 
     @property
     def mean(self) -> float:
-        """The mean rating; NaN if there is none."""
+        """The mean rating; NaN if there is none.
+
+        Examples
+        --------
+        >>> ratings.mean
+        4.0
+        """
         return float(self.values.mean(dtype=np.float64)) if len(self) else float("nan")
 
     def to_csr(self) -> sparse.csr_matrix:
-        """Return the users x items matrix. What is stored was observed, ratings of 0 included."""
+        """Return the users x items matrix. What is stored was observed, ratings of 0 included.
+
+        Examples
+        --------
+        >>> ratings.to_csr().toarray()
+        array([[5., 3.],
+               [4., 0.]], dtype=float32)
+        """
         coordinates = (self.user_rows, self.item_rows)
         shape = (self.n_users, self.n_items)
         return sparse.csr_matrix(sparse.coo_matrix((self.values, coordinates), shape=shape))
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of user_id, item_id, rating and, if known, timestamp and weight."""
+        """Return a table of user_id, item_id, rating and, if known, timestamp and weight.
+
+        Examples
+        --------
+        >>> ratings.to_arrow().column_names
+        ['user_id', 'item_id', 'rating']
+        """
         columns = {
             "user_id": _ids_of(self.users, self.user_rows),
             "item_id": _ids_of(self.items, self.item_rows),
@@ -258,6 +334,11 @@ class Ratings:
         Returns
         -------
         Ratings
+
+        Examples
+        --------
+        >>> ratings.select(ratings.values >= 4)
+        Ratings(2 of 2 users on 1 items)
         """
         which = _positions(which, len(self))
         users, user_rows = _shrink(self.users, self.user_rows[which])
@@ -291,6 +372,10 @@ class Ratings:
         ------
         InputError
             With the number of such ratings, the range found, and an example.
+
+        Examples
+        --------
+        >>> ratings.check_bounds(1, 5)
         """
         bad = outside(self.values, low, high)
         if bad is None:

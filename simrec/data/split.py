@@ -92,6 +92,16 @@ def cold_start_split(
     ------
     InputError
         If a share is out of range, or nothing would be left to train on.
+
+    Examples
+    --------
+    >>> from simrec import make_synthetic
+    >>> data = make_synthetic(n_users=200, n_items=100, n_ratings=4000)
+    >>> split = cold_start_split(data.ratings, random_state=0)
+    >>> split.train
+    Ratings(2,314 of 160 users on 80 items)
+    >>> split.new_both
+    Ratings(155 of 35 users on 20 items)
     """
     for name, share in (("cold_items", cold_items), ("cold_users", cold_users), ("warm", warm)):
         if not 0 <= share < 1:
@@ -168,6 +178,16 @@ def time_split(
     ------
     InputError
         If there are no timestamps, or nothing would be left to train on or to answer.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> days = ["2024-01-01", "2024-01-02", "2024-02-01"]
+    >>> table = {"user_id": [1, 2, 2], "item_id": [1, 1, 3], "rating": [4.0, 3.0, 5.0]}
+    >>> table["timestamp"] = pa.array(days).cast(pa.timestamp("s"))
+    >>> split = time_split(pa.table(table), at="2024-01-15")
+    >>> len(split.train), len(split.new_items)
+    (2, 1)
     """
     ratings = Ratings.from_table(ratings)
     times = _times(ratings)

@@ -99,6 +99,17 @@ def compare(
     Comparison
         The table, and sentences. A model is called better where the interval has one sign also
         when widened for the number of figures compared (Bonferroni), and the difference matters.
+
+    Examples
+    --------
+    >>> from simrec import TwoTower, cold_start_split, make_synthetic
+    >>> data = make_synthetic(n_users=100, n_items=60, n_ratings=1500)
+    >>> split = cold_start_split(data.ratings)
+    >>> without = TwoTower(epochs=4).fit(split.train)
+    >>> with_items = TwoTower(epochs=4).fit(split.train, items=data.items)
+    >>> found = compare({"without": without, "with items": with_items}, split, n_bootstrap=200)
+    >>> found.table.columns[:3].tolist()
+    ['task', 'metric', 'model']
     """
     import pandas as pd
 

@@ -133,6 +133,17 @@ def replay(
     -------
     Replay
         Two tables and a sentence.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simrec import TwoTower, make_synthetic
+    >>> ratings = make_synthetic(n_users=60, n_items=40, n_ratings=500).ratings.to_pandas()
+    >>> ratings["timestamp"] = 86400.0 * np.random.default_rng(0).integers(0, 20, len(ratings))
+    >>> model = TwoTower(bounds=(0.5, 5), epochs=2)
+    >>> walked = replay(model, ratings, policies=("stand still", "update"))
+    >>> walked.policies["policy"].tolist()
+    ['stand still', 'update']
     """
     import pandas as pd
 

@@ -115,6 +115,8 @@ class TwoTower(Params):
 
     Examples
     --------
+    Those of the methods go on from this one.
+
     >>> from simrec import TwoTower, cold_start_split, make_synthetic
     >>> data = make_synthetic(n_users=200, n_items=100, n_ratings=4000)
     >>> split = cold_start_split(Ratings.from_arrow(data.ratings))
@@ -209,6 +211,11 @@ class TwoTower(Params):
         -------
         TwoTower
             Itself.
+
+        Examples
+        --------
+        >>> TwoTower(epochs=4).fit(split.train, items=data.items)
+        <TwoTower(epochs=4) fitted to 2,314 ratings of 80 items by 160 users>
         """
         check_params(self.get_params())
         run = Run.of(strategy, checkpoint, resume)
@@ -282,6 +289,17 @@ class TwoTower(Params):
         numpy.ndarray, or two of them
             A float32 for each pair, within the bounds; with `return_std` the predictions and their
             standard deviations.
+
+        Examples
+        --------
+        >>> model.predict(split.warm).dtype, model.predict(split.warm).shape
+        (dtype('float32'), (254,))
+        >>> bool(1 < model.predict(7, 17)[0] < 5)  # one user, one item
+        True
+        >>> mean, std = model.predict(split.warm, return_std=True)
+        >>> unheard_of = {"user_id": [7], "item_id": [999]}
+        >>> model.predict(pd.DataFrame(unheard_of), unknown="prior").shape
+        (1,)
         """
         self._check_fitted()
         source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
@@ -334,6 +352,11 @@ class TwoTower(Params):
         float
             The share of the variance of the ratings that is explained (R^2): 1 at best, 0 for the
             mean. Of a model without ratings the NDCG@10 of its lists, where the pairs are the hits.
+
+        Examples
+        --------
+        >>> 0 < model.score(split.warm) < 1
+        True
         """
         self._check_fitted()
         given = read_ratings(rated_pairs(ratings, y), None)
@@ -390,6 +413,16 @@ class TwoTower(Params):
             scores the item that comes first among the candidates comes first. The score is the
             predicted rating, not confined to the bounds, plus the weight of uptake times its
             logit; of one part, the rating or the logit. It does not contain what `explore` adds.
+
+        Examples
+        --------
+        >>> model.recommend(7, k=2).columns.tolist()
+        ['user_id', 'item_id', 'score', 'rank']
+        >>> len(model.recommend([7, 8], k=3, new_items_only=True))
+        6
+        >>> table = model.recommend(data.users, items=[1, 17, 24], exclude=None, output="arrow")
+        >>> table.num_rows
+        600
         """
         self._check_fitted()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
@@ -410,11 +443,28 @@ class TwoTower(Params):
         return _table(recommend(chosen, heads, k, seen, bonus, shift), output)
 
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
-        """Return the vectors whose scalar product ranks, and what is added to it for the score."""
+        """Return the vectors whose scalar product ranks, and what is added to it for the score.
+
+        Examples
+        --------
+        >>> heads, shift = model.ranking("both")
+        >>> users, items = heads.users.vectors, heads.items.vectors
+        >>> users.shape[1] == items.shape[1]
+        True
+        """
         return ranking(self._parts(rank_by))
 
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
-        """Return explore * posterior standard deviation of items; None where it is 0."""
+        """Return explore * posterior standard deviation of items; None where it is 0.
+
+        Examples
+        --------
+        >>> known = model.towers_.items.everyone()
+        >>> model.exploration(known, 1.0).shape
+        (100,)
+        >>> model.exploration(known, 0.0) is None
+        True
+        """
         number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
         if not number or not np.isfinite(explore) or explore < 0:
             raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
@@ -427,13 +477,25 @@ class TwoTower(Params):
     def embed_items(
         self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
     ) -> Any:
-        """Return the vectors of items, all known ones by default: columns item_id and vector."""
+        """Return the vectors of items, all known ones by default: columns item_id and vector.
+
+        Examples
+        --------
+        >>> model.embed_items().columns.tolist(), len(model.embed_items())
+        (['item_id', 'vector'], 100)
+        """
         return _table(self._embed("items", items, rank_by), output)
 
     def embed_users(
         self, users: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
     ) -> Any:
-        """Return the vectors of users, all known ones by default: columns user_id and vector."""
+        """Return the vectors of users, all known ones by default: columns user_id and vector.
+
+        Examples
+        --------
+        >>> len(model.embed_users([7, 8], rank_by="rating"))
+        2
+        """
         return _table(self._embed("users", users, rank_by), output)
 
     def fold_in(
@@ -460,6 +522,12 @@ class TwoTower(Params):
         -------
         TwoTower
             Itself.
+
+        Examples
+        --------
+        >>> few = split.new_users.select(split.new_users.user_rows < 5)
+        >>> model.fold_in(few)
+        <TwoTower() fitted to 2,348 ratings of 80 items by 165 users>
         """
         self._learn(ratings, Sides(items, users), only_new=True)
         return self
@@ -489,6 +557,11 @@ class TwoTower(Params):
         -------
         TwoTower
             Itself.
+
+        Examples
+        --------
+        >>> model.update(split.warm).updates_[0]["ratings"]
+        254
         """
         learned = self._learn(ratings, Sides(items, users), only_new=False)
         self.updates_ = [*self.updates_, {**learned, "parent": self.parent_}]
@@ -510,6 +583,11 @@ class TwoTower(Params):
         -------
         TwoTower
             Itself.
+
+        Examples
+        --------
+        >>> model.forget([7, 8])
+        <TwoTower() fitted to 2,289 ratings of 80 items by 158 users>
         """
         self._check_fitted()
         self._take_over(forget(self._state(), user_ids))
@@ -550,6 +628,14 @@ class TwoTower(Params):
             bias (what it adds for any partner), taste (what it adds for this one) and
             contribution, their sum. Contributions sum to the score before it is bounded: to the
             rating, or without ratings to the logit of uptake.
+
+        Examples
+        --------
+        >>> why = model.explain(7, 17)
+        >>> why.columns.tolist()
+        ['side', 'feature', 'value', 'bias', 'taste', 'contribution']
+        >>> bool(abs(why["contribution"].sum() - model.predict(7, 17)[0]) < 1e-4)
+        True
         """
         self._check_fitted()
         parts = [(self.predictor(), 1.0)] if rank_by is None else self._parts(rank_by)
@@ -577,6 +663,13 @@ class TwoTower(Params):
         pandas.DataFrame or pyarrow.Table
             Columns item_id, similarity (from -1 to 1: the cosine between the scores that users
             give to both, biases aside) and rank; for several items also for_item_id.
+
+        Examples
+        --------
+        >>> model.similar_items(17, k=2).columns.tolist()
+        ['item_id', 'similarity', 'rank']
+        >>> len(model.similar_items([17, 24], k=2))
+        4
         """
         self._check_fitted()
         return _table(similar("items", self.towers_, self._parts(rank_by), item, k), output)
@@ -584,7 +677,13 @@ class TwoTower(Params):
     def similar_users(
         self, user: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
     ) -> Any:
-        """Return the users who take up and like the same items; see `similar_items`."""
+        """Return the users who take up and like the same items; see `similar_items`.
+
+        Examples
+        --------
+        >>> len(model.similar_users(7, k=3))
+        3
+        """
         self._check_fitted()
         return _table(similar("users", self.towers_, self._parts(rank_by), user, k), output)
 
@@ -624,6 +723,12 @@ class TwoTower(Params):
         -------
         dict
             What was written; for "faiss" with the recall@10 of the index against exact search.
+
+        Examples
+        --------
+        >>> written = model.export("vectors", "parquet")
+        >>> written["items"], written["users"]
+        (100, 200)
         """
         from simrec.model.export.formats import export
 
@@ -657,6 +762,12 @@ class TwoTower(Params):
         -------
         dict
             See `simrec.report`, which has more options.
+
+        Examples
+        --------
+        >>> page = model.report(split.train, "report.html", items=data.items, users=data.users)
+        >>> page["out"], len(page["tasks"])
+        ('report.html', 4)
         """
         from simrec import report  # evaluation lies above the model: by the door of the package
 
@@ -673,6 +784,12 @@ class TwoTower(Params):
         shards : int, optional
             Into how many ranges of users to divide its files; by default as many as it was loaded
             from, or one. Shards that have not changed since are linked instead of written.
+
+        Examples
+        --------
+        >>> model.save("model")
+        >>> model.model_id_ == TwoTower.load("model").model_id_
+        True
         """
         self._check_fitted()
         self.model_id_ = files.save(self, path, shards)
@@ -689,17 +806,35 @@ class TwoTower(Params):
             The directory.
         shard : int, optional
             Read only the users of this shard, counted from 0, and all items.
+
+        Examples
+        --------
+        >>> model.save("model")
+        >>> TwoTower.load("model")
+        <TwoTower() fitted to 2,314 ratings of 80 items by 160 users>
         """
         return files.load(cls, path, shard=shard)
 
     @property
     def items_(self) -> IdMap:
-        """All item ids the model knows."""
+        """All item ids the model knows.
+
+        Examples
+        --------
+        >>> len(model.items_), model.items_.rows([1, 999]).tolist()
+        (100, [0, -1])
+        """
         return self.towers_.items.ids
 
     @property
     def users_(self) -> IdMap:
-        """All user ids the model knows."""
+        """All user ids the model knows.
+
+        Examples
+        --------
+        >>> len(model.users_)
+        200
+        """
         return self.towers_.users.ids
 
     @property
@@ -709,12 +844,23 @@ class TwoTower(Params):
         With ``method="simec"`` the SimEc that was trained, whose W_l are the known users. By
         default the encoder of new items in closed form, whose W_l is [w, 1] of the posterior means
         of the users; `transform` gives embeddings and biases in units of the ratings' spread.
+
+        Examples
+        --------
+        >>> model.item_simec_.last_layer_.shape  # embedding and bias x users with ratings
+        (17, 160)
         """
         return self._simec("items")
 
     @property
     def user_simec_(self) -> SimEc:
-        """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings."""
+        """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings.
+
+        Examples
+        --------
+        >>> model.user_simec_.last_layer_.shape
+        (17, 80)
+        """
         return self._simec("users")
 
     def _simec(self, side: Side) -> SimEc:
@@ -729,7 +875,13 @@ class TwoTower(Params):
         return ranked_parts(self.parts_, self.uptake_weight_, rank_by)
 
     def predictor(self) -> Part:
-        """Return the part that `predict` answers by."""
+        """Return the part that `predict` answers by.
+
+        Examples
+        --------
+        >>> model.predictor().name
+        'rating'
+        """
         return self.parts_["rating"] if "rating" in self.parts_ else self.parts_["uptake"]
 
     def _rating(self, what: str) -> RatingPart:
@@ -774,7 +926,13 @@ class TwoTower(Params):
         self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
 
     def rating_bounds(self) -> tuple[float, float] | None:
-        """Return the bounds of later ratings; None where there are none to hold them to."""
+        """Return the bounds of later ratings; None where there are none to hold them to.
+
+        Examples
+        --------
+        >>> model.rating_bounds()
+        (0.5, 5.0)
+        """
         output = self.predictor().output
         if "rating" not in self.parts_ or output.lower is None or output.upper is None:
             return None

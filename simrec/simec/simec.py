@@ -111,10 +111,12 @@ class SimEc(Params):
 
     Examples
     --------
+    Those of the methods go on from this one.
+
     >>> import numpy as np
     >>> from simrec import SimEc
     >>> X = np.random.default_rng(0).normal(size=(60, 5))
-    >>> model = SimEc(embedding_dim=3, optimizer="lbfgs", epochs=200).fit(X, X @ X.T)
+    >>> model = SimEc(embedding_dim=3, optimizer="lbfgs", epochs=100).fit(X, X @ X.T)
     >>> model.transform(X[:4]).shape, model.predict(X[:4]).shape
     ((4, 3), (4, 60))
     """
@@ -229,6 +231,11 @@ class SimEc(Params):
         -------
         SimEc
             Itself.
+
+        Examples
+        --------
+        >>> SimEc(2, epochs=2).fit(X, X @ X.T, targets=20)
+        <SimEc(embedding_dim=2, epochs=2) fitted to 5 features of each row and 20 targets>
         """
         params = self.get_params()
         options.check_params(params, start is not None)
@@ -286,11 +293,23 @@ class SimEc(Params):
         return self
 
     def fit_transform(self, X: Any, R: Any) -> np.ndarray:
-        """Fit and return the embeddings of the rows."""
+        """Fit and return the embeddings of the rows.
+
+        Examples
+        --------
+        >>> SimEc(2, epochs=2).fit_transform(X, X @ X.T).shape
+        (60, 2)
+        """
         return self.fit(X, R).transform(X)
 
     def transform(self, X: Any = None) -> np.ndarray:
-        """Return the embeddings Y of feature rows (None: of the identity's rows)."""
+        """Return the embeddings Y of feature rows (None: of the identity's rows).
+
+        Examples
+        --------
+        >>> model.transform(X[:4]).shape
+        (4, 3)
+        """
         features = self._features(X)
         fetch = features.fetcher(densify=self.encoder is not None)
         blocks = [
@@ -300,17 +319,34 @@ class SimEc(Params):
         return tf.concat(blocks, 0).numpy()
 
     def products(self, X: Any = None) -> np.ndarray:
-        """Return the scalar products Y W_l with the targets, before the output: m x n (x k)."""
+        """Return the scalar products Y W_l with the targets, before the output: m x n (x k).
+
+        Examples
+        --------
+        >>> np.allclose(model.products(X), model.transform(X) @ model.last_layer_, atol=1e-5)
+        True
+        """
         return np.tensordot(self.transform(X), self.last_layer_, axes=1)
 
     def predict(self, X: Any = None) -> np.ndarray:
-        """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k."""
+        """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k.
+
+        Examples
+        --------
+        >>> model.predict(X[:4]).shape
+        (4, 60)
+        """
         return self.output_(self.products(X))
 
     def score(self, X: Any, R: Any) -> float:
         """Return the share of the variance of the observed entries that is explained (R^2).
 
         `R` is as in `fit`, with all of its columns or those that were trained on.
+
+        Examples
+        --------
+        >>> 0.5 < model.score(X, X @ X.T) < 1
+        True
         """
         self._check_fitted()
         given, n = Targets.check(R), len(self.targets_)
@@ -330,12 +366,25 @@ class SimEc(Params):
         return r_squared(given.values(), found[~np.isnan(given.matrix)])
 
     def similarity(self, X1: Any = None, X2: Any = None) -> np.ndarray:
-        """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself)."""
+        """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself).
+
+        Examples
+        --------
+        >>> model.similarity(X[:4], X[4:6]).shape
+        (4, 2)
+        """
         Y1 = self.transform(X1)
         return Y1 @ (Y1 if X2 is None else self.transform(X2)).T
 
     def inverse_transform(self, Y: np.ndarray) -> np.ndarray:
-        """Return the features that the decoder gives for embeddings (their pre-images)."""
+        """Return the features that the decoder gives for embeddings (their pre-images).
+
+        Examples
+        --------
+        >>> both = SimEc(embedding_dim=3, decoder_weight=1.0, epochs=2).fit(X, X @ X.T)
+        >>> both.inverse_transform(both.transform(X)).shape
+        (60, 5)
+        """
         self._check_fitted()
         if self.decoder_ is None:
             raise InputError("there is no decoder: fit with decoder_weight > 0")
@@ -368,6 +417,12 @@ class SimEc(Params):
             The contribution of each feature, a dense array of the shape of X.
         base : ndarray
             The rest of each row: relevance.sum() + base is the scalar product.
+
+        Examples
+        --------
+        >>> relevance, base = model.explain(X, target=0)
+        >>> np.allclose(relevance.sum(1) + base, model.products(X)[:, 0], atol=1e-4)
+        True
         """
         features = self._features(X)
         layer = self.last_layer_ if self.n_relations_ > 1 else self.last_layer_[..., None]
@@ -378,7 +433,12 @@ class SimEc(Params):
         return relevance(self.encoder_, features, layer[:, target, relation], steps)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted model to a directory: no pickle, no code."""
+        """Write the fitted model to a directory: no pickle, no code.
+
+        Examples
+        --------
+        >>> model.save("simec")
+        """
         from simrec.simec import files as simec_files
 
         self._check_fitted()
@@ -386,7 +446,14 @@ class SimEc(Params):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "SimEc":
-        """Return a model written by `save`; no code in it is run."""
+        """Return a model written by `save`; no code in it is run.
+
+        Examples
+        --------
+        >>> model.save("simec")
+        >>> np.array_equal(SimEc.load("simec").predict(X), model.predict(X))
+        True
+        """
         from simrec.simec import files as simec_files
 
         return simec_files.load(cls, path)

@@ -75,7 +75,7 @@ def report(
     >>> data = make_synthetic(n_users=80, n_items=60, n_ratings=1200)
     >>> model = TwoTower(embedding_dim=4, epochs=4).fit(data.ratings, items=data.items)
     >>> made = report(model, data.ratings, "report.html", items=data.items)
-    >>> made["tasks"].index.tolist()
+    >>> made["tasks"]["task"].tolist()
     ['warm', 'new_items', 'new_users', 'new_both']
     """
     check_out(out)
