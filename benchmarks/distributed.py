@@ -4,12 +4,17 @@
     python benchmarks/distributed.py memory [--ratings 20_000_000 --users 1_000_000]
     python benchmarks/distributed.py fragments
     python benchmarks/distributed.py faults
+    python benchmarks/distributed.py limits [--ratings ... --users ... --items ...]
+    python benchmarks/distributed.py shards [--users 1_000_000]
 
 agree      One, two and three workers on one split: errors of each task, list quality, CPU seconds,
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
 memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings.
 fragments  Which process reads which fragment of the ratings.
 faults     A worker, and the whole training, killed in the middle; resumed, it is the same model.
+limits     Peak memory of one fit without a limit, with half and with a quarter of what it took.
+shards     A model in 8 shards against the same in one piece: results, CPU time, memory, what is
+           written.
 
 Workers are processes of this machine and share its cores: several are not faster here than one. All
 trainings are `simrec train`, as anybody runs it.
@@ -31,7 +36,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _memory import memory_table
 from _report import machine
+from _shards import shards as shards_table
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
 
@@ -224,6 +231,16 @@ def faults(arguments: argparse.Namespace, directory: Path) -> str:
     return "\n".join(lines)
 
 
+def limits(arguments: argparse.Namespace, directory: Path) -> str:
+    """Fit with less and less memory."""
+    return memory_table(arguments.ratings, arguments.users, arguments.items, arguments.epochs)
+
+
+def shards(arguments: argparse.Namespace, directory: Path) -> str:
+    """Compare a model in shards with the same in one piece."""
+    return shards_table(directory, arguments.users)
+
+
 def _children(pid: int) -> list[int]:
     """Return the workers of a training: its children that run Python code of their own."""
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -234,25 +251,36 @@ def _children(pid: int) -> list[int]:
     ]
 
 
+_PARTS = {
+    "agree": agree,
+    "memory": memory,
+    "fragments": fragments,
+    "faults": faults,
+    "limits": limits,
+    "shards": shards,
+}
+
+
 def main() -> None:
     """Run it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("agree", "memory", "fragments", "faults"))
+    parser.add_argument("what", choices=list(_PARTS))
     parser.add_argument("--data", type=Path, help="directory of the tables")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, nargs="+")
     parser.add_argument("--ratings", type=int, default=20_000_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--items", type=int, default=20_000)
+    parser.add_argument("--epochs", type=int, help="sweeps of limits; 16 by default")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments, arguments.options = parser.parse_known_args()
     arguments.workers = arguments.workers or (
         [1, 2, 4] if arguments.what == "memory" else [1, 2, 3]
     )
     with tempfile.TemporaryDirectory() as directory:
-        table = globals()[arguments.what](arguments, Path(directory))
+        table = _PARTS[arguments.what](arguments, Path(directory))
     name = "" if arguments.data is None else f", {arguments.data.name}"
     text = f"# Training by several workers: {arguments.what}{name}\n\n{table}\n\n"
     text += f"Measured on {machine()}.\n"
