@@ -25,6 +25,7 @@ from simrec.evaluation.baselines import (
 )
 from simrec.evaluation.processes import side_by_side
 from simrec.evaluation.tasks import (
+    TASK_NAMES,
     Task,
     has_ratings,
     liked_threshold,
@@ -37,12 +38,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _NAN = float("nan")
-_NAMES = {
-    "warm": "known users, known items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "new users, new items",
-}
 
 
 class Predictor(Protocol):
@@ -185,7 +180,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     """Say where the model is no better than a baseline: a sentence each, none if it always is."""
     found = []
     for row in table.to_dict("records"):
-        name, own, popular = _NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
+        name, own, popular = TASK_NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
         if own < popular:
             found.append(
                 f"{name}: the lists are below the most popular items "
