@@ -287,7 +287,7 @@ def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
     monkeypatch.setattr(tested.copy, "predict", predict)
     groups = measures.badly_served(tested)
     first = groups.iloc[0]
-    assert first["group"] == "items with kind=drama"
+    assert first["group"] == "items with kind: drama"
     assert first["lean"] > 1 and first["rmse"] > 1.5 * first["rmse_others"]
     worst = measures.worst_items(tested)
     assert worst["name"].iloc[0] == tested.name_of(target)
@@ -368,7 +368,7 @@ def test_groups_are_what_features_have_in_common(tested):
     found = dict(measures.groups(tested, "items"))
     kind = kinds(tested)
     ids = tested.copy.items_.ids.to_pylist()
-    assert found["kind=drama"].tolist() == [kind[i] == "drama" for i in ids]
+    assert found["kind: drama"].tolist() == [kind[i] == "drama" for i in ids]
     years = [members for name, members in found.items() if name.startswith("year about")]
     assert len(years) > 2 and (np.sum(years, axis=0) <= 1).all()
     assert not [name for name in found if name.startswith("barcode") or name in ("year", "charm")]
@@ -380,6 +380,9 @@ def test_examples(tested):
     assert many > few and "new user without ratings" in new.title
     assert heavy.liked and light.liked and not new.liked
     assert all(len(example.items) == 5 for example in (heavy, light, new))
+    assert all(
+        1 <= rating <= 5 for example in (heavy, light, new) for _, rating, _ in example.items
+    )
     assert any("taste" in reason.words for _, _, why in new.items for reason in why)
 
 
@@ -391,7 +394,8 @@ def test_reasons_name_what_explain_gives(tested):
     found = {r.words: r.by for r in reasons(why, most=99)}
     assert not any("rating" in words or "uptake" in words for words in found)
     chose = [r["contribution"] for r in history if r["feature"].endswith(("rated it", "it up"))]
-    assert len(chose) == 2 and found["who chose the item"] == pytest.approx(sum(chose))
+    assert len(chose) == 2  # of both parts: one reason, unless it is next to nothing
+    assert found.get("who chose the item", 0.0) == pytest.approx(sum(chose), abs=0.005)
     tags = ", ".join(["<unknown>", *(f"tag{i}" for i in range(20))])
     rows = {
         "side": ["model", "item", "item", "user", "item"],

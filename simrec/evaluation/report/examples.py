@@ -37,11 +37,14 @@ class Reason:
 
 @dataclass(frozen=True)
 class Example:
-    """A user in words, what they rated highest, and recommendations: name, score, reasons."""
+    """A user in words, what they rated highest, and recommendations: name, rating, reasons.
+
+    The rating is what the model predicts, None where it predicts none.
+    """
 
     title: str
     liked: list[str]
-    items: list[tuple[str, float, list[Reason]]]
+    items: list[tuple[str, float | None, list[Reason]]]
 
 
 def examples(tested: TestedModel, k: int = 5) -> list[Example]:
@@ -76,11 +79,12 @@ def _example(
     model, ratings = tested.model, tested.ratings
     asked = table if table is not None else pa.array([user], model.users_.type)
     found = model.recommend(asked, k=k, exclude=ratings, unknown="prior", output="arrow")
+    how: dict[str, Any] = {"users": table, "unknown": "prior"}
     items = []
-    for item, score in zip(found["item_id"].to_pylist(), found["score"].to_pylist(), strict=True):
-        how: dict[str, Any] = {"rank_by": "both", "unknown": "prior", "output": "arrow"}
-        why = model.explain(user, item, users=table, **how)
-        items.append((tested.name_of(item), score, reasons(why)))
+    for item in found["item_id"].to_pylist():
+        rating = float(model.predict(user, item, **how)[0]) if tested.rates else None
+        why = reasons(model.explain(user, item, rank_by="both", output="arrow", **how))
+        items.append((tested.name_of(item), rating, why))
     liked: list[str] = []
     row = ratings.users.rows(pa.array([user], ratings.users.type))[0]
     if row >= 0 and tested.rates:

@@ -315,7 +315,9 @@ def groups(tested: TestedModel, side: Side) -> Iterator[tuple[str, np.ndarray]]:
         for place, name in enumerate(names):
             # The number itself is no group; being near to one of its knots is.
             if name != column:
-                yield name.replace("~", " about "), X[:, [place]].toarray().ravel() > 0.5
+                level = name.removeprefix(column).replace("~", " about ").replace("=", ": ")
+                level = level.replace("<unknown>", "a rare value").replace("<missing>", "missing")
+                yield f"{column}{level}", X[:, [place]].toarray().ravel() > 0.5
 
 
 def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:

@@ -129,17 +129,19 @@ def examples(measures: Measures) -> Section | None:
     cards = []
     for example in measures.examples:
         items = []
-        for name, score, reasons in example.items:
+        for name, rating, reasons in example.items:
             why = []
             for reason in reasons:
                 by = tag("b", number(reason.by, 2, signed=True))
                 why.append(tag("li", by, f" {reason.words}", " (sensitive)" * reason.sensitive))
-            head = tag("strong", _cut(name)), tag("span", number(score, 2), class_="score")
-            items.append(tag("li", tag("p", *head), tag("ul", *why, class_="why")))
+            shown = "" if rating is None else tag("span", number(rating, 1), class_="score")
+            head = tag("p", tag("strong", _cut(name)), shown)
+            items.append(tag("li", head, tag("ul", *why, class_="why")))
         liked = f"Rated highest: {', '.join(map(_cut, example.liked))}." if example.liked else ""
         cards.append(tag("article", tag("h3", example.title), small(liked), tag("ol", *items)))
-    words = "From the saved model, without what the user has rated: the score, and what moved it "
-    words += "most. Look for items and reasons that make no sense."
+    words = "From the saved model, without what the user has rated"
+    words += ", with the predicted rating" if measures.tested.rates else ""
+    words += ", and what moved an item up or down the list most. Look for what makes no sense."
     body = join([tag("p", words), tag("div", *cards, class_="cards")])
     return ("examples", "Recommendations and their reasons", body) if cards else None
 
