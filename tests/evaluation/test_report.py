@@ -17,7 +17,7 @@ from scipy import sparse
 
 from simrec import InputError, Ratings, TwoTower
 from simrec.cli import main
-from simrec.evaluation.report import alerts, measures
+from simrec.evaluation.report import alerts, measures, newcomers
 from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
 from simrec.evaluation.report.charts import line_chart
 from simrec.evaluation.report.examples import examples, reasons
@@ -188,6 +188,11 @@ def gains(**better):
         ),
         (gains(warm__ndcg="model"), "good", "Ship its lists: better than the most popular items"),
         (gains(warm__ndcg=None, new_items__ndcg=None), "same", "no difference on 2 tasks"),
+        (
+            gains(warm__ndcg="model", new_items__ndcg="model", new_both__ndcg="baseline"),
+            "part",
+            "Ship its lists, but not for new items for new users: there the most popular items do",
+        ),
         (gains(warm__rmse="baseline"), "bad", "Do not ship its predicted ratings"),
         (pd.DataFrame(), "same", "Nothing was held out"),
     ],
@@ -228,7 +233,7 @@ def test_revealed_ratings_help_and_are_not_measured(tested, found):
     frame = found.revealed["users"]
     assert list(frame["revealed"]) == [0, 1, 2, 5, 10, 20]
     assert frame["error"].iloc[-1] < frame["error"].iloc[0]
-    places, shown, rest, steps = measures.divide(tested.new("users"), "users", 0)
+    places, shown, rest, steps = newcomers.divide(tested.new("users"), "users", 0)
     assert steps[-1] == 20 and places.max() == 19
     assert (np.bincount(shown.user_rows) == 20).all()
     assert set(shown.users.ids) == set(rest.users.ids)
@@ -253,9 +258,9 @@ def test_what_the_first_ratings_are_worth():
 def test_few_ratings_reveal_fewer_steps():
     user, item = np.repeat(np.arange(12), 8), np.tile(np.arange(8), 12)
     ratings = Ratings.from_arrow(pa.table({"user_id": user, "item_id": item, "rating": user % 5}))
-    _, _, rest, steps = measures.divide(ratings, "users", 0)
+    _, _, rest, steps = newcomers.divide(ratings, "users", 0)
     assert steps == (0, 1, 2) and len(rest) == 12 * 6
-    assert measures.divide(ratings.select(ratings.item_rows < 3), "users", 0)[3] == ()
+    assert newcomers.divide(ratings.select(ratings.item_rows < 3), "users", 0)[3] == ()
 
 
 def test_intervals_hold_about_what_they_say(found):
@@ -308,7 +313,7 @@ def test_the_lists_are_counted(tested, found):
 def test_the_planted_feature_carries_the_cold_start(found):
     items = found.importance["items"]
     assert items["column"].iloc[0] == "quality"
-    assert items["column"].iloc[-1] == measures.ALL
+    assert items["column"].iloc[-1] == newcomers.ALL
     rise = items.set_index("column")["rise"]
     assert rise["quality"] > 5 * max(rise["noise"], rise["year"], 0.001)
     assert found.importance["users"]["column"].iloc[0] == "taste"
@@ -484,7 +489,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     found = measure(made)
     assert found.calibration is None and found.groups is None
     assert set(found.gains["metric"]) == {"ndcg@10"}
-    probe = measures.Probe.of(made, made.new("items"), draw="items")
+    probe = newcomers.Probe.of(made, made.new("items"), draw="items")
     assert 0 <= probe.error(made.copy) < 0.5
     text = page(found, TODAY)
     assert Parsed(text).ids == set(SECTIONS) - {"errors", "served", "intervals"}

@@ -19,43 +19,48 @@ if TYPE_CHECKING:
 # How far an interval may be off what it promises, the share of all places in lists that ten items
 # may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
+_RIVALS = {"lists": "the most popular items", "predicted ratings": "the baselines"}
 Step = tuple[str, str]
 
 
 def verdict(measures: Measures) -> tuple[str, str]:
-    """Say whether to ship: ("good", "bad" or "same", and one or two sentences)."""
-    kinds, sentences = set(), []
-    for what, rival, does in (
-        ("lists", "the most popular items", "do"),
-        ("predicted ratings", "a baseline", "does"),
-    ):
+    """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
+    found = []
+    for what, rival in _RIVALS.items():
         rows = [row for row in _rows(measures.gains) if _what(row) == what]
-        won = [row for row in rows if row["better"] == "model"]
-        lost = [row for row in rows if row["better"] == "baseline"]
-        of = plural(len(rows), "task")
-        if lost:
-            worst = max(lost, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
-            figure = f"{_against(worst)} for {TASK_NAMES[worst['task']]}"
-            says = f"Do not ship its {what} as they are: on {len(lost)} of {of} {rival} {does} "
-            says += f"better ({figure})" + (f"; on {len(won)} it is better." if won else ".")
-        elif won:
-            says = f"Ship its {what}: better than {rival} on {len(won)} of {of}, worse on none."
-        elif rows:
-            says = f"Its {what} are no better than {rival}: no difference on {of}."
-        else:
-            continue
-        kinds.add("bad" if lost else "good" if won else "same")
-        sentences.append(says)
-    if not kinds:
+        if rows:
+            found.append(_judged(rows, what, rival))
+    if not found:
         return "same", "Nothing was held out, so nothing can be said about this model."
-    return next(kind for kind in ("bad", "good", "same") if kind in kinds), " ".join(sentences)
+    worst = min((kind for kind, _ in found), key=["bad", "part", "good", "same"].index)
+    return worst, " ".join(says for _, says in found)
+
+
+def _judged(rows: list[Any], what: str, rival: str) -> tuple[str, str]:
+    won = [row for row in rows if row["better"] == "model"]
+    lost = [row for row in rows if row["better"] == "baseline"]
+    of = plural(len(rows), "task")
+    if not lost:
+        if won:
+            says = f"Ship its {what}: better than {rival} on {len(won)} of {of}, worse on none."
+            return "good", says
+        return "same", f"Its {what} are no better than {rival}: no difference on {of}."
+    worst = max(lost, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
+    figure = f"{_against(worst)} for {TASK_NAMES[worst['task']]}"
+    if len(lost) < len(won) and all(row["task"] != "warm" for row in lost):
+        who = joined([TASK_NAMES[row["task"]] for row in lost])
+        says = f"Ship its {what}, but not for {who}: there {rival} do better ({_against(worst)}). "
+        return "part", f"{says}It is better on {len(won)} of {of}."
+    says = f"Do not ship its {what} as they are: on {len(lost)} of {of} {rival} do better "
+    says += f"({figure})"
+    return "bad", f"{says}; on {len(won)} it is better." if won else f"{says}."
 
 
 def next_steps(measures: Measures) -> list[Step]:
     """List what to do, the most urgent first: the deed, and the figure behind it."""
     found: list[Step] = []
     lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
-    for what, instead in (("lists", "the most popular items"), ("predicted ratings", "the biases")):
+    for what, instead in _RIVALS.items():
         rows = [row for row in lost if _what(row) == what]
         if rows:
             who = joined([TASK_NAMES[row["task"]] for row in rows])
@@ -72,7 +77,9 @@ def next_steps(measures: Measures) -> list[Step]:
         found.append((deed, f"{plural(learned, 'rating')} learned of {now:,} in the data."))
     for side, frame in measures.importance.items():
         found += _features(measures, side, frame)
-    found += [s for side, frame in measures.revealed.items() if (s := first_ratings(frame, side))]
+    for side, frame in measures.revealed.items():
+        step = first_ratings(frame, side, tested.unit)
+        found += [step] if step else []
     if measures.calibration is not None and len(measures.calibration):
         rows = _rows(measures.calibration)
         row = max(rows, key=lambda row: abs(row["observed"] - row["nominal"]))
@@ -91,7 +98,7 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
     one, tested = SINGULAR[side], measures.tested
     if not len(frame):
         if tested.encoder(side) is None and len(tested.new(side)):
-            why = f"All {plural(len(tested.new(side)), 'rating')} of new {side} were predicted "
+            why = f"All {plural(len(tested.new(side)), tested.unit)} of new {side} were predicted "
             yield f"Collect features of {side}.", f"{why}as for an average {one}."
         return
     columns = frame.iloc[:-1]
@@ -112,7 +119,7 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
         yield f"Look after {best['column']} of {side}, and get more of its kind.", why
 
 
-def first_ratings(frame: pd.DataFrame, side: Side) -> Step | None:
+def first_ratings(frame: pd.DataFrame, side: Side, unit: str = "rating") -> Step | None:
     """Say what the first ratings of a newcomer are worth; None if nothing was measured."""
     if not len(frame):
         return None
@@ -120,16 +127,16 @@ def first_ratings(frame: pd.DataFrame, side: Side) -> Step | None:
     start, last = error[0], int(frame["revealed"].iloc[-1])
     worse = [step for step, value in error.items() if value > 1.01 * start]
     if worse:
-        few = plural(worse[-1], "rating")
+        few = plural(worse[-1], unit)
         deed = f"Answer for a new {SINGULAR[side]} from features alone up to {few}."
         return deed, f"The error is {number(error[worse[-1]])} with them, {number(start)} without."
     total = start - error[last]
     if total <= 0.002 * start:
         return None
     half = next(step for step, value in error.items() if start - value >= total / 2)
-    few = plural(half, "rating")
+    few = plural(half, unit)
     deed = f"Ask new users for {few}." if side == "users" else f"Get {few} of a new item early."
-    why = f"Half of what {last} ratings gain: the error falls from {number(start)} to "
+    why = f"Half of what {last} {unit}s gain: the error falls from {number(start)} to "
     return deed, f"{why}{number(error[half])}, and to {number(error[last])} with all."
 
 

@@ -58,7 +58,8 @@ def examples(tested: TestedModel, k: int = 5) -> list[Example]:
     made = []
     for row in [heavy] if counts[heavy] == counts[light] else [heavy, light]:
         user = ids.ids[row].as_py()
-        made.append(_example(tested, f"User {user}: {plural(int(counts[row]), 'rating')}", user, k))
+        title = f"User {user}: {plural(int(counts[row]), tested.unit)}"
+        made.append(_example(tested, title, user, k))
     # A user the model has never met, with the features of one it knows if there are any.
     last, twin = ids.ids[-1].as_py(), ids.ids[middle].as_py()
     user = last + 1 if isinstance(last, int) else f"{last} new"
@@ -69,7 +70,7 @@ def examples(tested: TestedModel, k: int = 5) -> list[Example]:
     new = table.slice(known.index(twin) if twin in known else 0, 1)
     place = new.column_names.index("user_id")
     new = new.set_column(place, "user_id", pa.array([user], new.schema.field("user_id").type))
-    title = f"A new user without ratings, with the features of user {twin}"
+    title = f"A new user without {tested.unit}s, with the features of user {twin}"
     return [*made, _example(tested, title, user, k, new)]
 
 

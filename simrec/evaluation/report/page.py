@@ -28,9 +28,8 @@ def page(measures: Measures, today: datetime.date | None = None) -> str:
     tested, made = measures.tested, [make(measures) for make in SECTIONS]
     there = [section for section in made if section is not None]
     date = (today or datetime.date.today()).isoformat()
-    what = "ratings" if tested.rates else "interactions"
     about = (
-        f"Model {tested.name}, {date}. {len(tested.ratings):,} {what} of "
+        f"Model {tested.name}, {date}. {plural(len(tested.ratings), tested.unit)} of "
         f"{plural(tested.ratings.n_items, 'item')} by {plural(tested.ratings.n_users, 'user')}."
     )
     kind, says = verdict(measures)

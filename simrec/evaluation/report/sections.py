@@ -25,7 +25,8 @@ def shown(measures: Measures) -> Section | None:
         return None
     rows = []
     for item in listed["top"]:
-        words = f"in {percent(item['share'])} of the lists; {plural(item['ratings'], 'rating')}"
+        ratings = plural(item["ratings"], measures.tested.unit)
+        words = f"in {percent(item['share'])} of the lists; {ratings}"
         rows.append((_cut(item["name"]), float(item["share"]), words))
     says = (
         f"Lists of {measures.k} for {plural(listed['n_users'], 'user')}, of all items, without "
@@ -87,21 +88,22 @@ def features(measures: Measures) -> Section | None:
 
 def first_ratings(measures: Measures) -> Section | None:
     """Show what the first ratings of newcomers are worth."""
-    unit = "RMSE" if measures.tested.rates else "share of wrong choices between two"
+    metric = "RMSE" if measures.tested.rates else "share of wrong choices between two"
     figures = []
     for side, frame in measures.revealed.items():
         if not len(frame):
             continue
         one, steps, error = SINGULAR[side], list(map(str, frame["revealed"])), list(frame["error"])
+        unit = measures.tested.unit
         says = (
-            f"New {side}: from {number(error[0])} without any rating to {number(error[-1])} with "
+            f"New {side}: from {number(error[0])} without any {unit} to {number(error[-1])} with "
             f"{steps[-1]} ({percent(error[-1] / error[0] - 1, 1, signed=True)}), on the same "
-            f"held-out ratings of {plural(int(frame['entities'].iloc[0]), one)}."
+            f"held-out {unit}s of {plural(int(frame['entities'].iloc[0]), one)}."
         )
-        chart = line_chart(steps, {"model": error}, f"ratings of the new {one}", unit, says)
+        chart = line_chart(steps, {"model": error}, f"{unit}s of the new {one}", metric, says)
         figures.append(tag("figure", chart, tag("figcaption", says)))
     body = tag("div", *figures, class_="pair")
-    return ("first", "What the first ratings add", body) if figures else None
+    return ("first", f"What the first {measures.tested.unit}s add", body) if figures else None
 
 
 def intervals(measures: Measures) -> Section | None:

@@ -68,6 +68,11 @@ class TestedModel:
         return has_ratings(self.ratings) and predicts_ratings(self.model)
 
     @property
+    def unit(self) -> str:
+        """What one pair of the data is called."""
+        return "rating" if self.rates else "interaction"
+
+    @property
     def threshold(self) -> float:
         """Rating from which an item is liked."""
         return liked_threshold(self.split.train)
