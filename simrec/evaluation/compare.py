@@ -12,19 +12,19 @@ from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
 from simrec.evaluation.evaluate import Predictor, list_figures
-from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings, tasks_of
+from simrec.evaluation.tasks import (
+    TASK_NAMES,
+    has_ratings,
+    liked_threshold,
+    predicts_ratings,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 logger = logging.getLogger(__name__)
 
-_NAMES = {
-    "warm": "known users and items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "both new",
-}
 # Rows of bootstrap weights that are drawn at once: bounds the memory.
 _AT_ONCE = 2**22
 
@@ -284,12 +284,12 @@ def _sentence(table: "pd.DataFrame") -> str:
     for who, whom in ((name, other), (other, name)):
         won = table[table["better"] == who]
         what = [
-            f"{'lists' if r['metric'] != 'rmse' else 'ratings'} for {_NAMES[r['task']]} "
+            f"{'lists' if r['metric'] != 'rmse' else 'ratings'} for {TASK_NAMES[r['task']]} "
             f"({_figure(r, who)} against {_figure(r, whom)})"
             for r in won.to_dict("records")
         ]
         if what:
-            parts.append(f"{who} is better than {whom} at {_joined(what)}")
+            parts.append(f"{who} is better than {whom} at {joined(what)}")
     open_ = int(table["better"].isna().sum())
     if not parts:
         return (
@@ -304,5 +304,12 @@ def _figure(row: Mapping[str, Any], who: str) -> str:
     return f"{row['metric'].upper() if who == row['better'] else ''} {value:.4f}".strip()
 
 
-def _joined(parts: list[str]) -> str:
+def joined(parts: Sequence[str]) -> str:
+    """Write a list of words.
+
+    Examples
+    --------
+    >>> joined(["a"]), joined(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,7 +23,9 @@ from simrec.evaluation.baselines import (
     PopularityBaseline,
     item_features,
 )
+from simrec.evaluation.processes import side_by_side
 from simrec.evaluation.tasks import (
+    TASK_NAMES,
     Task,
     has_ratings,
     liked_threshold,
@@ -36,15 +37,7 @@ from simrec.evaluation.tasks import (
 if TYPE_CHECKING:
     import pandas as pd
 
-logger = logging.getLogger(__name__)
-
 _NAN = float("nan")
-_NAMES = {
-    "warm": "known users, known items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "new users, new items",
-}
 
 
 class Predictor(Protocol):
@@ -65,6 +58,7 @@ def evaluate(
     max_users: int = 2000,
     random_state: int = 0,
     seeds: int | Sequence[int] | None = None,
+    n_jobs: int = 1,
 ) -> pd.DataFrame:
     """Measure a model on the four tasks of a split.
 
@@ -108,8 +102,11 @@ def evaluate(
     random_state : int
         Seed of the draw of these users.
     seeds : int or sequence of int, optional
-        Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each,
-        one after the other.
+        Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each.
+    n_jobs : int
+        Processes that fit for `seeds` side by side, as far as there is memory for them: the first
+        fit shows how much one takes. -1 for as many as there are processors. The figures are the
+        same as one after the other.
 
     Returns
     -------
@@ -151,26 +148,30 @@ def evaluate(
             )
         return _table(model, split, int(k), threshold, items, max_users, random_state)
     chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
-    if not chosen:
-        raise InputError("seeds: give at least one.")
-    make = _splitter(split)
-    tables = []
-    for number, seed in enumerate(chosen, start=1):
-        logger.info("seed %d (%d of %d)", seed, number, len(chosen))
-        parts = make(seed)
-        fitted = unfitted_copy(model, seed)
-        fitted.fit(parts.train, items=items, users=users)
-        tables.append(_table(fitted, parts, int(k), threshold, items, max_users, random_state))
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"seeds: give at least one, and each once; got {chosen}.")
+    make, seed_of = _splitter(split), {f"seed {seed}": seed for seed in chosen}
+
+    def arguments(name: str) -> tuple[Any, ...]:
+        seed = seed_of[name]
+        fresh = unfitted_copy(model, seed, quiet=n_jobs != 1)
+        return fresh, make(seed), int(k), threshold, items, users, max_users, random_state
+
+    tables = side_by_side(_fitted_table, list(seed_of), arguments, n_jobs)
     return _spread(tables) if len(tables) > 1 else tables[0]
 
 
 def unfitted_copy(
-    model: Any, random_state: int | None = None, ratings: Ratings | None = None
+    model: Any,
+    random_state: int | None = None,
+    ratings: Ratings | None = None,
+    quiet: bool = False,
 ) -> Any:
     """Make a model of the same settings that is yet to be fitted, with another seed if given.
 
     A model without bounds takes those of the ratings it is fitted to. Where it is then to learn
-    from others, `ratings` are all of them, and their bounds are the copy's.
+    from others, `ratings` are all of them, and their bounds are the copy's. A `quiet` one shows no
+    progress of its own.
     """
     if not hasattr(model, "get_params"):
         return copy.deepcopy(model)
@@ -179,6 +180,8 @@ def unfitted_copy(
         settings["random_state"] = random_state
     if "keep_evidence" in settings:  # a copy is asked for intervals and learns later ratings
         settings["keep_evidence"] = True
+    if quiet and "verbose" in settings:
+        settings["verbose"] = 0
     if ratings is not None and ratings.has_ratings and settings.get("bounds", ()) is None:
         low, high = float(ratings.values.min()), float(ratings.values.max())
         settings["bounds"] = (low, high) if low < high else None
@@ -189,7 +192,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     """Say where the model is no better than a baseline: a sentence each, none if it always is."""
     found = []
     for row in table.to_dict("records"):
-        name, own, popular = _NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
+        name, own, popular = TASK_NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
         if own < popular:
             found.append(
                 f"{name}: the lists are below the most popular items "
@@ -252,6 +255,21 @@ def list_figures(task: Task, ids: np.ndarray) -> dict[str, np.ndarray]:
         "map": metrics.map_at_k(hit, n_relevant),
         "mrr": metrics.mrr(hit),
     }
+
+
+def _fitted_table(
+    model: Any,
+    split: ColdStartSplit,
+    k: int,
+    threshold: float | None,
+    items: TableLike | None,
+    users: TableLike | None,
+    max_users: int,
+    random_state: int,
+) -> pd.DataFrame:
+    """Fit a model on the training part of a split, and measure it."""
+    model.fit(split.train, items=items, users=users)
+    return _table(model, split, k, threshold, items, max_users, random_state)
 
 
 def _table(

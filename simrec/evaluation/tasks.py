@@ -18,6 +18,14 @@ from simrec.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+TASK_NAMES = {
+    "warm": "known users and items",
+    "new_items": "new items",
+    "new_users": "new users",
+    "new_both": "new items for new users",
+}
+"""What each task is about, in words."""
+
 
 @dataclass(frozen=True, eq=False)
 class Task:

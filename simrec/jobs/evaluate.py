@@ -28,6 +28,7 @@ def evaluate(
     at: str | None = None,
     test: float = 0.2,
     k: int = 10,
+    n_jobs: int = 1,
 ) -> dict[str, Any]:
     """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
 
@@ -54,6 +55,8 @@ def evaluate(
         Without it: share of the ratings, the latest, that a split by time holds out.
     k : int
         Length of the lists.
+    n_jobs : int
+        Fits for several seeds side by side, at most, within memory; -1 for one per processor.
 
     Returns
     -------
@@ -70,7 +73,7 @@ def evaluate(
     make = splitter(ratings, split, cold_items, cold_users, warm, at, test)
     started = time.perf_counter()
     tables: dict[str, Any] = {"items": data.load_items(), "users": data.load_users()}
-    table = four_tasks(model, make, k, seeds=seeds, **tables)
+    table = four_tasks(model, make, k, seeds=seeds, n_jobs=n_jobs, **tables)
     best = "the model beats the baselines everywhere"
     return {
         "job": "evaluate",

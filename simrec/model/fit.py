@@ -21,6 +21,7 @@ from simrec.model.run.progress import Progress, Stage
 from simrec.model.sample import sample_users
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.part import UptakePart
+from simrec.model.uptake.popularity import find_fading
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Settings:
     rating_output: OutputKind = "auto"
     own_encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
     keep_evidence: bool = True
+    half_life: float | Literal["auto"] | None = None
 
 
 def stages_of(settings: Settings, has_ratings: bool) -> list[Stage]:
@@ -92,7 +94,10 @@ def fit_parts(
     progress: Progress,
 ) -> FittedParts:
     """Learn ratings, where there are any, and uptake."""
-    fitted = FittedParts()
+    fitted, fading = FittedParts(), None
+    if settings.half_life is not None:
+        fading = find_fading(data.ratings, settings.half_life, data.workers)
+        fitted.chosen["half_life"] = fading and 1 / fading.rate
     embedding_dim = settings.embedding_dim or _EMBEDDING_DIM
     if data.ratings.has_ratings:
         rating, chosen = _fit_rating(data, settings, embedding_dim, checkpoint, progress)
@@ -126,7 +131,7 @@ def fit_parts(
         # Chosen with ratings as they are; a scalar product before a sigmoid is on another scale.
         fitted.uptake_weight = weight / fitted.parts["rating"].output.slope()
         fitted.chosen |= {"uptake_weight": fitted.uptake_weight, "expected_ndcg@10": reached}
-    fitted.parts[UptakePart.name] = UptakePart.of(uptake, data)
+    fitted.parts[UptakePart.name] = UptakePart.of(uptake, data).with_fading(fading, data)
     return fitted
 
 

@@ -41,7 +41,17 @@ def check_params(params: Mapping[str, Any]) -> None:
     for width in params["hidden_layers"]:
         if not _whole(width, 1):
             raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
+    half_life = params["half_life"]
+    if half_life is not None and half_life != "auto" and not _positive(half_life):
+        raise InputError(
+            f"half_life must be a number of days above 0, 'auto' or None; got {half_life!r}."
+        )
     check_seed(params["random_state"])
+
+
+def _positive(value: Any) -> bool:
+    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return number and 0 < value < np.inf
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -39,12 +39,15 @@ class LaterRatings:
         Confidence in each pair; None where all count alike.
     features : Sides of Sparse or None
         Encoded features of all items and users.
+    at : numpy.ndarray or None
+        Day of each, since 1970; None where it is not known.
     """
 
     rows: Sides[np.ndarray]
     values: np.ndarray
     weights: np.ndarray | None = None
     features: Sides[Sparse] | None = None
+    at: np.ndarray | None = None
 
 
 @dataclass(eq=False)

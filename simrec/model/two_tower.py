@@ -83,6 +83,10 @@ class TwoTower(Params):
         Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
     item_columns, user_columns : mapping of str to str or None
         How to encode feature columns: number, category, list, vector, text or ignore.
+    half_life : float, "auto" or None
+        Days after which a pair counts half in the popularity of its item, which is what users of
+        whom nothing is known are shown; "auto" for what newcomers of the last tenth of the time
+        suggest. None: all times count alike. Needs timestamps.
     method : {"default", "simec"}
         How ratings are learned: with all that is known to help, or by two SimEcs as they are.
     rating_output : {"auto", "identity", "sigmoid"}
@@ -158,6 +162,7 @@ class TwoTower(Params):
         knots: int = 10,
         item_columns: Mapping[str, str] | None = None,
         user_columns: Mapping[str, str] | None = None,
+        half_life: float | Literal["auto"] | None = None,
         method: Literal["default", "simec"] = "default",
         rating_output: OutputKind = "auto",
         item_encoder: Any = None,
@@ -175,6 +180,7 @@ class TwoTower(Params):
         self.knots = knots
         self.item_columns = item_columns
         self.user_columns = user_columns
+        self.half_life = half_life
         self.method = method
         self.rating_output = rating_output
         self.item_encoder = item_encoder
@@ -264,6 +270,7 @@ class TwoTower(Params):
             self.rating_output,
             Sides(self.item_encoder, self.user_encoder),
             self.keep_evidence,
+            self.half_life,
         )
         first = run.workers.rank == 0  # of several workers, one shows how far they are
         verbose, log_dir = self.verbose if first else 0, log_dir if first else None

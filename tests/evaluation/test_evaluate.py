@@ -1,5 +1,7 @@
 """The four-task table: its figures by hand, its candidates, its refusals."""
 
+import os
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -8,9 +10,11 @@ from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, cold_start_split, time_split
 from simrec.data.synthetic import load_sample, make_synthetic
 from simrec.errors import InputError
+from simrec.evaluation import processes
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
 from simrec.evaluation.evaluate import evaluate, verdicts
 from simrec.evaluation.metrics import rmse
+from simrec.evaluation.processes import side_by_side
 
 
 def ratings(*rows):
@@ -195,7 +199,7 @@ def test_below_popularity_is_said(split, model):
     table = evaluate(model, split, k=2)
     said = verdicts(table, 2)
     assert any(s.startswith("new users: the lists are below the most popular items") for s in said)
-    assert any("known users, known items: the predictions are no better" in s for s in said)
+    assert any("known users and items: the predictions are no better" in s for s in said)
     table[["ndcg@2", "rmse"]] = 1.0, 0.0
     assert verdicts(table, 2) == []
 
@@ -240,6 +244,38 @@ def test_seeds_give_mean_and_standard_deviation():
         evaluate(Learner(), ratings_)
     with pytest.raises(InputError, match="at least one"):
         evaluate(Learner(), ratings_, seeds=[])
+    with pytest.raises(InputError, match="each once"):
+        evaluate(Learner(), ratings_, seeds=[1, 1])
+
+
+def test_fits_side_by_side_give_the_same_table(caplog):
+    ratings_ = load_sample().ratings
+    caplog.set_level("INFO", "simrec")
+    Learner.fits = []
+    several = evaluate(Learner(), ratings_, seeds=[3, 0, 1], n_jobs=2)
+    assert Learner.fits == []  # none in this process
+    assert several.equals(evaluate(Learner(), ratings_, seeds=[3, 0, 1]))
+    assert "seed 3 (1 of 3)" in caplog.text and "seed 0 done, 1 left" in caplog.text
+
+
+def test_a_process_that_is_killed_is_said():
+    with pytest.raises(InputError, match="ended before its work"):
+        side_by_side(os._exit, [1, 2], lambda seed: (seed,), n_jobs=2)
+    with pytest.raises(InputError, match="n_jobs must be"):
+        side_by_side(os._exit, [1, 2], lambda seed: (seed,), n_jobs=0)
+
+
+def test_memory_decides_how_many_fits_are_side_by_side(tmp_path, monkeypatch):
+    free = processes.free_memory()
+    assert free is None or free > 0
+    (tmp_path / "memory.max").write_text("3000\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    monkeypatch.setattr(processes, "_GROUP", tmp_path)
+    assert processes.free_memory() == 2000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert processes.free_memory() != 2000
+    assert processes.calls_in_memory(900, 2000) == 2
+    assert processes.calls_in_memory(3000, 2000) == 1
 
 
 def test_a_split_by_time_says_how_old_the_model_is(model):

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
+from scipy import sparse
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.cli import main
-from simrec.evaluation.report import alerts, measures
+from simrec.evaluation.report import alerts, measures, newcomers
 from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
 from simrec.evaluation.report.charts import line_chart
 from simrec.evaluation.report.examples import examples, reasons
@@ -27,7 +28,7 @@ from simrec.evaluation.report.tested_model import make_tested_model
 
 SECTIONS = [
     *("lists", "errors", "shown", "served", "features", "first", "intervals"),
-    *("examples", "data", "card"),
+    *("examples", "about"),
 ]
 TODAY = datetime.date(2024, 5, 17)
 EVIL = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
@@ -187,6 +188,11 @@ def gains(**better):
         ),
         (gains(warm__ndcg="model"), "good", "Ship its lists: better than the most popular items"),
         (gains(warm__ndcg=None, new_items__ndcg=None), "same", "no difference on 2 tasks"),
+        (
+            gains(warm__ndcg="model", new_items__ndcg="model", new_both__ndcg="baseline"),
+            "part",
+            "Ship its lists, but not for new items for new users: there the most popular items do",
+        ),
         (gains(warm__rmse="baseline"), "bad", "Do not ship its predicted ratings"),
         (pd.DataFrame(), "same", "Nothing was held out"),
     ],
@@ -211,8 +217,8 @@ def test_what_to_do_next_has_a_figure_behind_it(found):
     )
     crowded = replace(found, listed={**found.listed, "top_share": 0.5})
     assert any("Ten items take 50%" in why for _, why in next_steps(crowded))
-    holes = found.importance["item"].assign(missing=0.4)
-    missing = replace(found, importance={**found.importance, "item": holes})
+    holes = found.importance["items"].assign(missing=0.4)
+    missing = replace(found, importance={**found.importance, "items": holes})
     assert any(deed == "Collect quality of more items." for deed, _ in next_steps(missing))
 
 
@@ -224,10 +230,10 @@ def test_intervals_that_lie_are_named(found):
 
 
 def test_revealed_ratings_help_and_are_not_measured(tested, found):
-    frame = found.revealed["user"]
+    frame = found.revealed["users"]
     assert list(frame["revealed"]) == [0, 1, 2, 5, 10, 20]
     assert frame["error"].iloc[-1] < frame["error"].iloc[0]
-    places, shown, rest, steps = measures.divide(tested.new("user"), "user", 0)
+    places, shown, rest, steps = newcomers.divide(tested.new("users"), "users", 0)
     assert steps[-1] == 20 and places.max() == 19
     assert (np.bincount(shown.user_rows) == 20).all()
     assert set(shown.users.ids) == set(rest.users.ids)
@@ -240,21 +246,21 @@ def test_revealed_ratings_help_and_are_not_measured(tested, found):
 
 def test_what_the_first_ratings_are_worth():
     def said(*error):
-        return first_ratings(pd.DataFrame({"revealed": [0, 1, 2, 5], "error": error}), "user")
+        return first_ratings(pd.DataFrame({"revealed": [0, 1, 2, 5], "error": error}), "users")
 
     assert said(1.0, 0.95, 0.9, 0.82)[0] == "Ask new users for 2 ratings."
     assert said(1.0, 0.8, 0.8, 0.8)[0] == "Ask new users for 1 rating."
     assert said(1.0, 1.0, 0.999, 0.999) is None
     assert "features alone up to 2 ratings" in said(1.0, 1.1, 1.02, 0.9)[0]
-    assert first_ratings(pd.DataFrame(), "item") is None
+    assert first_ratings(pd.DataFrame(), "items") is None
 
 
 def test_few_ratings_reveal_fewer_steps():
     user, item = np.repeat(np.arange(12), 8), np.tile(np.arange(8), 12)
     ratings = Ratings.from_arrow(pa.table({"user_id": user, "item_id": item, "rating": user % 5}))
-    _, _, rest, steps = measures.divide(ratings, "user", 0)
+    _, _, rest, steps = newcomers.divide(ratings, "users", 0)
     assert steps == (0, 1, 2) and len(rest) == 12 * 6
-    assert measures.divide(ratings.select(ratings.item_rows < 3), "user", 0)[3] == ()
+    assert newcomers.divide(ratings.select(ratings.item_rows < 3), "users", 0)[3] == ()
 
 
 def test_intervals_hold_about_what_they_say(found):
@@ -265,10 +271,16 @@ def test_intervals_hold_about_what_they_say(found):
     assert frame.loc[frame["nominal"] == 0.95, "observed"].between(0.8, 1).all()
 
 
+def kinds(tested):
+    """Return the kind of each item."""
+    columns = tested.tables.items.select(["item_id", "kind"]).to_pydict()
+    return dict(zip(*columns.values(), strict=True))
+
+
 def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
     # A copy that is wrong about one kind and one item is found out.
     pairs = tested.split.new_items.to_arrow()
-    kind = dict(zip(*tested.items.select(["item_id", "kind"]).to_pydict().values(), strict=True))
+    kind = kinds(tested)
     target = pairs["item_id"][0].as_py()
     plain = tested.copy.predict
 
@@ -280,7 +292,7 @@ def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
     monkeypatch.setattr(tested.copy, "predict", predict)
     groups = measures.badly_served(tested)
     first = groups.iloc[0]
-    assert (first["column"], first["level"]) == ("kind", "drama")
+    assert first["group"] == "items with kind: drama"
     assert first["lean"] > 1 and first["rmse"] > 1.5 * first["rmse_others"]
     worst = measures.worst_items(tested)
     assert worst["name"].iloc[0] == tested.name_of(target)
@@ -299,12 +311,12 @@ def test_the_lists_are_counted(tested, found):
 
 
 def test_the_planted_feature_carries_the_cold_start(found):
-    items = found.importance["item"]
+    items = found.importance["items"]
     assert items["column"].iloc[0] == "quality"
-    assert items["column"].iloc[-1] == measures.ALL
+    assert items["column"].iloc[-1] == newcomers.ALL
     rise = items.set_index("column")["rise"]
     assert rise["quality"] > 5 * max(rise["noise"], rise["year"], 0.001)
-    assert found.importance["user"]["column"].iloc[0] == "taste"
+    assert found.importance["users"]["column"].iloc[0] == "taste"
 
 
 def about(found, kind):
@@ -329,47 +341,42 @@ def test_sensitive_columns():
 
 def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
     model = TwoTower(bounds=(1, 5), embedding_dim=2, epochs=2)
-    tables = {"items": tested.items, "users": tested.users}
+    tables = {"items": tested.tables.items, "users": tested.tables.users}
     model.fit(tested.ratings, **tables)
     leaky = make_tested_model(model, tested.ratings, **tables, seed=1)
-    said = {alert.about: alert.what for alert in alerts.leaks(leaky, "item")}
+    said = {alert.about: alert.what for alert in alerts.leaks(leaky, "items")}
     assert "mean rating" in said["item: average"]
     assert "identifies" in said["item: barcode"]
-    assert alerts.leaks(leaky, "user") == []
+    assert list(alerts.leaks(leaky, "users")) == []
 
 
 def test_drift_needs_more_than_chance():
     rng = np.random.default_rng(0)
-    old, new = np.arange(300) < 200, np.arange(300) >= 200
-    for kind, values in (
-        ("number", rng.normal(size=300)),
-        ("category", rng.choice(list("abcdef"), 300)),
-        ("list", [list(rng.choice(list("abc"), 2)) for _ in range(300)]),
-        ("vector", list(rng.normal(size=(300, 3)))),
-    ):
-        column = pa.chunked_array([pa.array(list(values))])
-        index, groups, tests = alerts.stability(column, kind, old, new)
-        assert groups >= 2 and tests == {"list": 3, "vector": 3}.get(kind, 1)
-        assert index < 0.5, kind
-    moved = pa.chunked_array([pa.array(np.where(new, 2.0, 0.0) + rng.normal(size=300))])
-    assert alerts.stability(moved, "number", old, new)[0] > 1
+    old, new = np.arange(200), np.arange(200, 300)
+    X = rng.normal(size=(300, 5)) * [1, 1, 1, 1, 0]
+    moved, chance = alerts.shifts(sparse.csr_matrix(X), old, new)
+    assert np.abs(moved).max() < chance < 0.7 and moved[4] == 0
+    X[new, 2] += 2
+    moved, _ = alerts.shifts(sparse.csr_matrix(X), old, new)
+    assert np.argmax(moved) == 2 and moved[2] == pytest.approx(2, abs=0.4)
 
 
-def test_levels():
-    levels = alerts.levels
-    column = pa.chunked_array([pa.array([1, 2, 3, 4, None])])
-    found = levels(column, "number", bins=2)
-    assert list(found) == ["1 to 2", "3 to 4", "(missing)"]
-    assert [int(mask.sum()) for mask in found.values()] == [2, 2, 1]
-    column = pa.chunked_array([pa.array(["a", "b", "a", None, "c"])])
-    found = levels(column, "category", most=2)
-    assert found["a"].tolist() == [True, False, True, False, False]
-    assert sum(mask.sum() for mask in found.values()) == 5
-    column = pa.chunked_array([pa.array([["x", "y"], [], None, ["x"]])])
-    assert levels(column, "list")["x"].tolist() == [True, False, False, True]
-    days = pa.chunked_array([pa.array([0, 1, 9], pa.date32())])
-    assert "1970-01-01" in next(iter(levels(days, "number", bins=2)))
-    assert levels(column, "vector") == {}
+def test_correlation_is_not_had_by_many_features():
+    rng = np.random.default_rng(0)
+    X = sparse.csr_matrix(rng.normal(size=(90, 25)))
+    assert alerts.correlation(X, rng.normal(size=90)) < 0.5
+    assert alerts.correlation(X, X @ np.arange(25.0) + 1) == pytest.approx(1)
+    assert alerts.correlation(X[:60], X[:60, 0].toarray().ravel()) == 0  # too few rows to tell
+
+
+def test_groups_are_what_features_have_in_common(tested):
+    found = dict(measures.groups(tested, "items"))
+    kind = kinds(tested)
+    ids = tested.copy.items_.ids.to_pylist()
+    assert found["kind: drama"].tolist() == [kind[i] == "drama" for i in ids]
+    years = [members for name, members in found.items() if name.startswith("year about")]
+    assert len(years) > 2 and (np.sum(years, axis=0) <= 1).all()
+    assert not [name for name in found if name.startswith("barcode") or name in ("year", "charm")]
 
 
 def test_examples(tested):
@@ -378,18 +385,22 @@ def test_examples(tested):
     assert many > few and "new user without ratings" in new.title
     assert heavy.liked and light.liked and not new.liked
     assert all(len(example.items) == 5 for example in (heavy, light, new))
-    assert any("taste" in reason.words for item in new.items for reason in item.reasons)
+    assert all(
+        1 <= rating <= 5 for example in (heavy, light, new) for _, rating, _ in example.items
+    )
+    assert any("taste" in reason.words for _, _, why in new.items for reason in why)
 
 
 def test_reasons_name_what_explain_gives(tested):
     """The words for what ratings say are those of the real `explain`."""
-    why = tested.model.explain(0, "i001", output="arrow")
-    history = [row for row in why.to_pylist() if row["value"].endswith("ratings")]
-    assert len(history) == 4
-    words = {r.words for r in reasons(why, most=99)}
-    for row in history:
-        if abs(row["contribution"]) >= 0.005:
-            assert not any(f"{row['side']}'s {row['feature']}" in word for word in words)
+    why = tested.model.explain(0, "i001", rank_by="both", output="arrow")
+    history = [row for row in why.to_pylist() if row["value"].endswith(("ratings", "pairs"))]
+    assert len(history) == 6
+    found = {r.words: r.by for r in reasons(why, most=99)}
+    assert not any("rating" in words or "uptake" in words for words in found)
+    chose = [r["contribution"] for r in history if r["feature"].endswith(("rated it", "it up"))]
+    assert len(chose) == 2  # of both parts: one reason, unless it is next to nothing
+    assert found.get("who chose the item", 0.0) == pytest.approx(sum(chose), abs=0.005)
     tags = ", ".join(["<unknown>", *(f"tag{i}" for i in range(20))])
     rows = {
         "side": ["model", "item", "item", "user", "item"],
@@ -416,7 +427,7 @@ def test_the_page_says_first_what_counts_and_loads_nothing(text, tested):
     assert tested.model.model_id_ in words
     assert f"{len(tested.split.train):,} of 6,000 ratings" in words
     drawn = [value for key, value in parsed.attributes if key == "aria-label"]
-    assert len(drawn) >= 4 and all(drawn)
+    assert len(drawn) >= 3 and all(drawn)
     assert not re.search(r"\b1 (ratings|items|users)", words)
     for bad in ("a item", "<unknown>", "\u22120.0%", "times as good", "Show such"):
         assert bad not in words
@@ -478,7 +489,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     found = measure(made)
     assert found.calibration is None and found.groups is None
     assert set(found.gains["metric"]) == {"ndcg@10"}
-    probe = measures.Probe.of(made, made.new("item"), draw="item")
+    probe = newcomers.Probe.of(made, made.new("items"), draw="items")
     assert 0 <= probe.error(made.copy) < 0.5
     text = page(found, TODAY)
     assert Parsed(text).ids == set(SECTIONS) - {"errors", "served", "intervals"}

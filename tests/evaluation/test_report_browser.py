@@ -107,8 +107,8 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
     # Nothing makes the page wider than the screen.
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     figures = [f for f in browser.execute_script(_FIGURES) if not f["hidden"]]
-    # Two of ratings revealed, intervals, two of features, the most recommended, the ratings.
-    assert len(figures) >= 7
+    # Two of ratings revealed, two of features, the most recommended.
+    assert len(figures) >= 5
     for figure in figures:
         label = figure["label"]
         assert label
@@ -117,7 +117,6 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
         assert figure["marks"] >= 2 and figure["seen"] == figure["marks"], label
         assert figure["inside"] == figure["marks"], label
         assert figure["letters"] >= 10, label
-    assert max(figure["colours"] for figure in figures) >= 3
     body = "return parseFloat(getComputedStyle(document.querySelector('#examples > p')).fontSize)"
     assert browser.execute_script(body) >= 15
 

@@ -1,7 +1,8 @@
 """The report: one HTML page about a model, for the person who decides what to do with it.
 
-`tested_model` splits the ratings and fits the copy that is tested; `measures` measures it, `alerts`
-looks for trouble in the data, `examples` makes lists with reasons; `advice` draws the verdict and
-what to do next; `page` puts that first, and the evidence (`comparisons`, `sections`) after it, by
-the means of `html`, `charts` and `style`. `replay_page` is the page of a replay.
+`write` makes it. `tested_model` splits the ratings and fits the copy that is tested; `measures` and
+`newcomers` measure it, `alerts` looks for trouble in the data, `examples` makes lists with reasons;
+`advice` draws the verdict and what to do next; `page` puts that first, and the evidence
+(`comparisons`, `sections`) after it, by the means of `html`, `charts` and `style`. `replay_page` is
+the page of a replay.
 """

@@ -2,111 +2,90 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from simrec.evaluation.report.alerts import NO_HELP
+from simrec.data.sides import SINGULAR, Side
+from simrec.evaluation.compare import joined
+from simrec.evaluation.report.alerts import NO_HELP, is_sensitive
 from simrec.evaluation.report.html import number, percent, plural
+from simrec.evaluation.tasks import TASK_NAMES
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from simrec.evaluation.report.measures import Measures
 
-WHO = {
-    "warm": "known users and items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "new items for new users",
-}
 # How far an interval may be off what it promises, the share of all places in lists that ten items
 # may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
+_RIVALS = {"lists": "the most popular items", "predicted ratings": "the baselines"}
+Step = tuple[str, str]
 
 
 def verdict(measures: Measures) -> tuple[str, str]:
-    """Say whether to ship: ("good", "bad" or "same", and one or two sentences)."""
-    gains = measures.gains
-    kinds = []
-    for what, rival, lists in (
-        ("lists", "the most popular items", True),
-        ("predicted ratings", "a baseline", False),
-    ):
-        rows = [r for r in _rows(gains) if (r["metric"] != "rmse") == lists]
-        if not rows:
-            continue
-        won = [r for r in rows if r["better"] == "model"]
-        lost = [r for r in rows if r["better"] == "baseline"]
-        of = plural(len(rows), "task")
-        if lost:
-            worst = max(lost, key=lambda r: abs(r["difference"] / (r["other_value"] or 1)))
-            says = f"Do not ship its {what} as they are: on {len(lost)} of {of} {rival} "
-            says += f"{'do' if lists else 'does'} better ({_against(worst)} for "
-            says += f"{WHO[worst['task']]})" + (f"; on {len(won)} it is better." if won else ".")
-        elif won:
-            says = f"Ship its {what}: better than {rival} on {len(won)} of {of}, worse on none."
-        else:
-            says = f"Its {what} are no better than {rival}: no difference on {of}."
-        kinds.append(("bad" if lost else "good" if won else "same", says))
-    if not kinds:
-        return "same", "Nothing was held out, so nothing can be said about this model."
-    found = [kind for kind, _ in kinds]
-    kind = "bad" if "bad" in found else "good" if "good" in found else "same"
-    return kind, " ".join(says for _, says in kinds)
-
-
-def next_steps(measures: Measures) -> list[tuple[str, str]]:
-    """List what to do, the most urgent first: the deed, and the figure behind it."""
-    found: list[tuple[str, str]] = []
-    lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
-    for instead, lists in (("the most popular items", True), ("the biases", False)):
-        rows = [row for row in lost if (row["metric"] != "rmse") == lists]
+    """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
+    found = []
+    for what, rival in _RIVALS.items():
+        rows = [row for row in _rows(measures.gains) if _what(row) == what]
         if rows:
-            who = _joined([WHO[row["task"]] for row in rows])
-            figures = ", ".join(_against(row) for row in rows)
+            found.append(_judged(rows, what, rival))
+    if not found:
+        return "same", "Nothing was held out, so nothing can be said about this model."
+    worst = min((kind for kind, _ in found), key=["bad", "part", "good", "same"].index)
+    return worst, " ".join(says for _, says in found)
+
+
+def _judged(rows: list[Any], what: str, rival: str) -> tuple[str, str]:
+    won = [row for row in rows if row["better"] == "model"]
+    lost = [row for row in rows if row["better"] == "baseline"]
+    of = plural(len(rows), "task")
+    if not lost:
+        if won:
+            says = f"Ship its {what}: better than {rival} on {len(won)} of {of}, worse on none."
+            return "good", says
+        return "same", f"Its {what} are no better than {rival}: no difference on {of}."
+    worst = max(lost, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
+    figure = f"{_against(worst)} for {TASK_NAMES[worst['task']]}"
+    if len(lost) < len(won) and all(row["task"] != "warm" for row in lost):
+        who = joined([TASK_NAMES[row["task"]] for row in lost])
+        says = f"Ship its {what}, but not for {who}: there {rival} do better ({_against(worst)}). "
+        return "part", f"{says}It is better on {len(won)} of {of}."
+    says = f"Do not ship its {what} as they are: on {len(lost)} of {of} {rival} do better "
+    says += f"({figure})"
+    return "bad", f"{says}; on {len(won)} it is better." if won else f"{says}."
+
+
+def next_steps(measures: Measures) -> list[Step]:
+    """List what to do, the most urgent first: the deed, and the figure behind it."""
+    found: list[Step] = []
+    lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
+    for what, instead in _RIVALS.items():
+        rows = [row for row in lost if _what(row) == what]
+        if rows:
+            who = joined([TASK_NAMES[row["task"]] for row in rows])
+            figures = joined([_against(row) for row in rows])
             found.append((f"Use {instead} instead for {who}.", f"{figures}."))
     for row in _rows(measures.parent):
-        if row["better"] != "parent":
-            continue
-        what = "lists" if row["metric"] != "rmse" else "predicted ratings"
-        deed = f"Keep the parent for {what} for {WHO[row['task']]}, and find out what changed."
-        found.append((deed, f"{_against(row)} of the parent."))
+        if row["better"] == "parent":
+            deed = f"Keep the parent for {_what(row)} for {TASK_NAMES[row['task']]}, and find out "
+            found.append((f"{deed}what changed.", f"{_against(row)} of the parent."))
     tested = measures.tested
     learned, now = int(tested.model.towers_.items.counts.sum()), len(tested.ratings)
     if learned < (1 - _BEHIND) * now:
         deed = "Retrain: the model has not learned all ratings."
         found.append((deed, f"{plural(learned, 'rating')} learned of {now:,} in the data."))
     for side, frame in measures.importance.items():
-        table = tested.table(side)
-        if table is None or not len(frame):
-            if tested.encoder(side) is None and len(tested.new(side)):
-                deed = f"Collect features of {side}s."
-                found.append((deed, f"New {side}s all get the answer for an average {side}."))
-            continue
-        top = frame.iloc[:-1]
-        for row in top[(top["missing"] > _MISSING) & (top["share"] > NO_HELP)].itertuples():
-            why = f"Missing for {percent(row.missing)} of the {side}s; without it the error for "
-            why += f"new {side}s rises by {percent(row.share, 1)}."
-            found.append((f"Collect {row.column} of more {side}s.", why))
-        if (top["share"] <= NO_HELP).all():
-            why = f"Shuffled, none of the {len(top)} features of {side}s raises the error."
-            found.append((f"Find features that say more about new {side}s.", why))
-        elif len(top):
-            first = top.iloc[0]
-            why = f"It carries most for new {side}s: shuffled, the error rises by "
-            why += f"{percent(first['share'], 1)}."
-            found.append(
-                (f"Look after {first['column']} of {side}s, and get more of its kind.", why)
-            )
-    found += [
-        step for side, frame in measures.revealed.items() if (step := first_ratings(frame, side))
-    ]
+        found += _features(measures, side, frame)
+    for side, frame in measures.revealed.items():
+        step = first_ratings(frame, side, tested.unit)
+        found += [step] if step else []
     if measures.calibration is not None and len(measures.calibration):
-        off = measures.calibration.assign(
-            off=lambda f: (f["observed"] - f["nominal"]).abs()
-        ).nlargest(1, "off")
-        for row in off[off["off"] > _OFF].to_dict("records"):
+        rows = _rows(measures.calibration)
+        row = max(rows, key=lambda row: abs(row["observed"] - row["nominal"]))
+        if abs(row["observed"] - row["nominal"]) > _OFF:
             why = f"Those of {percent(row['nominal'])} hold {percent(row['observed'])} of the "
-            why += f"ratings ({WHO[row['task']]})."
+            why += f"ratings ({TASK_NAMES[row['task']]})."
             found.append(("Do not show the model's intervals as they are.", why))
     if measures.listed.get("top_share", 0) > _CROWDED:
         why = f"Ten items take {percent(measures.listed['top_share'])} of all places in the lists."
@@ -114,34 +93,60 @@ def next_steps(measures: Measures) -> list[tuple[str, str]]:
     return found
 
 
-def first_ratings(frame: pd.DataFrame, side: str) -> tuple[str, str] | None:
+def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[Step]:
+    """Say which features to collect, to find or to look after."""
+    one, tested = SINGULAR[side], measures.tested
+    if not len(frame):
+        if tested.encoder(side) is None and len(tested.new(side)):
+            why = f"All {plural(len(tested.new(side)), tested.unit)} of new {side} were predicted "
+            yield f"Collect features of {side}.", f"{why}as for an average {one}."
+        return
+    columns = frame.iloc[:-1]
+    for row in columns[(columns["missing"] > _MISSING) & (columns["share"] > NO_HELP)].itertuples():
+        why = f"Missing for {percent(row.missing)} of the {side}; without it the error for new "
+        why += f"{side} rises by {percent(row.share, 1)}."
+        yield f"Collect {row.column} of more {side}.", why
+    best = columns.iloc[0]
+    if best["share"] <= NO_HELP:
+        why = f"Shuffled, none of the {len(columns)} features of {side} raises the error."
+        yield f"Find features that say more about new {side}.", why
+        return
+    rise = percent(best["share"], 1)
+    why = f"It carries most for new {side}: shuffled, the error rises by {rise}."
+    if side == "users" and is_sensitive(best["column"]):
+        yield f"Decide whether {best['column']} of users may be used at all.", why
+    else:
+        yield f"Look after {best['column']} of {side}, and get more of its kind.", why
+
+
+def first_ratings(frame: pd.DataFrame, side: Side, unit: str = "rating") -> Step | None:
     """Say what the first ratings of a newcomer are worth; None if nothing was measured."""
     if not len(frame):
         return None
-    steps, error = list(frame["revealed"]), list(frame["error"])
-    worse = [step for step, value in zip(steps, error, strict=True) if value > 1.01 * error[0]]
+    error = dict(zip(frame["revealed"], frame["error"], strict=True))
+    start, last = error[0], int(frame["revealed"].iloc[-1])
+    worse = [step for step, value in error.items() if value > 1.01 * start]
     if worse:
-        deed = f"Answer for a new {side} from features alone up to {plural(worse[-1], 'rating')}."
-        at = error[steps.index(worse[-1])]
-        return deed, f"The error is {number(at)} with them, {number(error[0])} without any."
-    total = error[0] - error[-1]
-    if total <= 0.002 * error[0]:
+        few = plural(worse[-1], unit)
+        deed = f"Answer for a new {SINGULAR[side]} from features alone up to {few}."
+        return deed, f"The error is {number(error[worse[-1]])} with them, {number(start)} without."
+    total = start - error[last]
+    if total <= 0.002 * start:
         return None
-    half = next(s for s, v in zip(steps, error, strict=True) if error[0] - v >= total / 2)
-    few = plural(half, "rating")
-    deed = f"Ask new users for {few}." if side == "user" else f"Get {few} of a new item early."
-    why = f"Half of what {steps[-1]} ratings gain: the error falls from {number(error[0])} to "
-    return deed, f"{why}{number(error[steps.index(half)])}, and to {number(error[-1])} with all."
+    half = next(step for step, value in error.items() if start - value >= total / 2)
+    few = plural(half, unit)
+    deed = f"Ask new users for {few}." if side == "users" else f"Get {few} of a new item early."
+    why = f"Half of what {last} {unit}s gain: the error falls from {number(start)} to "
+    return deed, f"{why}{number(error[half])}, and to {number(error[last])} with all."
 
 
 def _rows(frame: pd.DataFrame | None) -> list[Any]:
     return [] if frame is None else frame.to_dict("records")
 
 
+def _what(row: dict[str, Any]) -> str:
+    return "predicted ratings" if row["metric"] == "rmse" else "lists"
+
+
 def _against(row: dict[str, Any]) -> str:
-    name = row["metric"].upper()
-    return f"{name} {number(row['value'])} against {number(row['other_value'])}"
-
-
-def _joined(parts: list[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"{row['metric'].upper()} {number(row['value'])} against {number(row['other_value'])}"

@@ -42,9 +42,8 @@ ul.why { font-size: 0.92rem; margin: 0.1rem 0; }
 ul.why b { display: inline-block; min-width: 3.2rem; font-variant-numeric: tabular-nums; }
 figure { margin: 0.6rem 0; }
 .chart { display: block; width: 100%; max-width: 30rem; height: auto; }
-svg text { fill: var(--ink); font-size: 12px; } svg .axis { fill: var(--soft); }
+svg text { fill: var(--ink); font-size: 12px; }
 .grid { stroke: var(--rule); } .line { fill: none; stroke-width: 2; }
-.ideal { stroke: var(--ink); stroke-dasharray: 5 4; stroke-width: 1.2; }
 .legend { display: flex; flex-wrap: wrap; gap: 0.2rem 1rem; font-size: 0.92rem; }
 .legend svg { margin-right: 0.3rem; vertical-align: -2px; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; margin: 0.8rem 0;

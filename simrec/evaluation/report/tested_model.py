@@ -1,9 +1,8 @@
-"""What a report is about: the saved model, a copy of it that was tested, and the data."""
+"""A model, and a copy of it that is tested: it has not seen the ratings it is asked for."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +14,7 @@ import pyarrow.compute as pc
 from simrec.data.features import family
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
+from simrec.data.sides import Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
@@ -23,8 +23,6 @@ from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratin
 
 logger = logging.getLogger(__name__)
 
-SIDES = ("item", "user")
-
 
 @dataclass(frozen=True, eq=False)
 class TestedModel:
@@ -32,21 +30,17 @@ class TestedModel:
 
     Attributes
     ----------
-    model : TwoTower
-        The model, which has seen all ratings.
-    copy : TwoTower
-        A model of the same settings, fitted on ``split.train`` alone: the figures are its.
+    model, copy : TwoTower
+        The model, which has seen all ratings; one of the same settings, fitted on
+        ``split.train`` alone, whose figures are shown.
     parent, parent_copy : TwoTower or None
-        The model before this one, and a copy of its settings fitted on what it knew of
-        ``split.train``.
-    ratings : Ratings
-        All of them.
-    split : ColdStartSplit
-        How they were divided.
-    items, users : pyarrow.Table or None
-        The tables of features.
+        The model before this one, likewise; its copy is fitted on what it knew of ``split.train``.
+    ratings, split : Ratings, ColdStartSplit
+        All ratings, and how they were divided.
+    tables : Sides of pyarrow.Table or None
+        Features.
     item_name : str or None
-        The column of `items` that names them.
+        The column of items that names them.
     seed : int
         Seed of the split and of all samples.
     """
@@ -59,8 +53,7 @@ class TestedModel:
     parent_copy: Any
     ratings: Ratings
     split: ColdStartSplit
-    items: pa.Table | None
-    users: pa.Table | None
+    tables: Sides[pa.Table | None]
     item_name: str | None
     seed: int
 
@@ -75,23 +68,22 @@ class TestedModel:
         return has_ratings(self.ratings) and predicts_ratings(self.model)
 
     @property
+    def unit(self) -> str:
+        """What one pair of the data is called."""
+        return "rating" if self.rates else "interaction"
+
+    @property
     def threshold(self) -> float:
         """Rating from which an item is liked."""
         return liked_threshold(self.split.train)
 
-    def table(self, side: str) -> pa.Table | None:
-        """Return the features of a side, ``"item"`` or ``"user"``."""
-        return self.items if side == "item" else self.users
+    def encoder(self, side: Side) -> Any:
+        """Return the copy's encoder of features of a side, None if it has none."""
+        return self.copy.towers_[side].encoder
 
-    def encoder(self, side: str) -> Any:
-        """Return the copy's encoder of a side, None if it has none."""
-        return (
-            self.copy.towers_.items.encoder if side == "item" else self.copy.towers_.users.encoder
-        )
-
-    def new(self, side: str) -> Ratings:
+    def new(self, side: Side) -> Ratings:
         """Return the ratings of held-out items (users) by users (of items) the copy knows."""
-        return self.split.new_items if side == "item" else self.split.new_users
+        return self.split.new_items if side == "items" else self.split.new_users
 
     def name_of(self, item_id: Any) -> str:
         """Return the name of an item."""
@@ -99,15 +91,15 @@ class TestedModel:
 
     @cached_property
     def _names(self) -> dict[Any, str]:
-        if self.items is None or self.item_name is None:
+        if self.tables.items is None or self.item_name is None:
             return {}
-        columns = self.items.select(["item_id", self.item_name]).to_pydict()
+        columns = self.tables.items.select(["item_id", self.item_name]).to_pydict()
         return {i: str(n) for i, n in zip(*columns.values(), strict=True) if n is not None}
 
 
-def entity(ratings: Ratings, side: str) -> tuple[IdMap, np.ndarray]:
+def entities(ratings: Ratings, side: Side) -> tuple[IdMap, np.ndarray]:
     """Return the ids of a side, and the row of each rating among them."""
-    if side == "item":
+    if side == "items":
         return ratings.items, ratings.item_rows
     return ratings.users, ratings.user_rows
 
@@ -126,52 +118,40 @@ def make_tested_model(
     warm: float = 0.1,
 ) -> TestedModel:
     """Split the ratings and fit a copy of the model, with its settings, on the training part."""
-    read = {
-        name: None if table is None else read_table(table, name=name)
-        for name, table in {"items": items, "users": users}.items()
-    }
-    encoders = {"items": model.towers_.items.encoder, "users": model.towers_.users.encoder}
-    for name, encoder in encoders.items():
-        if encoder is not None and read[name] is None:
+    given = Sides(items, users)
+    tables = Sides.of(lambda s: None if given[s] is None else read_table(given[s], name=s))
+    for side, tower in model.towers_.named():
+        if tower.encoder is not None and tables[side] is None:
             raise InputError(
-                f"the model was trained with features of {name}, and the report has to train a "
-                f"copy of it: give the table with --{name}."
+                f"the model was trained with features of {side}, and the report has to train a "
+                f"copy of it: give the table with --{side}."
             )
     split = cold_start_split(ratings, cold_items, cold_users, warm, random_state=seed)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
-    chosen = _name_column(read["items"], item_name)
-    copies = [_copy(model, split.train, ratings, read), None]
+    name = _name_column(tables.items, item_name)
+    copy, parent_copy = _copy(model, split.train, ratings, tables), None
     if parent is not None:
         known = _known_to(parent, split.train, len(ratings))
         logger.info("training a copy of the parent on %d ratings", len(known))
-        copies[1] = _copy(parent, known, ratings, read)
-    tables = (read["items"], read["users"])
-    return TestedModel(model, copies[0], parent, copies[1], ratings, split, *tables, chosen, seed)
+        parent_copy = _copy(parent, known, ratings, tables)
+    both = (model, copy, parent, parent_copy)
+    return TestedModel(*both, ratings, split, tables, name, seed)
 
 
-def _copy(
-    model: Any, train: Ratings, ratings: Ratings, tables: Mapping[str, pa.Table | None]
-) -> Any:
-    """Fit a copy to a part of the ratings."""
+def _copy(model: Any, train: Ratings, ratings: Ratings, tables: Sides[pa.Table | None]) -> Any:
     # A table that the model was not trained with is used for names alone.
-    features = {
-        "items": tables["items"] if model.towers_.items.encoder is not None else None,
-        "users": tables["users"] if model.towers_.users.encoder is not None else None,
-    }
-    fresh = unfitted_copy(model, ratings=ratings)
-    fresh.verbose = 0
-    return fresh.fit(train, **features)
+    used = model.towers_.map(lambda tower, table: tower.encoder and table, tables)
+    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
+    return fresh.fit(train, items=used.items, users=used.users)
 
 
 def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
     """Select the ratings a parent can have learned from: its users and items, the earliest."""
     known = np.ones(len(train), bool)
-    for ids, rows, own, counts in (
-        (train.items, train.item_rows, parent.items_, parent.towers_.items.counts),
-        (train.users, train.user_rows, parent.users_, parent.towers_.users.counts),
-    ):
-        found = own.rows(ids.ids)
-        known &= ((found >= 0) & (np.asarray(counts)[found] > 0))[rows]
+    for side, tower in parent.towers_.named():
+        ids, rows = entities(train, side)
+        found = tower.ids.rows(ids.ids)
+        known &= ((found >= 0) & (tower.counts[found] > 0))[rows]
     if train.timestamps is not None:
         share = min(1.0, float(np.sum(parent.towers_.items.counts)) / n_now)
         known &= train.timestamps <= np.quantile(train.timestamps, share, method="lower")
@@ -190,12 +170,8 @@ def _name_column(items: pa.Table | None, asked: str | None) -> str | None:
             )
         return asked
     usual = ("title", "name", "item_name", "label")
-    texts = [
-        name
-        for name in items.column_names
-        if name != "item_id" and family(items.schema.field(name).type) == "string"
-    ]
-    for name in sorted(texts, key=lambda n: (n.lower() not in usual, texts.index(n))):
-        if pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
+    for name in sorted(items.column_names, key=lambda name: name.lower() not in usual):
+        text = name != "item_id" and family(items.schema.field(name).type) == "string"
+        if text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
             return name
     return None

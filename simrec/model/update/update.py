@@ -19,6 +19,7 @@ from simrec.errors import InputError
 from simrec.model.part import LaterRatings, NewRows, Part
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
+from simrec.model.uptake.popularity import day_of
 from simrec.rows import (
     Array,
     Sparse,
@@ -158,7 +159,7 @@ def _later(
     """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
     rows = rows_of_ratings(ratings, towers)
     features = towers.map(lambda tower: tower.features)
-    later = LaterRatings(rows, ratings.values, ratings.weights, features)
+    later = LaterRatings(rows, ratings.values, ratings.weights, features, day_of(ratings))
     if not only_new:
         return later
     new = (counts.items[rows.items] == 0) | (counts.users[rows.users] == 0)

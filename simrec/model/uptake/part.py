@@ -15,6 +15,7 @@ from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.model.uptake.add_pairs import Solver
 from simrec.model.uptake.fit import UptakeFit
+from simrec.model.uptake.popularity import Fading, day_of
 from simrec.rows import Array, Sparse, columns, without
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
@@ -39,11 +40,14 @@ class UptakePart(Part):
         How vectors are spread around what features say.
     factors : Sides of Array
         Factor that the vector of each entity carries; 0 for one that had no pairs in `fit`.
+    fading : Fading or None
+        How popularity fades; None where it does not.
     """
 
     solver: Solver
     axes: Sides[np.ndarray]
     factors: Sides[Array]
+    fading: Fading | None = None
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
 
@@ -64,6 +68,24 @@ class UptakePart(Part):
             return out
 
         return cls(Sides.of(head), fit.output, fit.solver, fit.axes, Sides.of(factors))
+
+    def with_fading(self, fading: Fading | None, data: Prepared) -> UptakePart:
+        """Let the popularity of items fade; over all items it sums up to the same."""
+        if fading is None:
+            return self
+        ratings, rows = data.ratings, data.sides.items.rated_rows
+        at, weights = day_of(ratings), ratings.weights
+        assert at is not None
+        weights = fading.weights(at) * (1.0 if weights is None else weights)
+        recent = data.workers.sum(np.bincount(ratings.item_rows, weights, minlength=len(rows)))
+        vectors = np.array(self.heads.items.vectors)
+        scale = float(vectors[rows, -1].sum() / max(recent.sum(), 1e-30))
+        vectors[rows, -1] = scale * recent
+        return self._with_items(vectors, replace(fading, scale=scale))
+
+    def _with_items(self, vectors: np.ndarray, fading: Fading) -> UptakePart:
+        heads = self.heads.with_side("items", replace(self.heads.items, vectors=vectors))
+        return replace(self, heads=heads, fading=fading)
 
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
@@ -95,6 +117,12 @@ class UptakePart(Part):
         for side in ("users", "items"):
             if len(learned[side]):
                 part = part._solved(side, learned[side], rated, new, later.features)
+        if self.fading is not None and not only_new:
+            before, fitted = np.asarray(self.heads.items.vectors)[:, -1], np.asarray(self.factors.items) > 0
+            now, popularity = self.fading.later(before, later.rows.items, weights, later.at)
+            vectors = np.array(part.heads.items.vectors)
+            vectors[fitted, -1] = popularity[fitted]
+            part = part._with_items(vectors, now)
         return part, learned
 
     def _solved(
@@ -175,6 +203,8 @@ class UptakePart(Part):
         """Return heads and solver as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.solver)
+        if self.fading is not None:
+            saved.documents["popularity"] = asdict(self.fading)
         for side, axes in self.axes.named():
             saved.arrays[f"{self.name}_{side}_axes"] = axes
             saved.rows[side][f"{self.name}_{side}_factors"] = self.factors[side]
@@ -189,4 +219,7 @@ class UptakePart(Part):
         factors = Sides.of(
             lambda side: artifact.rows(f"{cls.name}_{side}_factors", towers[side].ids.sizes)
         )
-        return cls(heads, output, Solver.restored(artifact.documents[cls.name]), axes, factors)
+        solver = Solver.restored(artifact.documents[cls.name])
+        document = artifact.documents.get("popularity")
+        fading = None if document is None else Fading.restored(document)
+        return cls(heads, output, solver, axes, factors, fading)

@@ -1,0 +1,102 @@
+"""Popularity that fades with time: what users of whom nothing is known are shown."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from simrec import InputError, Ratings, TwoTower
+from simrec.model.uptake.popularity import Fading, choose_rate, day_of
+
+DAY = 86400
+
+
+def ratings_of(rng, n_users, first_day, last_day, items, first_user=0):
+    """Ratings by users who come one after the other and take up some of the items at once."""
+    user = np.repeat(np.arange(first_user, first_user + n_users), 5)
+    item = np.concatenate([rng.choice(items, 5, replace=False) for _ in range(n_users)])
+    day = np.repeat(np.linspace(first_day, last_day, n_users), 5)
+    rating = rng.integers(3, 6, len(user)).astype(np.float32)
+    columns = {"user_id": user, "item_id": item, "rating": rating}
+    return pa.table({**columns, "timestamp": (day * DAY).astype(np.int64)})
+
+
+@pytest.fixture(scope="module")
+def two_eras():
+    """Of items 0-29 the first half was taken up for long, the second half lately."""
+    rng = np.random.default_rng(0)
+    old = ratings_of(rng, 160, 0, 300, np.arange(15))
+    return pa.concat_tables([old, ratings_of(rng, 80, 301, 400, np.arange(15, 30), 160)])
+
+
+@pytest.fixture(scope="module")
+def model(two_eras):
+    return TwoTower(embedding_dim=4, epochs=3, half_life="auto").fit(two_eras)
+
+
+def top(model, k=10):
+    """What a user of whom nothing is known is shown."""
+    return model.recommend([10**6], k=k, unknown="prior", rank_by="uptake")["item_id"].tolist()
+
+
+def test_newcomers_are_shown_what_is_popular_now(model, two_eras):
+    assert 0 < model.chosen_["half_life"] < 400
+    assert min(top(model)) >= 15
+    plain = TwoTower(embedding_dim=4, epochs=3).fit(two_eras)
+    assert max(top(plain)) < 15 and "half_life" not in plain.chosen_
+    # Nothing else changes: known users have no share of popularity.
+    lists = [m.recommend([3, 200], k=5, output="arrow") for m in (model, plain)]
+    assert lists[0].equals(lists[1])
+    pairs = two_eras.slice(0, 50)
+    np.testing.assert_array_equal(model.predict(pairs), plain.predict(pairs))
+
+
+def test_fading_is_saved_and_goes_on_with_updates(model, two_eras, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = TwoTower.load(tmp_path / "model")
+    assert loaded.parts_["uptake"].fading == model.parts_["uptake"].fading
+    assert top(loaded) == top(model)
+    # The first items come back: after some days that is what newcomers are shown.
+    rng = np.random.default_rng(1)
+    later = ratings_of(rng, 40, 401, 600, np.arange(10), 1000)
+    loaded.update(later)
+    assert max(top(loaded)) < 15
+    assert loaded.parts_["uptake"].fading.until == pytest.approx(600, abs=1)
+    # All that is known of popularity is as if it had been learned at once.
+    fading = loaded.parts_["uptake"].fading
+    everything = Ratings.from_arrow(pa.concat_tables([two_eras, later]))
+    weights = fading.weights(day_of(everything)) * fading.scale
+    expected = np.bincount(everything.item_rows, weights)
+    popularity = loaded.parts_["uptake"].heads.items.vectors[:, -1]
+    np.testing.assert_allclose(popularity, expected, rtol=1e-4)
+
+
+def test_pairs_without_a_time_are_of_the_latest_day():
+    fading = Fading(rate=0.1, until=100.0, scale=2.0)
+    now, popularity = fading.later(np.array([1.0, 4.0]), np.array([0]), np.array([3.0]), None)
+    assert now == fading and popularity.tolist() == [7.0, 4.0]
+    ten_later = fading.later(np.array([1.0, 4.0]), np.array([0]), np.ones(1), np.array([110.0]))
+    assert ten_later[0].until == 110 and ten_later[1].tolist() == [2.5, 2.0]
+
+
+def test_nothing_fades_where_tastes_stand_still():
+    rng = np.random.default_rng(0)
+    steady = Ratings.from_arrow(ratings_of(rng, 300, 0, 400, np.arange(30)))
+    assert choose_rate(steady, day_of(steady)) == 0
+    few = steady.select(steady.user_rows < 30)  # three newcomers cannot tell
+    assert choose_rate(few, day_of(few)) == 0
+
+
+def test_days_of_dates_and_seconds():
+    columns = {"user_id": [1, 2], "item_id": [1, 2], "rating": [1.0, 2.0]}
+    for times in (np.array([0, 3 * DAY]), np.array(["1970-01-01", "1970-01-04"], "datetime64[ms]")):
+        ratings = Ratings.from_arrow(pa.table({**columns, "timestamp": times}))
+        assert day_of(ratings).tolist() == [0, 3]
+    assert day_of(Ratings.from_arrow(pa.table(columns))) is None
+
+
+def test_what_is_refused(two_eras):
+    with pytest.raises(InputError, match="no timestamps"):
+        TwoTower(half_life=30, epochs=1).fit(two_eras.drop_columns(["timestamp"]))
+    for bad in (0, -1.0, "never", True, float("inf")):
+        with pytest.raises(InputError, match="half_life must be"):
+            TwoTower(half_life=bad).fit(two_eras)
