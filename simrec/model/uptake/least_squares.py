@@ -1,7 +1,7 @@
 """Least squares over all pairs: ones where there is a pair, zeros everywhere else.
 
 The zeros enter through the Gram matrix of the other side, so that a sweep costs by the ones alone.
-Each row is solved exactly, in the smaller of two spaces: its pairs or its coordinates.
+A row of few pairs is solved in the space of its pairs, any other by conjugate gradients.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ from scipy import sparse
 from simrec.model.run.threads import in_threads
 from simrec.model.uptake.encoders import Regression
 
-# Numbers in a batch of rows: bounds memory.
-_CELLS = 3_000_000
+# Numbers in a batch of rows: bounds memory, and fits into caches.
+_CELLS = 500_000
+# Pairs up to which a row is solved in their space.
+_FEW = 48
+# Steps of conjugate gradients, at most, and the share of the residual at which they end.
+_STEPS, _LEFT = 12, 1e-3
 # Pairs whose scalar products are formed at once.
 _PIECE = 1 << 18
 
@@ -56,28 +60,66 @@ def solve_rows(
         out *= ridge[:, None] / np.maximum(zero[:, None] * values + ridge[:, None], 1e-30)
     target = np.ones(R.nnz, np.float32) if explained is None else (1 - explained).astype(np.float32)
 
+    # What a pair adds to each coordinate, on average over all.
+    share = np.bincount(R.indices, weights=R.data, minlength=len(V))
+    a_pair = ((share / max(share.sum(), 1e-30)) @ V**2).astype(np.float32)
+
     def work(rows: np.ndarray) -> None:
         width = n[rows].max()
-        inside = np.arange(width)[None] < n[rows, None]
-        at = np.where(inside, R.indptr[rows][:, None] + np.arange(width)[None], 0)
-        c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
-        A = V[R.indices[at]]
-        A *= c[:, :, None]
-        y = (c * target[at])[:, :, None] - A @ out[rows, :, None]
-        D = zero[rows, None] * values[None] + ridge[rows, None]
-        if width <= d:
+        at = R.indptr[rows][:, None] + np.arange(width)
+        inside = np.arange(width) < n[rows, None]
+        at[~inside] = 0
+        c = np.where(inside, R.data[at], np.float32(0))
+        A = V.take(R.indices[at], 0)
+        D = zero[rows, None] * values + ridge[rows, None]
+        x = out[rows]
+        y = target[at] - _matvec(A, x)
+        if width <= _FEW:
+            A *= np.sqrt(c)[:, :, None]
             AD = A / D[:, None, :]
             K = AD @ A.transpose(0, 2, 1)
             K[:, np.arange(width), np.arange(width)] += 1
-            out[rows] += (np.linalg.solve(K, y).transpose(0, 2, 1) @ AD)[:, 0]
+            solved = np.linalg.solve(K, (np.sqrt(c) * y)[:, :, None])
+            out[rows] += _vecmat(solved[:, :, 0], AD)
         else:
-            H = A.transpose(0, 2, 1) @ A
-            H[:, np.arange(d), np.arange(d)] += D
-            out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
+            diagonal = D + c.sum(1)[:, None] * a_pair
+            out[rows] += _conjugate_gradients(A, c, D, _vecmat(c * y, A), diagonal)
 
     batches = _batches(n, d)[::-1]
     in_threads(lambda i: work(batches[i]), len(batches))
     return out @ Q.T
+
+
+def _conjugate_gradients(
+    A: np.ndarray, c: np.ndarray, D: np.ndarray, right: np.ndarray, diagonal: np.ndarray
+) -> np.ndarray:
+    """Solve (A' diag(c) A + diag(D)) x = right for each row of a batch.
+
+    `diagonal` is about that of the matrix. In coordinates in which the Gram matrix is diagonal the
+    rest is small, and a few steps are enough.
+    """
+    x, r = np.zeros_like(right), right
+    p = z = r / diagonal
+    now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
+    for _ in range(_STEPS):
+        image = _vecmat(c * _matvec(A, p), A) + D * p
+        step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
+        x += step * p
+        r = r - step * image
+        z = r / diagonal
+        before, now = now, np.einsum("ij,ij->i", r, z)
+        if (now / first).max() < _LEFT**2:
+            break
+        p = z + (now / before)[:, None] * p
+    return x
+
+
+def _matvec(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray((A @ x[:, :, None])[:, :, 0])
+
+
+def _vecmat(x: np.ndarray, A: np.ndarray) -> np.ndarray:
+    return np.asarray((x[:, None] @ A)[:, 0])
 
 
 def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
@@ -88,9 +130,7 @@ def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
     while first < len(order):
         most = max(int(counts[first] * 1.15) + 2, 8)
         last = int(np.searchsorted(counts, most, "right"))
-        width = int(counts[last - 1])
-        cells = width * d + width * width + (d * d if width > d else 0)
-        last = min(last, first + max(1, _CELLS // cells))
+        last = min(last, first + max(1, _CELLS // (int(counts[last - 1]) * d)))
         batches.append(order[first:last])
         first = last
     return batches
