@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +16,7 @@ from simrec.model.rating.layout import Layout
 from simrec.model.rating.observed import Observed
 from simrec.model.run.progress import Step, no_step
 from simrec.model.uptake.fit import UptakeFit
-from simrec.model.uptake.held_out import climb, list_quality
+from simrec.model.uptake.held_out import between, climb, list_quality
 
 # Sweeps of the rating part on the sample; half of a fit is enough to rank by.
 _EPOCHS = 8
@@ -56,12 +57,13 @@ def choose_uptake_weight(
     items = np.hstack([rating.items, sample.items])
     hits = _liked(data, held.users, held.items, held.warm)
 
+    @cache
     def quality(weight: float) -> float:
         users = np.hstack([rating.users, np.float32(equal * weight) * sample.users])
         return list_quality(users, items, hits, held.train, 10)
 
     found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)}, step)
-    weight = float(equal * found["weight"])
+    weight = float(equal * between(quality, _WEIGHTS, found["weight"]))
     rest = _liked(data, held.new_users, held.items, held.rest)
     average = np.tile(rating.users.mean(0), (len(held.new_users), 1))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from scipy import sparse
@@ -12,7 +13,7 @@ from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.uptake.encoders import Regression, choose_regression
-from simrec.model.uptake.held_out import HeldOut, climb, list_quality
+from simrec.model.uptake.held_out import HeldOut, between, climb, list_quality
 from simrec.model.uptake.least_squares import factorize, start_vectors
 
 # Ridges in units of `noise`, and weights of a zero.
@@ -144,8 +145,12 @@ def choose(
     def at(ridge: float, zero: float, prior: float) -> Choices:
         return replace(choices, ridge=ridge, zero=zero, item_prior=bool(prior))
 
-    found, reached = climb(
-        lambda **point: sample.reached(at(**point)),
+    @cache
+    def quality(ridge: float, zero: float, prior: float) -> float:
+        return sample.reached(at(ridge, zero, prior))
+
+    found, _ = climb(
+        quality,
         {
             "ridge": (_SHARES_OF_NOISE, 0.5),
             "zero": (_ZEROS, _ZEROS[2]),
@@ -154,7 +159,9 @@ def choose(
         step,
     )
     choices = at(**found)
-    choices.ridge = _refined(sample, choices, reached)
+    choices.ridge = between(
+        lambda ridge: quality(**found | {"ridge": ridge}), _SHARES_OF_NOISE, found["ridge"]
+    )
     choices.U, choices.V = sample.vectors(choices)
     best, reached = climb(
         lambda exponent: sample.quality(choices.U, choices.V, exponent),
@@ -190,17 +197,6 @@ def _affordable(R: sparse.csr_matrix) -> int:
     per_row = (np.diff(R.indptr), np.bincount(R.indices, minlength=R.shape[1]))
     larger = [d for d in _LARGER if sum(_work(n, d) for n in per_row) <= _WORK]
     return max(larger, default=_SEARCH)
-
-
-def _refined(sample: _Sample, choices: Choices, reached: float) -> float:
-    """Return the ridge at the top of the parabola through three, at most half an octave away."""
-    less, more = (
-        sample.reached(replace(choices, ridge=choices.ridge * factor))
-        for factor in (0.5**0.5, 2**0.5)
-    )
-    bend = 2 * reached - less - more
-    top = (more - less) / (2 * bend) if bend > 0 else np.sign(more - less)
-    return float(choices.ridge * 2 ** (0.5 * np.clip(top, -1, 1)))
 
 
 def _work(n: np.ndarray, d: int) -> float:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
-from simrec.model.uptake.held_out import climb, list_quality
+from simrec.model.uptake.held_out import between, climb, list_quality
 
 # Features up to which the normal equations are solved whole; with more, conjugate gradients.
 _DENSE = 500
@@ -150,6 +152,7 @@ def choose_regression(
     options = []
     for by_rarity, start in ((False, _PENALTIES[4]), (True, _PENALTIES[1])):
 
+        @cache
         def quality(penalty: float, by_rarity: bool = by_rarity) -> float:
             total = 0.0
             for X_known, X_new, Y, hits in parts:
@@ -158,5 +161,5 @@ def choose_regression(
             return total / len(parts)
 
         found, reached = climb(quality, {"penalty": (_PENALTIES, start)}, step)
-        options.append((reached, by_rarity, found["penalty"]))
+        options.append((reached, by_rarity, between(quality, _PENALTIES, found["penalty"])))
     return max(options)
