@@ -92,6 +92,17 @@ class TestLeastSquares:
             exact = np.linalg.solve(H, A.T @ (c * y) + ridge[r] * prior[r])
             np.testing.assert_allclose(found[r], exact, atol=2e-4)
 
+    def test_rows_of_no_confidence_are_nothing(self):
+        """Beside one that takes several steps: what is solved already must stay."""
+        rng = np.random.default_rng(4)
+        R = sparse.csr_matrix(np.ones((2, 90), np.float32))
+        R.data[:90] = 0
+        V = rng.standard_normal((90, 40)).astype(np.float32)
+        found = solve_rows(R, V, np.ones(2), np.full(2, 0.1))
+        assert not found[0].any()
+        assert np.isfinite(found[1]).all()
+        assert found[1].any()
+
     def test_no_pairs_no_prior_is_nothing(self):
         V = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
         found = solve_rows(sparse.csr_matrix((2, 7), dtype=np.float32), V, np.ones(2), np.ones(2))

@@ -110,7 +110,7 @@ def _conjugate_gradients(
         before, now = now, np.einsum("ij,ij->i", r, z)
         if (now / first).max() < _LEFT**2:
             break
-        p = z + (now / before)[:, None] * p
+        p = z + (now / np.maximum(before, 1e-30))[:, None] * p
     return x
 
 
