@@ -20,6 +20,7 @@ from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.progress import Progress, Stage
 from simrec.model.sample import sample_users
 from simrec.model.uptake.fit import fit_uptake
+from simrec.model.uptake.held_out import NEW_USERS, PAIRS
 from simrec.model.uptake.part import UptakePart
 from simrec.model.uptake.popularity import find_fading
 
@@ -29,8 +30,6 @@ logger = logging.getLogger(__name__)
 EPOCHS = {"default": 16, "simec": 200}
 # Coordinates of the rating part's embeddings, likewise.
 _EMBEDDING_DIM = 16
-# Pairs that choices of uptake look at, about: their cost does not grow with the data.
-_PAIRS = 120_000
 
 
 _SWEEPS, _NEW_ITEMS, _NEW_USERS = "ratings", "new items", "new users"
@@ -106,7 +105,7 @@ def fit_parts(
     # A generator of its own, so that what is learned of ratings does not depend on uptake.
     rng = np.random.default_rng([settings.random_state, 1])
     check_weights(data)
-    sample = sample_users(data, _PAIRS, rng)
+    sample = sample_users(data, PAIRS, rng, NEW_USERS)
     features = data.sides.map(lambda side: side.X[:, :-1])
     uptake = fit_uptake(
         pair_matrix(data.ratings),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from scipy import sparse
 
@@ -11,7 +13,7 @@ from simrec.model.rating.sample import fit_sample
 from simrec.model.run.progress import Step, no_step
 from simrec.model.sample import Sample
 from simrec.model.uptake.fit import UptakeFit
-from simrec.model.uptake.held_out import climb, list_quality
+from simrec.model.uptake.held_out import between, climb, list_quality
 
 # Sweeps of the rating part on the sample; half of a fit is enough to rank by.
 _EPOCHS = 8
@@ -51,12 +53,13 @@ def choose_uptake_weight(
     items = np.hstack([rating.items, uptake.sample.items])
     hits = _liked(sample, held.users, held.items, held.warm)
 
+    @cache
     def quality(weight: float) -> float:
         users = np.hstack([rating.users, np.float32(equal * weight) * uptake.sample.users])
         return list_quality(users, items, hits, held.train, 10)
 
     found, reached = climb(quality, {"weight": (_WEIGHTS, 1.0)}, step)
-    weight = float(equal * found["weight"])
+    weight = float(equal * between(quality, _WEIGHTS, found["weight"]))
     rest = _liked(sample, held.new_users, held.items, held.rest)
     average = np.tile(rating.users.mean(0), (len(held.new_users), 1))
 

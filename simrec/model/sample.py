@@ -40,11 +40,16 @@ class Sample:
     bounds: tuple[float, float]
 
 
-def sample_users(data: Prepared, n_ratings: int, rng: np.random.Generator) -> Sample:
-    """Draw users until they have about as many ratings; all users where there are no more."""
+def sample_users(
+    data: Prepared, n_ratings: int, rng: np.random.Generator, n_more: int = 0
+) -> Sample:
+    """Draw users until they have about as many ratings, and so many users more.
+
+    All users where there are no more.
+    """
     ratings, workers, sides = data.ratings, data.workers, data.sides
     mine, n_users = workers.places(ratings.n_users), int(workers.total(ratings.n_users))
-    rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng)
+    rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng, n_more)
     place = np.full(ratings.n_users, -1, np.int64)
     place[rows] = np.arange(len(rows)) + workers.places(len(rows)).start
     here = place[ratings.user_rows] >= 0
@@ -68,7 +73,12 @@ def sample_users(data: Prepared, n_ratings: int, rng: np.random.Generator) -> Sa
 
 
 def drawn_users(
-    mine: slice, n_users: int, n_ratings: float, most: int, rng: np.random.Generator
+    mine: slice,
+    n_users: int,
+    n_ratings: float,
+    most: int,
+    rng: np.random.Generator,
+    n_more: int = 0,
 ) -> np.ndarray:
     """Draw users with about `most` of all ratings; return which of this worker's are drawn.
 
@@ -82,8 +92,10 @@ def drawn_users(
         How many ratings to draw; with no more than that, all users are.
     rng : numpy.random.Generator
         The same on all workers.
+    n_more : int
+        How many users to draw beyond that.
     """
-    size = max(int(np.ceil(most * n_users / n_ratings)), 10)
+    size = max(int(np.ceil(most * n_users / n_ratings)), 10) + n_more
     if size >= n_users:
         return np.arange(mine.stop - mine.start)
     drawn = np.sort(rng.choice(n_users, size, replace=False, shuffle=False))

@@ -11,7 +11,7 @@ from simrec import InputError, TwoTower
 from simrec.data.sides import Sides
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.uptake.choices import noise
-from simrec.model.uptake.encoders import Regression
+from simrec.model.uptake.encoders import Regression, choose_regression
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.held_out import list_quality
 from simrec.model.uptake.least_squares import factorize, ridges, solve_rows, start_vectors
@@ -73,7 +73,8 @@ def chance(hits, seed=0):
 
 
 class TestLeastSquares:
-    @pytest.mark.parametrize("n_items", [5, 40])  # fewer and more pairs than coordinates
+    # Fewer and more pairs than coordinates; so many that conjugate gradients solve for a row.
+    @pytest.mark.parametrize("n_items", [5, 40, 200])
     def test_solve_rows_is_dense_weighted_least_squares(self, n_items):
         rng = np.random.default_rng(1)
         d = 8
@@ -91,6 +92,17 @@ class TestLeastSquares:
             exact = np.linalg.solve(H, A.T @ (c * y) + ridge[r] * prior[r])
             np.testing.assert_allclose(found[r], exact, atol=2e-4)
 
+    def test_rows_of_no_confidence_are_nothing(self):
+        """Beside one that takes several steps: what is solved already must stay."""
+        rng = np.random.default_rng(4)
+        R = sparse.csr_matrix(np.ones((2, 90), np.float32))
+        R.data[:90] = 0
+        V = rng.standard_normal((90, 40)).astype(np.float32)
+        found = solve_rows(R, V, np.ones(2), np.full(2, 0.1))
+        assert not found[0].any()
+        assert np.isfinite(found[1]).all()
+        assert found[1].any()
+
     def test_no_pairs_no_prior_is_nothing(self):
         V = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
         found = solve_rows(sparse.csr_matrix((2, 7), dtype=np.float32), V, np.ones(2), np.ones(2))
@@ -106,6 +118,29 @@ class TestLeastSquares:
         Z = np.hstack([encoder.inputs(X).toarray(), np.ones((30, 1))]).astype(np.float64)
         exact = np.linalg.solve(Z.T @ Z + 0.5 * np.eye(Z.shape[1]), Z.T @ Y)
         np.testing.assert_allclose(encoder(X), Z @ exact, atol=0.1)
+
+    def test_features_of_one_item_do_not_change_the_choice(self, planted):
+        X = sparse.csr_matrix(planted.features[:N_ITEMS].astype(np.float32))
+        own = sparse.hstack([X, sparse.eye_array(N_ITEMS)], format="csr", dtype=np.float32)
+        U, V = planted.U.astype(np.float32), planted.V[:N_ITEMS].astype(np.float32)
+        chosen = [
+            choose_regression(planted.train, one, U, V, np.random.default_rng(0))
+            for one in (X, own)
+        ]
+        assert chosen[0] == chosen[1]
+
+    def test_noise_in_vectors_asks_for_a_larger_penalty(self, planted):
+        rng = np.random.default_rng(5)
+        noisy = rng.standard_normal((N_ITEMS, 60))
+        X = np.hstack([planted.features[:N_ITEMS], noisy])
+        X = sparse.csr_matrix(X.astype(np.float32))
+        U, V = planted.U.astype(np.float32), planted.V[:N_ITEMS].astype(np.float32)
+        noise_in_V = 3 * rng.standard_normal(V.shape).astype(np.float32)
+        penalties = [
+            choose_regression(planted.train, X, U, one, np.random.default_rng(0))[2]
+            for one in (V, V + noise_in_V)
+        ]
+        assert penalties[0] < penalties[1]
 
     def test_noise_is_what_the_ridge_is_relative_to(self):
         """At the unit ridge hardly anything is left of pairs without structure, below it much."""

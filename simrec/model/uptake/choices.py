@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 from scipy import sparse
@@ -12,8 +13,8 @@ from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
 from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
-from simrec.model.uptake.encoders import Regression
-from simrec.model.uptake.held_out import HeldOut, climb, list_quality
+from simrec.model.uptake.encoders import Regression, choose_regression
+from simrec.model.uptake.held_out import HeldOut, between, climb, list_quality
 from simrec.model.uptake.least_squares import start_vectors
 from simrec.model.uptake.sweeps import factorize
 
@@ -24,15 +25,12 @@ _EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _BEGUN_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _BEGUN_RIDGES = tuple(2.0**k for k in range(-2, 9))
-_ITEM_PENALTIES = tuple(0.1 * 3**k for k in range(8))
 _USER_PENALTIES = tuple(3.0 * 3**k for k in range(7))
 # Dimension at which all else is chosen, and the larger ones there are.
 _SEARCH, _LARGER = 128, (256, 512)
 # Multiplications a pair may cost in a sweep over both sides.
 _WORK = 4 * 128.0**2
 _SWEEPS = 2
-# Items and users on which encoders of items are compared, and coordinates they are compared in.
-_ITEMS, _USERS, _COORDINATES = 20_000, 1_500, 64
 
 
 # What workers need not agree on to the last bit.
@@ -54,9 +52,9 @@ class Choices:
     begun_zero, begun_ridge : float
         See `Solver`.
     item_by_rarity, item_penalty : bool, float
-        Whether the encoder of new items weighs features by rarity, and its ridge penalty.
+        Whether the regression of item vectors weighs features by rarity, and its ridge penalty.
     item_prior : bool
-        Whether known items are drawn towards what the encoder says, or towards nothing.
+        Whether known items are drawn towards what this regression says, or towards nothing.
     quality : dict
         NDCG@20 on held-out pairs of each choice.
     U, V : numpy.ndarray
@@ -190,14 +188,20 @@ def choose(
     choices = Choices(0.25, _ZEROS[2], d)
     priors: tuple[bool, ...] = (False,)
     if sample.X is not None:
-        _choose_item_encoder(choices, held.train, sample.X, *sample.vectors(choices), rng, step)
+        _, choices.item_by_rarity, choices.item_penalty = choose_regression(
+            held.train, sample.X, *sample.vectors(choices), rng, step
+        )
         priors = (True, False)
 
     def at(ridge: float, zero: float, prior: float) -> Choices:
         return replace(choices, ridge=ridge, zero=zero, item_prior=bool(prior))
 
-    found, reached = climb(
-        lambda **point: sample.reached(at(**point)),
+    @cache
+    def quality(ridge: float, zero: float, prior: float) -> float:
+        return sample.reached(at(ridge, zero, prior))
+
+    found, _ = climb(
+        quality,
         {
             "ridge": (_SHARES_OF_NOISE, 0.5),
             "zero": (_ZEROS, _ZEROS[2]),
@@ -206,15 +210,10 @@ def choose(
         step,
     )
     choices = at(**found)
-    choices.ridge = _refined(sample, choices, reached)
+    choices.ridge = between(
+        lambda ridge: quality(**found | {"ridge": ridge}), _SHARES_OF_NOISE, found["ridge"]
+    )
     choices.U, choices.V = sample.vectors(choices)
-    d = embedding_dim or min(whole.affordable, sample.limit)
-    if d != choices.embedding_dim:
-        larger = replace(choices, embedding_dim=d)
-        larger.U, larger.V = sample.vectors(larger)
-        quality = [sample.quality(one.U, one.V) for one in (choices, larger)]
-        if embedding_dim is not None or quality[1] > quality[0]:
-            choices = larger
     best, reached = climb(
         lambda exponent: sample.quality(choices.U, choices.V, exponent),
         {"exponent": (_EXPONENTS, 0.0)},
@@ -222,6 +221,14 @@ def choose(
     )
     choices.exponent, choices.quality["known_users"] = best["exponent"], reached
     _choose_new_users(choices, X.users, held, step)
+    d = embedding_dim or min(whole.affordable, sample.limit)
+    if d != choices.embedding_dim:
+        larger = replace(choices, embedding_dim=d)
+        larger.U, larger.V = sample.vectors(larger)
+        more = sample.quality(larger.U, larger.V, choices.exponent)
+        if embedding_dim is not None or more > reached:
+            choices, choices.quality["known_users"] = larger, more
+    choices.new_users = _told(choices, X.users, held, held.new_users)
     choices.ridge *= whole.noise(choices.zero)
     return choices
 
@@ -234,17 +241,6 @@ def item_factor(counts: np.ndarray, exponent: float) -> np.ndarray:
 def factor_norm(counts: np.ndarray, exponent: float) -> float:
     """Return the average of (count + 1) ** exponent over pairs."""
     return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
-
-
-def _refined(sample: _Sample, choices: Choices, reached: float) -> float:
-    """Return the ridge at the top of the parabola through three, at most half an octave away."""
-    less, more = (
-        sample.reached(replace(choices, ridge=choices.ridge * factor))
-        for factor in (0.5**0.5, 2**0.5)
-    )
-    bend = 2 * reached - less - more
-    top = (more - less) / (2 * bend) if bend > 0 else np.sign(more - less)
-    return float(choices.ridge * 2 ** (0.5 * np.clip(top, -1, 1)))
 
 
 def _work(n: np.ndarray, d: int) -> float:
@@ -263,30 +259,24 @@ def _choose_new_users(
     popularity = (counts / T.shape[0]).astype(np.float32)[:, None]
     plain = np.hstack([V, popularity])
     items = np.hstack([V * item_factor(counts, choices.exponent)[:, None], popularity])
-    prior = np.zeros((n_new, V.shape[1] + 1), np.float32)
-    prior[:, -1] = 1
-    said = np.zeros_like(U)
-
     if X is not None:
         encoders: dict[float, Encoder] = {}
 
-        def vectors(penalty: float, share: float) -> np.ndarray:
+        def told(penalty: float, share: float) -> float:
             if penalty not in encoders:
                 encoders[penalty] = Regression(X[held.users], False, penalty).encoder(U)
             own = encoders[penalty](X[held.new_users]) * np.float32(1 - share)
-            return np.hstack([own, np.full((n_new, 1), share, np.float32)])
+            vectors = np.hstack([own, np.full((n_new, 1), share, np.float32)])
+            return list_quality(vectors, items, held.rest, held.given)
 
         found, choices.quality["new_users"] = climb(
-            lambda penalty, share: list_quality(
-                vectors(penalty, share), items, held.rest, held.given
-            ),
+            told,
             {"penalty": (_USER_PENALTIES, _USER_PENALTIES[3]), "share": (_SHARES, 0.6)},
             step,
         )
         choices.user_penalty, choices.popularity_share = found["penalty"], found["share"]
-        prior = vectors(found["penalty"], found["share"])
-        said = encoders[found["penalty"]](X[held.users]) * np.float32(1 - found["share"])
-    choices.new_users, axes = prior, spread_axes(U - said)
+    prior = _told(choices, X, held, held.new_users)
+    axes = spread_axes(U - _told(choices, X, held, held.users)[:, :-1])
 
     def few_pairs(zero: float, more: float) -> float:
         mean = float(T.sum()) / T.shape[0]
@@ -301,33 +291,13 @@ def _choose_new_users(
     choices.begun_zero, choices.begun_ridge = found["zero"], found["more"]
 
 
-def _choose_item_encoder(
-    choices: Choices,
-    R: sparse.csr_matrix,
-    X: sparse.csr_matrix,
-    U: np.ndarray,
-    V: np.ndarray,
-    rng: np.random.Generator,
-    step: Step,
-) -> None:
-    """Choose how features speak for new items, on held-out items.
-
-    Vectors are cut to their leading coordinates: it is encoders that are compared.
-    """
-    items = rng.permutation(len(V))[:_ITEMS]
-    known, new = items[len(items) // 5 :], np.sort(items[: len(items) // 5])
-    users = np.sort(rng.permutation(len(U))[:_USERS])
-    axes = np.linalg.eigh((V.T @ V).astype(np.float64))[1][:, ::-1][:, :_COORDINATES]
-    axes = axes.astype(np.float32)
-    U, V, hits = U[users] @ axes, V @ axes, sparse.csr_matrix(R[users][:, new])
-    X_known, X_new = sparse.csr_matrix(X[known]), sparse.csr_matrix(X[new])
-    options = []
-    for by_rarity, start in ((False, _ITEM_PENALTIES[4]), (True, _ITEM_PENALTIES[1])):
-
-        def quality(penalty: float, by_rarity: bool = by_rarity) -> float:
-            encoder = Regression(X_known, by_rarity, penalty).encoder(V[known])
-            return list_quality(U, encoder(X_new), hits, None)
-
-        found, reached = climb(quality, {"penalty": (_ITEM_PENALTIES, start)}, step)
-        options.append((reached, by_rarity, found["penalty"]))
-    choices.quality["new_items"], choices.item_by_rarity, choices.item_penalty = max(options)
+def _told(
+    choices: Choices, X: sparse.csr_matrix | None, held: HeldOut, users: np.ndarray
+) -> np.ndarray:
+    """Return what features and popularity say of users of the sample."""
+    share = np.float32(choices.popularity_share)
+    own = np.zeros((len(users), choices.U.shape[1]), np.float32)
+    if X is not None and share < 1:
+        encoder = Regression(X[held.users], False, choices.user_penalty).encoder(choices.U)
+        own = encoder(X[users]) * (1 - share)
+    return np.hstack([own, np.full((len(users), 1), share, np.float32)])

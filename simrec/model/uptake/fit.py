@@ -29,16 +29,16 @@ from simrec.model.uptake.choices import (
     factor_norm,
     item_factor,
 )
-from simrec.model.uptake.encoders import Regression
+from simrec.model.uptake.encoders import Regression, choose_regression
 from simrec.model.uptake.held_out import HeldOut
-from simrec.model.uptake.least_squares import start_vectors
-from simrec.model.uptake.sweeps import factorize
+from simrec.model.uptake.least_squares import products, start_vectors
+from simrec.model.uptake.sweeps import factorize, solve_items
 from simrec.scoring.output import Output
 
 # Passes over both sides.
 _SWEEPS = 3
-# Pairs that are not there, for each that is, on which probabilities are calibrated.
-_ABSENT = 50
+# Pairs that are not there on which probabilities are calibrated.
+_ABSENT = 50_000
 
 
 @dataclass(eq=False)
@@ -118,15 +118,40 @@ def fit_uptake(
         held = HeldOut.of(sample, rng)
         whole = Whole.of(R, workers)
         choices = choose(X, held, whole, embedding_dim, rng, step).agreed(workers)
+        prior = None
+        if X.items is not None and choices.item_prior:
+            prior = Regression(X.items, choices.item_by_rarity, choices.item_penalty)
+        start = start_vectors(R, choices.embedding_dim, rng, workers)
+        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior, workers, scratch)
         items = None
         if X.items is not None:
-            items = Regression(X.items, choices.item_by_rarity, choices.item_penalty)
-        start = start_vectors(R, choices.embedding_dim, rng, workers)
-        prior = items if choices.item_prior else None
-        U, V = factorize(R, start, choices.ridge, choices.zero, _SWEEPS, prior, workers, scratch)
+            items = _item_encoder(R, X.items, U, V, choices, rng, step, workers, scratch)
         return _assembled(
             R, features, U, V, items, choices, held, confidence, rng, workers, scratch
         )
+
+
+def _item_encoder(
+    R: sparse.csr_matrix,
+    X: sparse.csr_matrix,
+    U: np.ndarray,
+    V: np.ndarray,
+    choices: Choices,
+    rng: np.random.Generator,
+    step: Step,
+    workers: Workers,
+    scratch: Scratch,
+) -> Encoder:
+    """Fit the encoder of new items to what pairs alone say of the items.
+
+    Vectors that were drawn towards features would say how well features agree with themselves. The
+    penalty is chosen again: a sample's vectors have more noise.
+    """
+    if choices.item_prior:
+        V = solve_items(R, U, choices.ridge, choices.zero, workers, scratch)
+    reached, by_rarity, penalty = choose_regression(R, X, U, V, rng, step, workers)
+    choices.quality["new_items"] = reached
+    return Regression(X, by_rarity, penalty).encoder(V)
 
 
 def _assembled(
@@ -134,7 +159,7 @@ def _assembled(
     features: Sides[sparse.csr_matrix],
     U: np.ndarray,
     V: np.ndarray,
-    item_features: Regression | None,
+    item_encoder: Encoder | None,
     choices: Choices,
     held: HeldOut,
     confidence: float,
@@ -164,8 +189,8 @@ def _assembled(
     prior_item = np.append(V.mean(0), 0).astype(np.float32)
     prior_user = np.append(np.zeros(d), unit).astype(np.float32)
     items = Encoder(prior_item[None].copy())
-    if item_features is not None:
-        items = item_features.encoder(V)
+    if item_encoder is not None:
+        items = item_encoder
         items.weights = np.pad(items.weights, ((0, 0), (0, 1)))
     users = Encoder(np.zeros((features.users.shape[1] + 1, d + 1), np.float32))
     users.weights[-1] = prior_user
@@ -226,16 +251,12 @@ def _calibrated(
     if not ones.nnz:
         return 1.0, 0.0
     n_users, n_items = held.train.shape
-    n = min(_ABSENT * ones.nnz, n_users * n_items)
+    n = min(_ABSENT, n_users * n_items)
     users, items = rng.integers(0, n_users, n), rng.integers(0, n_items, n)
     there = np.asarray((held.train + held.warm)[users, items]).ravel() > 0
     users, items = users[~there], items[~there]
-    z = np.concatenate(
-        [
-            np.einsum("ij,ij->i", sample.users[ones.row], sample.items[ones.col]),
-            np.einsum("ij,ij->i", sample.users[users], sample.items[items]),
-        ]
-    ).astype(np.float64)
+    rows, columns = np.append(ones.row, users), np.append(ones.col, items)
+    z = products(sample.users, sample.items, rows, columns).astype(np.float64)
     y = np.r_[np.ones(ones.nnz), np.zeros(len(users))]
     absent = n_users * n_items - held.train.nnz - held.warm.nnz
     weight = np.r_[np.full(ones.nnz, 10.0), np.full(len(users), absent / max(len(users), 1))]

@@ -10,6 +10,10 @@ from scipy import sparse
 
 from simrec.model.run.progress import Step, no_step
 
+# Pairs that choices look at, at most: their cost does not grow with the data.
+PAIRS = 120_000
+# New users, with repetitions, on whom it is chosen how to begin.
+NEW_USERS = 1_000
 # Pairs of a new user that are folded in.
 _FEW = 5
 _CELLS = 4_000_000
@@ -41,11 +45,21 @@ class HeldOut:
 
     @classmethod
     def of(cls, R: sparse.csr_matrix, rng: np.random.Generator) -> HeldOut:
-        """Hold out a fifth of the users of a sample whole, and a tenth of the others' pairs."""
+        """Sample users, hold out a fifth of them whole, and a tenth of the others' pairs.
+
+        Users outside the sample are new ones too. Where there are few, each is there up to four
+        times, with others of its pairs given.
+        """
         order = rng.permutation(R.shape[0])
-        n_new = len(order) // 5
-        users, new_users = np.sort(order[n_new:]), np.sort(order[:n_new])
-        items = np.flatnonzero(np.bincount(R[order].indices, minlength=R.shape[1]))
+        enough = int(np.searchsorted(np.cumsum(np.diff(R.indptr)[order]), PAIRS))
+        enough = max(enough, 10)
+        n_new = len(order[:enough]) // 5
+        users = np.sort(order[n_new:enough])
+        new_users = np.concatenate([order[:n_new], order[enough:]])[:NEW_USERS]
+        if len(new_users):
+            new_users = np.tile(new_users, min(4, -(-NEW_USERS // len(new_users))))
+        new_users = np.sort(new_users[:NEW_USERS])
+        items = np.flatnonzero(np.bincount(R[order[:enough]].indices, minlength=R.shape[1]))
         part = sparse.csr_matrix(R[users][:, items])
         later = sparse.csr_matrix(R[new_users][:, items])
         out = rng.random(part.nnz) < 0.1
@@ -135,3 +149,17 @@ def climb(
                     best[name], moved = grid[place], True
                     place += move
     return best, value(best)
+
+
+def between(quality: Callable[[float], float], grid: Sequence[float], best: float) -> float:
+    """Return the top of the parabola through the best of a grid of powers and its neighbours.
+
+    Neighbours hardly differ in quality: three of them have less noise than the best alone.
+    """
+    place = grid.index(best)
+    if place in (0, len(grid) - 1):
+        return best
+    less, here, more = (quality(grid[k]) for k in (place - 1, place, place + 1))
+    bend = 2 * here - less - more
+    move = (more - less) / (2 * bend) if bend > 0 else 0.0
+    return float(best * (grid[1] / grid[0]) ** np.clip(move, -0.5, 0.5))

@@ -1,7 +1,7 @@
 """Least squares over all pairs: ones where there is a pair, zeros everywhere else.
 
 The zeros enter through the Gram matrix of the other side, so that a sweep costs by the ones alone.
-Each row is solved exactly, in the smaller of two spaces: its pairs or its coordinates.
+A row of few pairs is solved in the space of its pairs, any other by conjugate gradients.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
-# Numbers in a batch of rows: bounds memory.
-_CELLS = 3_000_000
+# Numbers in a batch of rows: bounds memory, and fits into caches.
+_CELLS = 500_000
+# Pairs up to which a row is solved in their space.
+_FEW = 48
+# Steps of conjugate gradients, at most, and the share of the residual at which they end.
+STEPS, LEFT = 12, 1e-3
 # Batches after which the pages of long arrays in files are given back.
 _RELEASE = 8
 # Pairs whose scalar products are formed at once.
@@ -68,26 +72,31 @@ def solve_rows(
         release(out[part])
     target = None if explained is None else (1 - explained).astype(np.float32)
 
+    total, squares = pair_squares(R, V)
+    a_pair = (squares / max(total, 1e-30)).astype(np.float32)
+
     def work(rows: np.ndarray) -> None:
         width = n[rows].max()
-        inside = np.arange(width)[None] < n[rows, None]
-        at = np.where(inside, R.indptr[rows][:, None] + np.arange(width)[None], 0)
-        c = np.sqrt(np.where(inside, R.data[at], 0)).astype(np.float32)
-        A = V[R.indices[at]]
-        A *= c[:, :, None]
-        y = (c if target is None else c * target[at])[:, :, None] - A @ out[rows, :, None]
-        D = zero[rows, None] * values[None] + ridge[rows, None]
-        if width <= d:
+        at = R.indptr[rows][:, None] + np.arange(width)
+        inside = np.arange(width) < n[rows, None]
+        at[~inside] = 0
+        c = np.where(inside, R.data[at], np.float32(0))
+        A = V.take(R.indices[at], 0)
+        D = zero[rows, None] * values + ridge[rows, None]
+        x = out[rows]
+        y = (1 if target is None else target[at]) - _matvec(A, x)
+        if width <= _FEW:
+            A *= np.sqrt(c)[:, :, None]
             AD = A / D[:, None, :]
             K = AD @ A.transpose(0, 2, 1)
             K[:, np.arange(width), np.arange(width)] += 1
-            out[rows] += (np.linalg.solve(K, y).transpose(0, 2, 1) @ AD)[:, 0]
+            solved = np.linalg.solve(K, (np.sqrt(c) * y)[:, :, None])
+            out[rows] += _vecmat(solved[:, :, 0], AD)
         else:
-            H = A.transpose(0, 2, 1) @ A
-            H[:, np.arange(d), np.arange(d)] += D
-            out[rows] += np.linalg.solve(H, A.transpose(0, 2, 1) @ y)[:, :, 0]
+            diagonal = D + c.sum(1)[:, None] * a_pair
+            out[rows] += _conjugate_gradients(A, c, D, _vecmat(c * y, A), diagonal)
 
-    batches = batches_by_length(n, d)[::-1]
+    batches = _batches(n, d)[::-1]
 
     def work_on(i: int) -> None:
         work(batches[i])
@@ -107,6 +116,15 @@ def gram_matrix(V: np.ndarray) -> np.ndarray:
     return gram
 
 
+def pair_squares(R: sparse.csr_matrix, V: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the weight of all pairs, and what they add to the square of each coordinate."""
+    weights, squares = np.bincount(R.indices, R.data, minlength=len(V)), np.zeros(V.shape[1])
+    for rows in slices(len(V)):
+        squares += weights[rows] @ V[rows] ** 2
+        release(V[rows])
+    return float(weights.sum()), squares
+
+
 def turned(V: np.ndarray, Q: np.ndarray, out: np.ndarray) -> np.ndarray:
     """Fill `out`, which may be V, with V Q."""
     for rows in slices(len(V)):
@@ -115,7 +133,39 @@ def turned(V: np.ndarray, Q: np.ndarray, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def batches_by_length(n: np.ndarray, d: int) -> list[np.ndarray]:
+def _conjugate_gradients(
+    A: np.ndarray, c: np.ndarray, D: np.ndarray, right: np.ndarray, diagonal: np.ndarray
+) -> np.ndarray:
+    """Solve (A' diag(c) A + diag(D)) x = right for each row of a batch.
+
+    `diagonal` is about that of the matrix. In coordinates in which the Gram matrix is diagonal the
+    rest is small, and a few steps are enough.
+    """
+    x, r = np.zeros_like(right), right
+    p = z = r / diagonal
+    now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
+    for _ in range(STEPS):
+        image = _vecmat(c * _matvec(A, p), A) + D * p
+        step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
+        x += step * p
+        r = r - step * image
+        z = r / diagonal
+        before, now = now, np.einsum("ij,ij->i", r, z)
+        if (now / first).max() < LEFT**2:
+            break
+        p = z + (now / np.maximum(before, 1e-30))[:, None] * p
+    return x
+
+
+def _matvec(A: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.asarray((A @ x[:, :, None])[:, :, 0])
+
+
+def _vecmat(x: np.ndarray, A: np.ndarray) -> np.ndarray:
+    return np.asarray((x[:, None] @ A)[:, 0])
+
+
+def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
     """Cut rows into batches of about as many pairs each, small enough for memory."""
     order = np.argsort(n, kind="stable")
     order = order[n[order] > 0]
@@ -123,9 +173,7 @@ def batches_by_length(n: np.ndarray, d: int) -> list[np.ndarray]:
     while first < len(order):
         most = max(int(counts[first] * 1.15) + 2, 8)
         last = int(np.searchsorted(counts, most, "right"))
-        width = int(counts[last - 1])
-        cells = width * d + width * width + (d * d if width > d else 0)
-        last = min(last, first + max(1, _CELLS // cells))
+        last = min(last, first + max(1, _CELLS // (int(counts[last - 1]) * d)))
         batches.append(order[first:last])
         first = last
     return batches

@@ -118,7 +118,10 @@ class UptakePart(Part):
             if len(learned[side]):
                 part = part._solved(side, learned[side], rated, new, later.features)
         if self.fading is not None and not only_new:
-            before, fitted = np.asarray(self.heads.items.vectors)[:, -1], np.asarray(self.factors.items) > 0
+            before, fitted = (
+                np.asarray(self.heads.items.vectors)[:, -1],
+                np.asarray(self.factors.items) > 0,
+            )
             now, popularity = self.fading.later(before, later.rows.items, weights, later.at)
             vectors = np.array(part.heads.items.vectors)
             vectors[fitted, -1] = popularity[fitted]

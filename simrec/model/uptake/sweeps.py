@@ -1,8 +1,8 @@
 """Sweeps over users and items, where the users may be divided between workers.
 
-The users of a worker are solved for by it alone. For an item, each worker adds up what its own
-users say, a small matrix and a vector, and the sums over all workers are solved on each of them.
-Items go through in batches, so that memory is bounded.
+The users of a worker are solved for by it alone. Items are solved for together: in each step of
+conjugate gradients a worker adds up what its own users say, and the sums over all workers are the
+same on each of them.
 """
 
 from __future__ import annotations
@@ -11,19 +11,18 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.run.scratch import IN_MEMORY, Scratch
-from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.least_squares import (
-    batches_by_length,
+    LEFT,
+    STEPS,
     gram_matrix,
+    pair_squares,
+    products,
     ridges,
     solve_rows,
     turned,
 )
-
-# Numbers in the matrices of a batch of items.
-_CELLS = 1 << 24
 
 
 def factorize(
@@ -40,87 +39,73 @@ def factorize(
 
     With `features`, items are drawn towards what these say of them instead of towards nothing.
     """
-    RT, n_users = R.T.tocsr(), workers.total(R.shape[0])
     by_user = ridges(R, ridge, zero)
-    by_item = ridge * (workers.sum(np.asarray(RT.sum(1)).ravel()) + zero * n_users)
-    zeros_user, zeros_item = np.full(len(by_user), zero), np.full(len(by_item), zero)
+    zeros = np.full(len(by_user), zero)
+    RT = R.T.tocsr()
     for _ in range(sweeps):
-        U = solve_rows(R, V, by_user, zeros_user, scratch=scratch)
+        U = solve_rows(R, V, by_user, zeros, scratch=scratch)
         prior = None if features is None else features.fitted(V)
-        V = solve_columns(RT, U, by_item, zeros_item, prior, workers, scratch)
+        V = _solve_items(RT, U, ridge, zero, prior, workers, scratch)
         del U
     del RT
-    return solve_rows(R, V, by_user, zeros_user, scratch=scratch), V
+    return solve_rows(R, V, by_user, zeros, scratch=scratch), V
 
 
-def solve_columns(
-    RT: sparse.csr_matrix,
+def solve_items(
+    R: sparse.csr_matrix,
     U: np.ndarray,
-    ridge: np.ndarray,
-    zero: np.ndarray,
-    prior: np.ndarray | None,
-    workers: Workers,
+    ridge: float,
+    zero: float,
+    workers: Workers = ONE_WORKER,
     scratch: Scratch = IN_MEMORY,
 ) -> np.ndarray:
-    """Return the vectors of items; see `solve_rows`, of which this is the divided form.
+    """Return the vectors of items that pairs alone give, with those of this worker's users."""
+    return _solve_items(R.T.tocsr(), U, ridge, zero, None, workers, scratch)
 
-    Parameters
-    ----------
-    RT : csr_matrix
-        Items x this worker's users.
-    U : numpy.ndarray
-        Vectors of this worker's users.
-    ridge, zero, prior : numpy.ndarray
-        As in `solve_rows`.
-    workers : Workers
-        The workers between whom the users are divided.
-    """
+
+def _solve_items(
+    RT: sparse.csr_matrix,
+    U: np.ndarray,
+    ridge: float,
+    zero: float,
+    prior: np.ndarray | None,
+    workers: Workers,
+    scratch: Scratch,
+) -> np.ndarray:
+    weights = workers.sum(np.asarray(RT.sum(1)).ravel())
+    by_item = ridge * (weights + zero * workers.total(RT.shape[1]))
     if workers.size == 1:
-        return solve_rows(RT, U, ridge, zero, prior=prior, scratch=scratch)
-    d = U.shape[1]
+        zeros = np.full(len(by_item), zero)
+        return solve_rows(RT, U, by_item, zeros, prior=prior, scratch=scratch)
     values, Q = np.linalg.eigh(workers.sum(gram_matrix(U)))
     Q, values = workers.first(Q).astype(np.float32), np.maximum(workers.first(values), 0)
     U = turned(U, Q, scratch.empty(U.shape))
-    D = (zero[:, None] * values + ridge[:, None]).astype(np.float32)
-    out = np.zeros((RT.shape[0], d), np.float32)
+    D = (zero * values + by_item[:, None]).astype(np.float32)
+    x = np.zeros((len(by_item), U.shape[1]), np.float32)
     if prior is not None:
-        out = (prior @ Q) * (ridge[:, None] / np.maximum(D, 1e-30)).astype(np.float32)
-    upper = np.triu_indices(d)
-    step = max(1, _CELLS // (d * d))
-    for a in range(0, len(out), step):
-        H, b = _moments(RT[a : a + step], U)
-        sums = workers.sum(np.hstack([H[:, upper[0], upper[1]], b]))
-        H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = sums[:, :-d]
-        b = sums[:, -d:] - (H @ out[a : a + step, :, None])[:, :, 0]
-        H[:, np.arange(d), np.arange(d)] += D[a : a + step]
-        _solve(H, b, out[a : a + step])
-    return out @ Q.T
+        x = (prior @ Q) * (by_item[:, None] / np.maximum(D, 1e-30)).astype(np.float32)
+    weight, squares = pair_squares(RT, U)
+    a_pair = workers.sum(squares) / max(workers.total(weight), 1e-30)
+    diagonal = D + (weights[:, None] * a_pair).astype(np.float32)
+    rows = np.repeat(np.arange(RT.shape[0]), np.diff(RT.indptr))
 
+    def said(V: np.ndarray) -> np.ndarray:
+        """Return sum c (v . u) u over the users of each item."""
+        found = RT.data * products(V, U, rows, RT.indices)
+        made = sparse.csr_matrix((found, RT.indices, RT.indptr), shape=RT.shape)
+        return workers.sum(np.asarray(made @ U, np.float32))
 
-def _moments(RT: sparse.csr_matrix, U: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sum c u u^T and sum c u over the users of each item."""
-    n, d = np.diff(RT.indptr), U.shape[1]
-    H, b = np.zeros((RT.shape[0], d, d), np.float32), np.asarray(RT @ U)
-
-    def work(rows: np.ndarray) -> None:
-        width = n[rows].max()
-        inside = np.arange(width)[None] < n[rows, None]
-        at = np.where(inside, RT.indptr[rows][:, None] + np.arange(width)[None], 0)
-        A = U[RT.indices[at]]
-        A *= np.sqrt(np.where(inside, RT.data[at], 0)).astype(np.float32)[:, :, None]
-        H[rows] = A.transpose(0, 2, 1) @ A
-
-    batches = batches_by_length(n, d)[::-1]
-    in_threads(lambda i: work(batches[i]), len(batches))
-    return H, b
-
-
-def _solve(H: np.ndarray, b: np.ndarray, out: np.ndarray) -> None:
-    """Add the solutions of small systems, a few at a time."""
-    step = 64
-
-    def work(i: int) -> None:
-        part = slice(i * step, (i + 1) * step)
-        out[part] += np.linalg.solve(H[part], b[part, :, None])[:, :, 0]
-
-    in_threads(work, -(-len(b) // step))
+    r = workers.sum(np.asarray(RT @ U, np.float32)) - said(x)
+    p = z = r / diagonal
+    now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
+    for _ in range(STEPS):
+        image = said(p) + D * p
+        step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
+        x += step * p
+        r = r - step * image
+        z = r / diagonal
+        before, now = now, np.einsum("ij,ij->i", r, z)
+        if workers.agree(float((now / first).max())) < LEFT**2:
+            break
+        p = z + (now / np.maximum(before, 1e-30))[:, None] * p
+    return np.asarray(x @ Q.T)
