@@ -18,16 +18,15 @@ import numpy as np
 
 from simrec.data.sides import Side, Sides
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report, fit_known
-from simrec.model.rating.linear_encoder import solve
 from simrec.model.rating.networks import Sampled, fit_network
 from simrec.model.rating.new_entities import (
     NewEntities,
-    coordinate_penalty,
+    fit_both,
     fit_new,
     fit_new_network,
     with_covariance,
 )
-from simrec.model.rating.posterior import Posterior, statistics
+from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 
 # Ratings on which errors are estimated.
 _SAMPLE = 100_000
-# Where both are new, users' features are penalised this much more than against known items.
-_BOTH_PENALTY = 3.0
 
 
 @dataclass(eq=False)
@@ -111,14 +108,9 @@ def fit_rating(
             one.partners = with_covariance(one, problem, side)
         else:
             known[side].posterior = known[side].posterior.certain()
-    new_items = Posterior(new.items.held_out)
     if deep.users:
+        new_items = Posterior(new.items.held_out)
         seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
         network = fit_network(problem, sampled, "users", new_items, hidden_layers, seed)
         return RatingFit(known, new, np.zeros_like(new.users.weights), network)
-    stats = statistics(problem.observed.rows.users, new_items)
-    inputs = problem.inputs("users", history=False)
-    strength = _BOTH_PENALTY * new.users.strength
-    penalty = coordinate_penalty(strength * new.users.penalties[inputs.groups], stats)
-    both_weights, _ = solve(inputs, stats, penalty)
-    return RatingFit(known, new, both_weights)
+    return RatingFit(known, new, fit_both(problem, new, folds, entries, rng))

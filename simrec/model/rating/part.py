@@ -101,8 +101,9 @@ class RatingPart(Part):
             )
         output = replace(output, shift=observed.mean)
         chosen |= {
-            "item_penalty": fit.new.items.strength,
-            "user_penalty": fit.new.users.strength,
+            f"{SINGULAR[side]}_penalty": new.penalty.strength
+            for side, new in fit.new.named()
+            if new.penalty is not None
         }
         calibration = calibrate(fit, problem, output, data.ratings) if keep_evidence else None
         errors = fit.new.map(lambda new: observed.unit * new.error)
