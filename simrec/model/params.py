@@ -1,6 +1,6 @@
 """Checks of the arguments of a `TwoTower`, before any table is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -17,6 +17,9 @@ def check_params(params: Mapping[str, Any]) -> None:
     """Raise for arguments that are wrong whatever the data."""
     if params["method"] not in ("default", "simec"):
         raise InputError(f"method must be 'default' or 'simec', got {params['method']!r}.")
+    widths = params["hidden_layers"]
+    if not isinstance(widths, Sequence | np.ndarray) or not all(_whole(n, 1) for n in widths):
+        raise InputError(f"hidden_layers must be widths from 1 on, got {widths!r}.")
     for name in ("item_encoder", "user_encoder"):
         if params[name] is None:
             continue
@@ -30,12 +33,15 @@ def check_params(params: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
     bounds = params["bounds"]
     if bounds is not None and not (
-        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] <= bounds[1]
+        isinstance(bounds, Sequence | np.ndarray)
+        and len(bounds) == 2
+        and all(isinstance(b, Real) for b in bounds)
+        and bounds[0] <= bounds[1]
     ):
         raise InputError(f"bounds must be (lowest, highest), got {bounds!r}.")
-    for width in params["hidden_layers"]:
-        if not _whole(width, 1):
-            raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
+    for name in ("item_columns", "user_columns"):
+        if not isinstance(params[name], Mapping | None):
+            raise InputError(f"{name} must name a kind for each column, got {params[name]!r}.")
     check_seed(params["random_state"])
 
 

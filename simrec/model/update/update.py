@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap, as_chunked
+from simrec.data.ids import IdMap, one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
@@ -119,8 +118,7 @@ def learn(
 def forget(state: State, user_ids: Any) -> State:
     """Remove users: ids, features, vectors and all that was learned of them."""
     tower = state.towers.users
-    one = isinstance(user_ids, str | int | np.integer | pa.Scalar)
-    values = as_chunked([user_ids] if one else user_ids, "user_id")
+    values = one_or_several(user_ids, "user_id")
     if not len(values):
         return state
     rows = tower.ids.rows(values, "user_id")
