@@ -90,13 +90,7 @@ def learn(
         later = _later(ratings, towers, counts, only_new)
         rated = _with_pairs(rated, rated_matrix(later.rows, sizes, later.weights))
         for name, part in parts.items():
-            parts[name], moved = part.with_ratings(counts, later, rated, only_new)
-            for side, head in parts[name].heads.named():
-                if not is_finite(np.asarray(head.vectors)):
-                    raise InputError(
-                        f"ratings: learning them gives vectors of {side} that are no finite "
-                        "numbers; the model is damaged and stays as it was. Train it again."
-                    )
+            parts[name], moved = _learned(part, counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
         towers = _counted(towers, later, learned)
         n_used = len(later.values)
@@ -113,6 +107,26 @@ def learn(
         },
     }
     return State(towers, parts, rated), report
+
+
+def _learned(
+    part: Part,
+    counts: Sides[np.ndarray],
+    later: LaterRatings,
+    rated: sparse.csr_matrix,
+    only_new: bool,
+) -> tuple[Part, Sides[np.ndarray]]:
+    """Let a part learn from ratings; refuse vectors that are no finite numbers."""
+    try:
+        made, moved = part.with_ratings(counts, later, rated, only_new)
+        if all(is_finite(np.asarray(head.vectors)) for head in made.heads):
+            return made, moved
+    except np.linalg.LinAlgError:
+        pass  # of matrices that are not finite, or not those of any fit
+    raise InputError(
+        f"ratings: learning them gives {part.name} vectors that are no finite numbers. The model "
+        "is damaged, and stays as it was: train it again."
+    )
 
 
 def forget(state: State, user_ids: Any) -> State:
