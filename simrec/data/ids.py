@@ -405,6 +405,21 @@ def check_ids(
     return array
 
 
+def one_or_several(given: Any, name: str) -> pa.ChunkedArray:
+    """Take one id, or several in any form, as an Arrow column.
+
+    Examples
+    --------
+    >>> one_or_several("tea", "item_id").to_pylist(), one_or_several({7}, "item_id").to_pylist()
+    (['tea'], [7])
+    """
+    one = isinstance(given, str | bytes | pa.Scalar) or not isinstance(given, Iterable)
+    values = as_chunked([given] if one else given, name)
+    if not len(values) or not pa.types.is_null(values.type):
+        return values
+    raise InputError(f"{name}: expected an id or several, got {given!r}.")
+
+
 def as_chunked(values: Any, name: str) -> pa.ChunkedArray:
     """Take values in any form as an Arrow column; `name` says what they are in errors."""
     if isinstance(values, pa.ChunkedArray):
@@ -414,6 +429,8 @@ def as_chunked(values: Any, name: str) -> pa.ChunkedArray:
     if not isinstance(values, pa.Array):
         if isinstance(values, Iterable) and not hasattr(values, "__array__"):
             values = list(values)
+        if isinstance(values, np.ndarray) and values.ndim != 1:
+            raise InputError(f"{name}: expected one row of ids, got an array of {values.shape}.")
         try:
             try:
                 values = pa.array(values, from_pandas=True)

@@ -54,6 +54,8 @@ def describe(source: object, name: str | None = None) -> str:
     str
         For example `ratings.parquet`, or `items (DataFrame)`.
     """
+    if name and name.endswith(")"):
+        return name  # it was described before
     if isinstance(source, str | os.PathLike):
         where = os.fspath(source)
     elif isinstance(source, pa.Table | pa.RecordBatch):

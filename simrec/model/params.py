@@ -1,6 +1,6 @@
 """Checks of the arguments of a `TwoTower`, before any table is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -22,6 +22,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         raise InputError(f"rating_output must be 'auto', 'identity' or 'sigmoid', got {output!r}.")
     if params["method"] == "simec" and output == "identity":
         raise InputError("rating_output: method='simec' has a sigmoid within the bounds.")
+    widths = params["hidden_layers"]
+    if not isinstance(widths, Sequence | np.ndarray) or not all(_whole(n, 1) for n in widths):
+        raise InputError(f"hidden_layers must be widths from 1 on, got {widths!r}.")
     for name in ("item_encoder", "user_encoder"):
         if params[name] is None:
             continue
@@ -35,17 +38,20 @@ def check_params(params: Mapping[str, Any]) -> None:
             raise InputError(f"{name} must be a whole number from {least} on, got {value!r}.")
     bounds = params["bounds"]
     if bounds is not None and not (
-        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] <= bounds[1]
+        isinstance(bounds, Sequence | np.ndarray)
+        and len(bounds) == 2
+        and all(isinstance(b, Real) for b in bounds)
+        and bounds[0] <= bounds[1]
     ):
         raise InputError(f"bounds must be (lowest, highest), got {bounds!r}.")
-    for width in params["hidden_layers"]:
-        if not _whole(width, 1):
-            raise InputError(f"hidden_layers must be widths from 1 on, got {width!r}.")
     half_life = params["half_life"]
     if half_life is not None and half_life != "auto" and not _positive(half_life):
         raise InputError(
             f"half_life must be a number of days above 0, 'auto' or None; got {half_life!r}."
         )
+    for name in ("item_columns", "user_columns"):
+        if not isinstance(params[name], Mapping | None):
+            raise InputError(f"{name} must name a kind for each column, got {params[name]!r}.")
     check_seed(params["random_state"])
 
 

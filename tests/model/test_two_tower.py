@@ -423,3 +423,54 @@ def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
         simec.last_layer_.tobytes()
         == np.ascontiguousarray(Posterior(mean).regressors().T).tobytes()
     )
+
+
+ODD_IDS = [1.5, None, [1, "a"], [[1, 2]], 10**30, b"x", True, object(), [None], float("nan")]
+
+
+@pytest.mark.parametrize("given", ODD_IDS, ids=repr)
+@pytest.mark.parametrize("ask", ["recommend", "similar_users", "forget", "embed_users"])
+def test_ids_that_are_none_are_refused(model_directory, given, ask):
+    model = TwoTower.load(model_directory)
+    if given is None and ask in ("recommend", "embed_users"):
+        assert len(getattr(model, ask)()) > 0  # everyone
+        return
+    with pytest.raises(InputError):
+        getattr(model, ask)(given)
+
+
+def test_ids_in_any_form(model_directory):
+    model = TwoTower.load(model_directory)
+    expected = model.recommend([100, 101], k=2)
+    for given in (
+        (100, 101),
+        np.array([100, 101]),
+        pd.Series([100, 101]),
+        pd.Index([100, 101]),
+        pa.array([100, 101]),
+        pa.chunked_array([[100], [101]]),
+        (user for user in (100, 101)),
+    ):
+        assert model.recommend(given, k=2).equals(expected)
+    assert len(model.similar_users(pd.Series([100, 101]), k=2)) == 4
+    assert model.similar_users({100}, k=2).equals(model.similar_users(100, k=2))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"bounds": 5},
+        {"bounds": "ab"},
+        {"bounds": (5, 1)},
+        {"hidden_layers": 5},
+        {"hidden_layers": "ab"},
+        {"hidden_layers": (0,)},
+        {"item_columns": "ab"},
+        {"random_state": -1},
+    ],
+    ids=str,
+)
+def test_settings_of_another_kind_are_refused(settings):
+    ratings = pa.table({"user_id": [1, 2], "item_id": [1, 1], "rating": [1.0, 2.0]})
+    with pytest.raises(InputError, match=next(iter(settings))):
+        TwoTower(**settings).fit(ratings)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap
+from simrec.data.ids import IdMap, one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SIDES, Sides
 from simrec.data.tables import TableLike, read_table
@@ -82,11 +82,7 @@ def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray,
     if hasattr(given, "column_names") or hasattr(given, "columns") or _is_table_path(given):
         features, ids = tower.read(given)
     else:
-        if isinstance(given, str | int | np.integer | pa.Scalar):
-            given = [given]
-        if isinstance(given, pa.Array):
-            given = pa.chunked_array([given])
-        ids = given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([pa.array(given)])
+        ids = one_or_several(given, tower.id_column)
         if not len(ids):
             ids = ids.cast(tower.ids.type)
     distinct = IdMap.from_values(ids, tower.id_column)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.ids import one_or_several
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.model.head import Found, Head
@@ -78,7 +79,7 @@ def similar(
     return pa.table(table)
 
 
-def _find(tower: Tower, entity: Any) -> tuple[pa.Array | None, Found]:
+def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
     """Find ids, or encode the features of one entity."""
     if isinstance(entity, Mapping) or hasattr(entity, "column_names") or hasattr(entity, "columns"):
         if tower.encoder is None:
@@ -98,8 +99,7 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.Array | None, Found]:
             )
         n = len(tower.ids)
         return None, Found(np.array([n]), n, tower.encoder.transform(table), np.zeros(1, bool))
-    several = isinstance(entity, list | tuple | np.ndarray | pa.Array | pa.ChunkedArray)
-    ids = pa.array(entity if several else [entity])
+    ids = one_or_several(entity, tower.id_column)
     return ids, tower.find(ids)
 
 

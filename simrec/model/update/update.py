@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import as_chunked
+from simrec.data.ids import one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
@@ -101,13 +100,7 @@ def learn(
         later = _later(ratings, towers, counts, only_new)
         rated = _with_pairs(rated, later)
         for name, part in parts.items():
-            parts[name], moved = part.with_ratings(counts, later, rated, only_new)
-            for side, head in parts[name].heads.named():
-                if not is_finite(np.asarray(head.vectors[moved[side]])):
-                    raise InputError(
-                        f"ratings: learning them gives vectors of {side} that are no finite "
-                        "numbers; the model is damaged and stays as it was. Train it again."
-                    )
+            parts[name], moved = _learned(part, counts, later, rated, only_new)
             learned = learned.map(np.union1d, moved)
         towers = _counted(towers, later, learned)
         n_used = len(later.values)
@@ -126,11 +119,31 @@ def learn(
     return State(towers, parts, rated), report
 
 
+def _learned(
+    part: Part,
+    counts: Sides[Array],
+    later: LaterRatings,
+    rated: Sparse,
+    only_new: bool,
+) -> tuple[Part, Sides[np.ndarray]]:
+    """Let a part learn from ratings; refuse vectors that are no finite numbers."""
+    try:
+        made, moved = part.with_ratings(counts, later, rated, only_new)
+        changed = made.heads.map(lambda head, rows: np.asarray(head.vectors[rows]), moved)
+        if all(is_finite(vectors) for vectors in changed):
+            return made, moved
+    except np.linalg.LinAlgError:
+        pass  # of matrices that are not finite, or not those of any fit
+    raise InputError(
+        f"ratings: learning them gives {part.name} vectors that are no finite numbers. The model "
+        "is damaged, and stays as it was: train it again."
+    )
+
+
 def forget(state: State, user_ids: Any) -> State:
     """Remove users: ids, features, vectors and all that was learned of them."""
     tower = state.towers.users
-    one = isinstance(user_ids, str | int | np.integer | pa.Scalar)
-    values = as_chunked([user_ids] if one else user_ids, "user_id")
+    values = one_or_several(user_ids, "user_id")
     if not len(values):
         return state
     rows = tower.ids.rows(values, "user_id")
