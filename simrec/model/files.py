@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
 
 KIND = "two_tower"
-_MOST_SHARDS = 99_999  # their numbers have five digits
+_MOST_SHARDS = 1_000  # each is some 25 mapped files, of which a process may have 65,530
 # Every kind of part.
 PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
 # Arguments that are networks: what was trained from them is in the parts.
