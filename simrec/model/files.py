@@ -54,13 +54,13 @@ def save(model: TwoTower, path: str | os.PathLike[str], shards: int | None = Non
     """
     sizes = _sizes(model.users_, shards)
     with artifacts.aside(path) as directory:
+        saved = _saved(model, in_shards=len(sizes) > 1)
         if len(sizes) > 1:
             written = [
-                shard_files.write_rows(model, _saved(model, True), directory, number, sizes)
+                shard_files.write_rows(model, saved, directory, number, sizes)
                 for number in range(len(sizes))
             ]
-            return commit(model, directory, written)
-        saved = _saved(model, False)
+            return _commit(model, saved, directory, written)
         artifacts.write(
             directory,
             {**saved.arrays, **saved.whole("items"), **saved.whole("users")},
@@ -105,7 +105,10 @@ def commit(model: TwoTower, directory: Path, shards: Sequence[Shard]) -> str:
     shards : sequence of Shard
         What `write_shard` returned, in order.
     """
-    saved = _saved(model, True)
+    return _commit(model, _saved(model, True), directory, shards)
+
+
+def _commit(model: TwoTower, saved: Saved, directory: Path, shards: Sequence[Shard]) -> str:
     artifacts.write(
         directory,
         {**saved.arrays, **saved.whole("items")},
