@@ -65,7 +65,7 @@ class StoredFile:
         """Make the same file elsewhere: a link to it, or a copy where there can be no link."""
         try:
             os.link(self.path, target)
-            if _identity(target) == self._identity:
+            if _identity(target, follow=False) == self._identity:
                 return
             target.unlink()  # another file has taken its name since
         except OSError:
@@ -226,8 +226,8 @@ def not_finite(file: Path) -> InputError:
     return InputError(f"{file}: holds NaN or infinite values. {REMEDY}")
 
 
-def _identity(path: Path) -> tuple[int, ...]:
-    stat = path.stat()
+def _identity(path: Path, follow: bool = True) -> tuple[int, ...]:
+    stat = os.stat(path, follow_symlinks=follow)
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 

@@ -78,7 +78,7 @@ INNER = [
 ]
 
 
-@pytest.mark.parametrize("module", ["simrec.errors", "simrec.console", *INNER])
+@pytest.mark.parametrize("module", ["simrec.errors", "simrec.console", "simrec.rows", *INNER])
 def test_inner_functions(module, tmp_path, monkeypatch):
     """What is not public has examples where they help; those of classes ran above."""
     monkeypatch.chdir(tmp_path)

@@ -87,12 +87,24 @@ class IdMap:
 
     @property
     def column(self) -> pa.ChunkedArray:
-        """The ids as a column, in as many chunks as they are in shards; none is copied."""
+        """The ids as a column, in as many chunks as they are in shards; none is copied.
+
+        Examples
+        --------
+        >>> ids.column.num_chunks
+        1
+        """
         return pa.chunked_array([self._ids])
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Ids of each shard; of a map in one piece, of all."""
+        """Ids of each shard; of a map in one piece, of all.
+
+        Examples
+        --------
+        >>> ids.sizes
+        (2,)
+        """
         return (len(self),)
 
     @property
@@ -191,14 +203,26 @@ class IdMap:
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
         return index.astype(np.int64, copy=False)
 
-    def without(self, rows: np.ndarray) -> "IdMap":
-        """Return the map of the ids of all other rows."""
+    def without(self, rows: Any) -> "IdMap":
+        """Return the map of the ids of all other rows.
+
+        Examples
+        --------
+        >>> ids.without([0]).ids.to_pylist()
+        ['tea']
+        """
         keep = np.ones(len(self), bool)
         keep[rows] = False
         return _trusted(self._ids.filter(pa.array(keep)))
 
     def none(self) -> "IdMap":
-        """Return a map of no ids, of the same type."""
+        """Return a map of no ids, of the same type.
+
+        Examples
+        --------
+        >>> len(ids.none())
+        0
+        """
         return _trusted(pa.array([], self.type))
 
     def union(self, other: "IdMap") -> "IdMap":
@@ -217,7 +241,13 @@ class IdMap:
         return IdMap.from_values(pa.chunked_array([m.cast(shared).ids for m in (self, other)]))
 
     def cast(self, type_: pa.DataType) -> "IdMap":
-        """Return the same ids in another type of the same kind."""
+        """Return the same ids in another type of the same kind.
+
+        Examples
+        --------
+        >>> ids.cast(pa.large_string()).type
+        DataType(large_string)
+        """
         if type_ == self.type:
             return self
         try:

@@ -105,7 +105,7 @@ class ShardedIds(IdMap):
         joined = pa.concat_arrays(parts)
         return joined.take(as_arrow(np.argsort(np.concatenate(places))))
 
-    def without(self, rows: np.ndarray) -> "IdMap":
+    def without(self, rows: Any) -> IdMap:
         """Return the map of the ids of all other rows."""
         shards = list(self.shards)
         for number, _, at in divided(np.unique(rows), self.starts):

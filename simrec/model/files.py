@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from simrec.model.two_tower import TwoTower
 
 KIND = "two_tower"
-_MOST_SHARDS = 99_999  # their numbers have five digits
+_MOST_SHARDS = 1_000  # each is some 25 mapped files, of which a process may have 65,530
 # Every kind of part.
 PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
 # Arguments that are networks: what was trained from them is in the parts.
@@ -63,13 +63,13 @@ def save(model: TwoTower, path: str | os.PathLike[str], shards: int | None = Non
     """
     sizes = _sizes(model.users_, shards)
     with artifacts.aside(path) as directory:
+        saved = content(model, in_shards=len(sizes) > 1)
         if len(sizes) > 1:
             written = [
-                shard_files.write_rows(model, content(model, True), directory, number, sizes)
+                shard_files.write_rows(model, saved, directory, number, sizes)
                 for number in range(len(sizes))
             ]
-            return commit(model, directory, written)
-        saved = content(model, False)
+            return _commit(model, saved, directory, written)
         artifacts.write(
             directory,
             {**saved.arrays, **saved.whole("items"), **saved.whole("users")},
@@ -114,7 +114,10 @@ def commit(model: TwoTower, directory: Path, shards: Sequence[Shard]) -> str:
     shards : sequence of Shard
         What `write_shard` returned, in order.
     """
-    saved = content(model, True)
+    return _commit(model, content(model, True), directory, shards)
+
+
+def _commit(model: TwoTower, saved: Saved, directory: Path, shards: Sequence[Shard]) -> str:
     artifacts.write(
         directory,
         {**saved.arrays, **saved.whole("items")},

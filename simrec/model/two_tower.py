@@ -838,6 +838,7 @@ class TwoTower(Params):
         >>> model.save("model")
         >>> model.model_id_ == TwoTower.load("model").model_id_
         True
+        >>> model.save("model", shards=8)
         """
         self._check_fitted()
         self.model_id_ = files.save(self, path, shards)
