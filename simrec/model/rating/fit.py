@@ -113,4 +113,7 @@ def fit_rating(
         seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
         network = fit_network(problem, sampled, "users", new_items, hidden_layers, seed)
         return RatingFit(known, new, np.zeros_like(new.users.weights), network)
-    return RatingFit(known, new, fit_both(problem, new, folds, entries, rng))
+    both, hidden = fit_both(problem, new, folds, entries, rng), new.users.hidden
+    if hidden is None:
+        return RatingFit(known, new, both)
+    return RatingFit(known, new, np.zeros_like(new.users.weights), hidden.network(both))
