@@ -130,7 +130,7 @@ def test_workers_together_are_as_good_as_one(data, split, size):
     for _, _, towers in results:  # each has the items, and of the users its own
         items = towers.known.items.posterior.mean
         np.testing.assert_allclose(items, one.known.items.posterior.mean, atol=1e-4)
-        assert towers.new.users.strength == one.new.users.strength
+        assert towers.new.users.penalty.strength == one.new.users.penalty.strength
         assert towers.new.items.error == pytest.approx(one.new.items.error, abs=1e-4)
         assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
         np.testing.assert_allclose(towers.both_weights, one.both_weights, atol=1e-2)

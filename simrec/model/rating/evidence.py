@@ -269,8 +269,10 @@ def evidence_of(fit: RatingFit, problem: Problem, placed: Sides[Placed]) -> Evid
         cold = np.array(placed[side].own, np.float32)
         cold[rows] = fit.new[side].held_out
         history, pull = np.zeros((n, D), np.float32), np.zeros((n, D), np.float32)
-        history[rows] = observed.rows[side].sum_partners(one.weights[n_features:])
-        pull[rows] = known.other(side).weights[problem.features.other(side).shape[1] :]
+        # The weights of the partners are the last ones.
+        n_partners, n_rated = observed.rows.other(side).n_rows, observed.rows[side].n_rows
+        history[rows] = observed.rows[side].sum_partners(one.weights[-n_partners:])
+        pull[rows] = known.other(side).weights[-n_rated:]
         return SideEvidence(
             own,
             to_new,

@@ -13,7 +13,8 @@ from simrec.model.rating.layout import Layout
 from simrec.model.rating.linear_encoder import history_weight
 from simrec.scoring.shares import Parts
 
-# What the ratings of an entity add: by which partners it has, and by what they say.
+# What the ratings of an entity add: by which partners it has, and by what they say and how many
+# they are.
 _HISTORY = {
     "items": ("who rated it", "how it was rated"),
     "users": ("what they rated", "how they rated"),

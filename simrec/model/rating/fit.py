@@ -18,16 +18,10 @@ import numpy as np
 
 from simrec.data.sides import Side, Sides
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report, fit_known
-from simrec.model.rating.linear_encoder import solve
 from simrec.model.rating.networks import fit_network
-from simrec.model.rating.new_entities import (
-    NewEntities,
-    coordinate_penalty,
-    fit_new,
-    fit_new_network,
-)
+from simrec.model.rating.new_entities import NewEntities, fit_both, fit_new, fit_new_network
 from simrec.model.rating.observed import Observed
-from simrec.model.rating.posterior import Posterior, statistics
+from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -35,8 +29,6 @@ if TYPE_CHECKING:
 
 # Ratings on which errors are estimated.
 _SAMPLE = 100_000
-# Where both are new, users' features are penalised this much more than against known items.
-_BOTH_PENALTY = 3.0
 
 
 @dataclass(eq=False)
@@ -129,15 +121,9 @@ def fit_rating(
         return fit_new(problem, known, side, folds, entries, rng, report)
 
     new = Sides.of(fit_side)
-    new_items = Posterior(new.items.held_out)
     if deep.users:
         X, seed = problem.features.users[:, :-1], int(rng.integers(2**31))
         rows = problem.observed.rows.users
-        network = fit_network(X, rows, new_items, hidden_layers, seed)
+        network = fit_network(X, rows, Posterior(new.items.held_out), hidden_layers, seed)
         return RatingFit(known, new, np.zeros_like(new.users.weights), network)
-    stats = statistics(problem.observed.rows.users, new_items)
-    inputs = problem.inputs("users", history=False)
-    strength = _BOTH_PENALTY * new.users.strength
-    penalty = coordinate_penalty(strength * new.users.penalties[inputs.groups], stats)
-    both_weights, _ = solve(inputs, stats, penalty)
-    return RatingFit(known, new, both_weights)
+    return RatingFit(known, new, fit_both(problem, new, folds, entries, rng))

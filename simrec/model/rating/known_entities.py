@@ -69,15 +69,25 @@ class Problem:
         return rng.permutation(np.arange(self.n_rows[side]) % n)[self.mine[side]]
 
     def inputs(self, side: Side, history: bool) -> EncoderInputs:
-        """Return what an encoder of a side reads: its features, and its history on request."""
-        rows = self.observed.rows
-        return EncoderInputs(
-            self.features[side],
-            self.groups[side],
-            rows[side] if history else None,
-            rows.other(side) if history else None,
-            rows[side].row_workers,
-        )
+        """Return what an encoder of a side reads.
+
+        It reads features. With history, which only known entities have, it also reads the number of
+        an entity's ratings, as a column of its own, and who its partners are.
+        """
+        rows, X, groups = self.observed.rows, self.features[side], self.groups[side]
+        if not history:
+            return EncoderInputs(X, groups, row_workers=rows[side].row_workers)
+        X = sparse.hstack([X, sparse.csr_matrix(self._activity(side))], format="csr")
+        groups = np.append(groups, groups.max(initial=-1) + 1)
+        return EncoderInputs(X, groups, rows[side], rows.other(side), rows[side].row_workers)
+
+    def _activity(self, side: Side) -> np.ndarray:
+        """Return the logarithm of each entity's number of ratings, standardised, as a column."""
+        rows, n = self.observed.rows[side], self.n_rows[side]
+        logs = np.log(np.maximum(rows.counts, 1))
+        off = logs - rows.row_workers.total(float(logs.sum())) / n
+        spread = np.sqrt(rows.row_workers.total(float(off @ off)) / n)
+        return (off / (spread or 1.0)).astype(np.float32)[:, None]
 
 
 @dataclass(eq=False)
@@ -93,9 +103,11 @@ class KnownEntities:
     prior_means : numpy.ndarray
         What features and history say of each.
     weights : numpy.ndarray
-        The encoder of the prior means: a row for each feature, then one for each partner.
+        The encoder of the prior means: a row for each feature, one for the number of ratings, then
+        one for each partner.
     penalties : numpy.ndarray
-        Penalty of each column of features; the last is that of history.
+        Penalty of each column of features; the last two are those of the number of ratings and of
+        the partners.
     """
 
     posterior: Posterior
@@ -186,7 +198,8 @@ def _keep(
     started = time.perf_counter()
     items = known.items.posterior
     assert items.covariance is not None
-    cut, weights = problem.features.items.shape[1], known.items.weights
+    weights = known.items.weights
+    cut = len(weights) - problem.observed.rows.users.n_rows
     arrays = {
         "mean": items.mean,
         "covariance": items.covariance,

@@ -9,8 +9,8 @@ when it has not seen its ratings.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from simrec.model.rating.observed import Entries
 from simrec.model.rating.posterior import (
     Posterior,
     Precisions,
-    Statistics,
     fit_posterior,
     statistics,
 )
@@ -32,9 +31,45 @@ if TYPE_CHECKING:
 
 # Penalty of a column that was found to say nothing.
 _DROPPED = 1e9
-# The bias of a new entity is shrunk this much more than its embedding: all of an entity's ratings
-# share its error.
-_BIAS_PENALTY = 3.0
+# Searches go on in steps of this factor, for as long as a step lowers the error by some share: the
+# first is for the strength of all penalties, the second, above what noise gains, for choices of
+# which little depends on most data.
+_STEP = 3.0
+_GAIN, _CLEAR_GAIN = 1e-4, 5e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Penalty:
+    """What the squared weights of an encoder of new entities cost.
+
+    Attributes
+    ----------
+    columns : numpy.ndarray
+        For each column of features, as known entities have taught it; a very large one has dropped
+        the column.
+    strength : float
+        Factor of all of them.
+    bias : float
+        Further factor of the weights of the bias: all ratings of an entity share its error.
+    """
+
+    columns: np.ndarray
+    strength: float = 3.0
+    bias: float = 3.0
+
+    def of_weights(self, groups: np.ndarray, D: int) -> np.ndarray:
+        """Return the penalty of each weight: of each feature in each coordinate."""
+        shape = np.ones(D)
+        shape[-1] = self.bias
+        return self.strength * self.columns[groups][:, None] * shape
+
+    def stronger(self, factor: float) -> Penalty:
+        """Return the same with another strength."""
+        return replace(self, strength=self.strength * factor)
+
+    def stronger_bias(self, factor: float) -> Penalty:
+        """Return the same with another penalty of the bias."""
+        return replace(self, bias=self.bias * factor)
 
 
 @dataclass(eq=False)
@@ -53,10 +88,8 @@ class NewEntities:
         Of the partners' posterior.
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
-    penalties : numpy.ndarray
-        Penalty of each column of features; a very large one has dropped it.
-    strength : float
-        Chosen factor of the penalties.
+    penalty : Penalty or None
+        The penalty that was chosen for a linear encoder.
     network : SimEc or None
         Encoder of the new side in place of the weights, if it has hidden layers.
     """
@@ -66,8 +99,7 @@ class NewEntities:
     held_out: np.ndarray
     precisions: Precisions
     error: float
-    penalties: np.ndarray = field(default_factory=lambda: np.empty(0))
-    strength: float = 1.0
+    penalty: Penalty | None = None
     network: SimEc | None = None
 
 
@@ -87,20 +119,24 @@ def fit_new(
     fold = problem.folds(side, folds, rng)
     start: np.ndarray | None = None
 
-    def attempt(strength: float, penalties: np.ndarray) -> NewEntities:
+    def attempt(penalty: Penalty) -> NewEntities:
         nonlocal start
-        penalty = coordinate_penalty(strength * penalties[inputs.groups], stats)
-        weights, held_out = cross_fit(inputs, stats, penalty, fold, n_folds, start)
-        start = weights
-        new = _with_partners(problem, known, side, weights, held_out, entries, report)
-        new.strength, new.penalties = strength, penalties
+        of_weights = penalty.of_weights(inputs.groups, stats.h.shape[1])
+        start, held_out = cross_fit(inputs, stats, of_weights, fold, n_folds, start)
+        new = _with_partners(problem, known, side, start, held_out, entries, report)
+        new.penalty = penalty
         return new
 
     constant = int(inputs.groups[-1])
-    penalties = problem.observed.workers.first(known[side].penalties[: constant + 1])
-    best = _search(attempt, attempt(3.0, penalties))
+    columns = problem.observed.workers.first(known[side].penalties[: constant + 1])
+    best = attempt(Penalty(columns))
+    if not constant:  # an average does not depend on its penalty
+        return best
+    best = _search(attempt, best, Penalty.stronger)
     pruned = _prune(attempt, best, constant)
-    return best if pruned is best else _search(attempt, pruned)
+    if pruned is not best:
+        best = _search(attempt, pruned, Penalty.stronger)
+    return _search(attempt, best, Penalty.stronger_bias, _CLEAR_GAIN)
 
 
 def fit_new_network(
@@ -145,50 +181,104 @@ def _with_partners(
     return NewEntities(weights, partners, held_out, precisions, error)
 
 
-Attempt = Callable[[float, np.ndarray], NewEntities]
+def fit_both(
+    problem: Problem,
+    new: Sides[NewEntities],
+    folds: int,
+    entries: Entries,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Fit the encoder of new users as new items meet them; held-out users choose its penalty.
+
+    Users' features are regressed on the embeddings that features give to items.
+    """
+    inputs = problem.inputs("users", history=False)
+    items = Posterior(new.items.held_out)
+    stats = statistics(problem.observed.rows.users, items)
+    n_folds = min(folds, problem.n_rows.users)
+    fold = problem.folds("users", folds, rng)
+    assert new.users.penalty is not None
+
+    def attempt(penalty: Penalty) -> _Both:
+        of_weights = penalty.of_weights(inputs.groups, stats.h.shape[1])
+        weights, held_out = cross_fit(inputs, stats, of_weights, fold, n_folds)
+        return _Both(weights, penalty, _pair_error(new.items.held_out, held_out, entries))
+
+    # Items from features tell less of users than known ones.
+    best = attempt(new.users.penalty.stronger(_STEP))
+    if inputs.n_features > 1:
+        best = _search(attempt, best, Penalty.stronger, _CLEAR_GAIN)
+    return best.weights
 
 
-def _search(attempt: Attempt, best: NewEntities, ratio: float = 3.0) -> NewEntities:
-    """Walk along strengths of penalty, downhill to the least error."""
-    first = best.strength
-    for factor in (ratio, 1 / ratio):
-        while 1e-3 < best.strength * factor < 1e5:
-            trial = attempt(best.strength * factor, best.penalties)
-            if trial.error >= best.error:
-                break
+@dataclass(eq=False)
+class _Both:
+    """An encoder of new users as new items meet them."""
+
+    weights: np.ndarray
+    penalty: Penalty
+    error: float
+
+
+class _Attempt(Protocol):
+    """What a penalty gave."""
+
+    penalty: Any
+    error: float
+
+
+A = TypeVar("A", bound=_Attempt)
+
+
+def _search(
+    attempt: Callable[[Penalty], A],
+    best: A,
+    change: Callable[[Penalty, float], Penalty],
+    gain: float = _GAIN,
+) -> A:
+    """Change a penalty step by step, up or else down, until a step gains too little."""
+    for factor in (_STEP, 1 / _STEP):
+        first = best
+        while (trial := attempt(change(best.penalty, factor))).error < (1 - gain) * best.error:
             best = trial
-        if best.strength > first:
+        if best is not first:
             break
     return best
 
 
-def _prune(attempt: Attempt, best: NewEntities, constant: int, ratio: float = 3.0) -> NewEntities:
+def _prune(
+    attempt: Callable[[Penalty], NewEntities], best: NewEntities, constant: int
+) -> NewEntities:
     """Drop columns of features, the most penalised first, as long as that lowers the error.
 
     The encoder of new entities weighs every rating alike, that of the prior means every entity.
     Columns that say next to nothing need a larger penalty here than the one learned there.
     """
-    dropped = np.zeros(len(best.penalties), bool)
-    edge = np.delete(best.penalties, constant).max(initial=0) / ratio
+    assert best.penalty is not None
+    columns = best.penalty.columns
+    dropped = np.zeros(len(columns), bool)
+    edge = np.delete(columns, constant).max(initial=0) / _STEP
     while not dropped.all():
-        more = best.penalties > edge
+        more = columns > edge
         more[constant] = False
         if more.sum() > dropped.sum():
-            trial = attempt(best.strength, np.where(more, _DROPPED, best.penalties))
+            trial = attempt(replace(best.penalty, columns=np.where(more, _DROPPED, columns)))
             if trial.error >= best.error:
                 break
             best, dropped = trial, more
-        edge /= ratio
+        edge /= _STEP
         if edge < 1e-3:
             break
     return best
 
 
-def coordinate_penalty(penalties: np.ndarray, stats: Statistics) -> np.ndarray:
-    """Return the penalty of each feature in each coordinate."""
-    shape = np.ones(stats.h.shape[1])
-    shape[-1] = _BIAS_PENALTY
-    return penalties[:, None] * shape
+def _pair_error(items: np.ndarray, users: np.ndarray, entries: Entries) -> float:
+    """Return the error of ratings when item and user both have out-of-fold embeddings."""
+    y, w = items[entries.rows.items], users[entries.rows.users]
+    residual = entries.values - y[:, -1] - w[:, -1]
+    residual -= np.einsum("nd,nd->n", y[:, :-1], w[:, :-1])
+    total = entries.workers.total(float(np.sum(residual.astype(np.float64) ** 2)))
+    return float(np.sqrt(total / entries.drawn))
 
 
 def _left_out_error(

@@ -91,8 +91,10 @@ class RatingPart(Part):
             observed = Observed.of(data.ratings)
             problem = Problem(observed, X, groups)
         chosen = {
-            "item_penalty": fit.new.items.strength,
-            "user_penalty": fit.new.users.strength,
+            f"{SINGULAR[side]}_penalty": new.penalty.strength
+            for side, new in fit.new.named()
+            if new.penalty is not None
+        } | {
             "expected_rmse_new_items": observed.scale * fit.new.items.error,
             "expected_rmse_new_users": observed.scale * fit.new.users.error,
         }
