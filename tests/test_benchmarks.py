@@ -134,3 +134,39 @@ def test_ratios_know_which_way_is_better():
     assert (slower.ratio, slower.reached) == (2.0, False)
     faster = compare("a", "b", [1.0], [3.0], bar=2.5, faster=True)
     assert (faster.ratio, faster.reached) == (3.0, True)
+
+
+def test_ahead_means_by_more_than_the_paired_standard_error():
+    from _report import paired_table
+
+    def lines(model, errors):
+        return [
+            {"key": {"model": model, "seed": seed}, "rmse": {"warm": error}}
+            for seed, error in enumerate(errors)
+        ]
+
+    peers = [*lines("bias", [1.0, 1.2, 1.1]), *lines("mean", [1.5, 1.5, 1.5])]
+    for ours, verdict in (
+        ([0.98, 1.19, 1.08], "ahead"),
+        ([1.02, 1.21, 1.12], "behind"),
+        ([0.95, 1.24, 1.1], "within the error"),
+    ):
+        row = paired_table([*lines("simrec", ours), *peers]).splitlines()[-1]
+        assert "shrunken biases" in row and verdict in row
+    assert paired_table(lines("bias", [1.0, 1.2])) is None
+
+
+def test_ten_ratings_a_user_and_few_features():
+    """No constant was chosen on such data; columns that work together are harder still."""
+    from _few_ratings import few_ratings
+    from peers import peer_class
+
+    for interaction in (0.0, 0.6):
+        ratings, items, users = few_ratings(1200, 400, interaction, seed=1)
+        split = cold_start_split(Ratings.from_table(ratings), random_state=1)
+        found = {
+            name: errors(peer_class(name)((1.0, 5.0)).fit(split.train, items, users), split)
+            for name in ("simrec", "bias", "ridge-svd")
+        }
+        for task in split.tasks():
+            assert found["simrec"][task] < min(found["bias"][task], found["ridge-svd"][task])

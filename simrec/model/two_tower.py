@@ -70,8 +70,9 @@ class TwoTower(Params):
         Sweeps of the rating part over both towers; None for 16. Of ``method="simec"`` the most
         iterations of each SimEc; None for 200.
     hidden_layers : sequence of int
-        Widths of the hidden layers of the encoders of new items and users in the rating part; none
-        for linear ones, which are fitted much faster and usually do as well.
+        Widths of trained hidden layers of the encoders of new items and users in the rating part.
+        By default encoders are fitted in closed form, which is much faster: linear, or with one
+        hidden layer that is drawn at random where held-out entities clearly gain by it.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int

@@ -126,4 +126,7 @@ def fit_rating(
         rows = problem.observed.rows.users
         network = fit_network(X, rows, Posterior(new.items.held_out), hidden_layers, seed)
         return RatingFit(known, new, np.zeros_like(new.users.weights), network)
-    return RatingFit(known, new, fit_both(problem, new, folds, entries, rng))
+    both, hidden = fit_both(problem, new, folds, entries, rng), new.users.hidden
+    if hidden is None:
+        return RatingFit(known, new, both)
+    return RatingFit(known, new, np.zeros_like(new.users.weights), hidden.network(both))

@@ -30,6 +30,8 @@ class EncoderInputs:
         Feature rows.
     groups : numpy.ndarray
         For each feature, the number of the column it comes from; history is one more column.
+    units : numpy.ndarray, optional
+        Further features, dense: the units of a hidden layer. There is no history beside them.
     ratings, partner_ratings : RatingRows, optional
         The ratings arranged by this side and by the other; given if history is wanted.
     row_workers : Workers
@@ -42,6 +44,7 @@ class EncoderInputs:
     ratings: RatingRows | None = None
     partner_ratings: RatingRows | None = None
     row_workers: Workers = ONE_WORKER
+    units: np.ndarray | None = None
     _XT: sparse.csr_matrix = field(init=False)
     _squares: sparse.csr_matrix = field(init=False)
 
@@ -61,6 +64,8 @@ class EncoderInputs:
     def forward(self, B: np.ndarray) -> np.ndarray:
         """Encode all rows."""
         Y = self.X @ B[: self.n_features]
+        if self.units is not None:
+            Y += self.units @ B[self.n_features :]
         if self.ratings is not None:
             Y += self.root * self.ratings.sum_partners(B[self.n_features :])
         return Y
@@ -74,7 +79,10 @@ class EncoderInputs:
         return self._transposed(self._squares, Y, 2)
 
     def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
-        G = self.row_workers.sum(XT @ Y)
+        G = XT @ Y
+        if self.units is not None:
+            G = np.vstack([G, (self.units**power).T @ Y])
+        G = self.row_workers.sum(G)
         if self.partner_ratings is not None:
             G = np.vstack([G, self.partner_ratings.sum_partners(self.root**power * Y)])
         return G
@@ -216,6 +224,7 @@ def cross_fit(
     n_folds: int,
     start: np.ndarray | None = None,
     iterations: int = 20,
+    tolerance: float = 3e-3,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit the encoder on all rows, and encode each row by an encoder that has not seen it.
 
@@ -226,10 +235,10 @@ def cross_fit(
     held_out : numpy.ndarray
         An embedding for each row, from the encoder fitted without the row's fold.
     """
-    B, _ = solve(inputs, stats, penalty, start, iterations)
+    B, _ = solve(inputs, stats, penalty, start, iterations, tolerance)
     held_out = np.empty_like(stats.h)
     for fold in range(n_folds):
         rows = folds == fold
-        without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations)
-        held_out[rows] = inputs.X[rows] @ without
+        without, _ = solve(inputs, stats.weighted(~rows), penalty, B, iterations, tolerance)
+        held_out[rows] = inputs.forward(without)[rows]
     return B, held_out

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.model.rating.hidden_layer import HiddenLayer
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report
-from simrec.model.rating.linear_encoder import cross_fit
+from simrec.model.rating.linear_encoder import EncoderInputs, cross_fit
 from simrec.model.rating.networks import cross_fit_network
 from simrec.model.rating.observed import Entries
 from simrec.model.rating.posterior import (
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 
 # Penalty of a column that was found to say nothing.
 _DROPPED = 1e9
-# Searches go on in steps of this factor, for as long as a step lowers the error by some share: the
-# first is for the strength of all penalties, the second, above what noise gains, for choices of
-# which little depends on most data.
+# Searches go on in steps of this factor, for as long as a step lowers the error by a share of it.
 _STEP = 3.0
-_GAIN, _CLEAR_GAIN = 1e-4, 5e-3
+_GAIN = 1e-5
+# For choices that matter little on most data: more than what the choice of the best gains by noise.
+_CLEAR_GAIN = 5e-3
+# Where the search for the penalty of hidden units starts: what they add to an embedding has then a
+# fifth of the ratings' spread.
+_HIDDEN_PENALTY = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,17 +55,23 @@ class Penalty:
         Factor of all of them.
     bias : float
         Further factor of the weights of the bias: all ratings of an entity share its error.
+    hidden : float or None
+        Of the weights of hidden units, if there are any.
     """
 
     columns: np.ndarray
     strength: float = 3.0
     bias: float = 3.0
+    hidden: float | None = None
 
-    def of_weights(self, groups: np.ndarray, D: int) -> np.ndarray:
+    def of_weights(self, inputs: EncoderInputs, D: int) -> np.ndarray:
         """Return the penalty of each weight: of each feature in each coordinate."""
         shape = np.ones(D)
         shape[-1] = self.bias
-        return self.strength * self.columns[groups][:, None] * shape
+        of_features = self.strength * self.columns[inputs.groups]
+        if inputs.units is not None:
+            of_features = np.append(of_features, np.full(inputs.units.shape[1], self.hidden))
+        return of_features[:, None] * shape
 
     def stronger(self, factor: float) -> Penalty:
         """Return the same with another strength."""
@@ -70,6 +80,11 @@ class Penalty:
     def stronger_bias(self, factor: float) -> Penalty:
         """Return the same with another penalty of the bias."""
         return replace(self, bias=self.bias * factor)
+
+    def stronger_hidden(self, factor: float) -> Penalty:
+        """Return the same with another penalty of hidden units."""
+        assert self.hidden is not None
+        return replace(self, hidden=self.hidden * factor)
 
 
 @dataclass(eq=False)
@@ -89,7 +104,9 @@ class NewEntities:
     error : float
         Estimated root mean squared error for new entities, in units of the ratings' spread.
     penalty : Penalty or None
-        The penalty that was chosen for a linear encoder.
+        The penalty that was chosen, if the encoder was fitted in closed form.
+    hidden : HiddenLayer or None
+        The hidden layer of an encoder in closed form that was chosen to have one.
     network : SimEc or None
         Encoder of the new side in place of the weights, if it has hidden layers.
     """
@@ -100,6 +117,7 @@ class NewEntities:
     precisions: Precisions
     error: float
     penalty: Penalty | None = None
+    hidden: HiddenLayer | None = None
     network: SimEc | None = None
 
 
@@ -112,19 +130,23 @@ def fit_new(
     rng: np.random.Generator,
     report: Report,
 ) -> NewEntities:
-    """Fit a linear encoder of one side's new entities; held-out ones choose its penalty."""
+    """Fit an encoder of one side's new entities in closed form.
+
+    Held-out entities choose its penalty, and whether it has a hidden layer.
+    """
     inputs = problem.inputs(side, history=False)
     stats = statistics(problem.observed.rows[side], known.other(side).posterior)
     n_folds = min(folds, problem.n_rows[side])
     fold = problem.folds(side, folds, rng)
     start: np.ndarray | None = None
+    hidden: HiddenLayer | None = None
 
     def attempt(penalty: Penalty) -> NewEntities:
         nonlocal start
-        of_weights = penalty.of_weights(inputs.groups, stats.h.shape[1])
+        of_weights = penalty.of_weights(inputs, stats.h.shape[1])
         start, held_out = cross_fit(inputs, stats, of_weights, fold, n_folds, start)
-        new = _with_partners(problem, known, side, start, held_out, entries, report)
-        new.penalty = penalty
+        new = with_partners(problem, known, side, start, held_out, entries, report)
+        new.penalty, new.hidden = penalty, hidden
         return new
 
     constant = int(inputs.groups[-1])
@@ -136,7 +158,21 @@ def fit_new(
     pruned = _prune(attempt, best, constant)
     if pruned is not best:
         best = _search(attempt, pruned, Penalty.stronger)
-    return _search(attempt, best, Penalty.stronger_bias, _CLEAR_GAIN)
+    best = _search(attempt, best, Penalty.stronger_bias, _CLEAR_GAIN)
+    # From here on with hidden units; they go on from the weights of the features.
+    assert best.penalty is not None
+    relevance = 1 / np.sqrt(best.penalty.columns[inputs.groups[:-1]])
+    X = inputs.X[:, :-1]
+    hidden = HiddenLayer.drawn(X, relevance, rng.spawn(1)[0], inputs.row_workers)
+    inputs = replace(inputs, units=hidden(X))
+    start = np.vstack([best.weights, np.zeros((hidden.width, best.weights.shape[1]), np.float32)])
+    bent = attempt(replace(best.penalty, hidden=_HIDDEN_PENALTY))
+    if bent.error >= (1 - _CLEAR_GAIN) * best.error:
+        return best
+    best = _search(attempt, bent, Penalty.stronger_hidden)
+    best.network = hidden.network(best.weights)
+    best.weights = np.zeros_like(best.weights[: inputs.n_features])
+    return best
 
 
 def fit_new_network(
@@ -156,12 +192,12 @@ def fit_new_network(
         X, problem.observed.rows[side], partners, hidden_layers, fold, seed
     )
     weights = np.zeros((X.shape[1] + 1, held_out.shape[1]), np.float32)
-    new = _with_partners(problem, known, side, weights, held_out, entries, report)
+    new = with_partners(problem, known, side, weights, held_out, entries, report)
     new.network = network
     return new
 
 
-def _with_partners(
+def with_partners(
     problem: Problem,
     known: Sides[KnownEntities],
     side: Side,
@@ -192,15 +228,16 @@ def fit_both(
 
     Users' features are regressed on the embeddings that features give to items.
     """
-    inputs = problem.inputs("users", history=False)
-    items = Posterior(new.items.held_out)
-    stats = statistics(problem.observed.rows.users, items)
+    inputs, hidden = problem.inputs("users", history=False), new.users.hidden
+    if hidden is not None:
+        inputs = replace(inputs, units=hidden(inputs.X[:, :-1]))
+    stats = statistics(problem.observed.rows.users, Posterior(new.items.held_out))
     n_folds = min(folds, problem.n_rows.users)
     fold = problem.folds("users", folds, rng)
     assert new.users.penalty is not None
 
     def attempt(penalty: Penalty) -> _Both:
-        of_weights = penalty.of_weights(inputs.groups, stats.h.shape[1])
+        of_weights = penalty.of_weights(inputs, stats.h.shape[1])
         weights, held_out = cross_fit(inputs, stats, of_weights, fold, n_folds)
         return _Both(weights, penalty, _pair_error(new.items.held_out, held_out, entries))
 
@@ -227,15 +264,15 @@ class _Attempt(Protocol):
     error: float
 
 
-A = TypeVar("A", bound=_Attempt)
+_A = TypeVar("_A", bound=_Attempt)
 
 
 def _search(
-    attempt: Callable[[Penalty], A],
-    best: A,
+    attempt: Callable[[Penalty], _A],
+    best: _A,
     change: Callable[[Penalty, float], Penalty],
     gain: float = _GAIN,
-) -> A:
+) -> _A:
     """Change a penalty step by step, up or else down, until a step gains too little."""
     for factor in (_STEP, 1 / _STEP):
         first = best
