@@ -97,6 +97,34 @@ def error_table(lines: list[dict[str, Any]]) -> str:
     return _markdown(rows)
 
 
+def paired_table(lines: list[dict[str, Any]]) -> str | None:
+    """Compare SimRec with the best peer of each task on the same seeds; None if there is none.
+
+    A model is ahead if the mean of the differences exceeds its standard error.
+    """
+    groups = {m: g for m, g in by_model(lines).items() if "rmse" in g[0]}
+    found = {
+        model: {line["key"]["seed"]: line["rmse"] for line in group}
+        for model, group in groups.items()
+        if model == "simrec" or not model.startswith("simrec")
+    }
+    seeds = sorted(found.get("simrec", {}))
+    peers = [m for m in found if m != "simrec" and set(seeds) <= set(found[m])]
+    if len(seeds) < 2 or not peers:
+        return None
+    head = ["task", "best peer", "its RMSE", "SimRec less it", "standard error", ""]
+    rows = [head, ["---"] * len(head)]
+    for task in (t for t in _TASKS if t in found["simrec"][seeds[0]]):
+        errors = {m: np.array([found[m][s][task] for s in seeds]) for m in ("simrec", *peers)}
+        best = min(peers, key=lambda m: float(errors[m].mean()))
+        difference = errors["simrec"] - errors[best]
+        mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(len(seeds))
+        verdict = "within the error" if abs(mean) <= error else "ahead" if mean < 0 else "behind"
+        cells = [_TASKS[task], label(best), f"{errors[best].mean():.4f}"]
+        rows.append([*cells, f"{mean:+.4f}", f"{error:.4f}", verdict])
+    return _markdown(rows)
+
+
 def seed_table(lines: list[dict[str, Any]]) -> str:
     """RMSE of every seed, tasks side by side."""
     groups = {m: g for m, g in by_model(lines).items() if "rmse" in g[0]}

@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from _report import error_table, incomplete, machine, picture, seed_table
+from _report import error_table, incomplete, machine, paired_table, picture, seed_table
 from _runs import Data, Results, Run, synthetic_in, tables_in
 from peers import PEERS, RATING
 
@@ -111,7 +111,11 @@ def report(lines: list[dict[str, Any]], data: Data, out: Path) -> str:
         f"Fit and CPU seconds are medians, peak memory is the highest. {machine()}.",
     ]
     if any("rmse" in line for line in lines):
-        parts += [error_table(lines), "Each seed:", seed_table(lines)]
+        parts.append(error_table(lines))
+        paired = paired_table(lines)
+        if paired:
+            parts += ["SimRec against the best peer, paired over the seeds:", paired]
+        parts += ["Each seed:", seed_table(lines)]
         title = f"{data.name}: error against number of ratings"
         picture(lines, out / f"{_file_name(data)}.png", title)
     parts += incomplete(lines)
