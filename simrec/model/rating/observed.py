@@ -17,8 +17,8 @@ from simrec.scoring.topk import processors
 
 # Users whose rows are put together at once.
 _PIECE = 1 << 16
-# Partners for whom tables are made at once.
-_COLUMNS = 1 << 16
+# Partners for whom tables are made at once, at least; a quarter of the rows if that is more.
+_COLUMNS = 1 << 14
 
 # Makes tables for a range of partners; takes the sums of a range of entities.
 Tables = Callable[[slice], Sequence[np.ndarray]]
@@ -271,7 +271,7 @@ def transposed_rows(
     n, m = matrix.shape
     counts = np.bincount(matrix.indices, minlength=m)
     starts = _starts(np.concatenate([[0], np.cumsum(counts)]))
-    edges = np.unique([*range(0, n, _COLUMNS), n]).astype(np.int64)
+    edges = np.unique([*range(0, n, max(_COLUMNS, m // 4)), n]).astype(np.int64)
     data = scratch.empty((matrix.nnz,), matrix.data.dtype.type)
     indices = scratch.empty((matrix.nnz,), matrix.indices.dtype.type)
     blocks = []
