@@ -71,7 +71,7 @@ class Scratch:
             tempfile.TemporaryFile(prefix=".simrec-scratch-", dir=directory) as file,
         ):
             os.posix_fallocate(file.fileno(), 0, size)
-            mapped = mmap.mmap(file.fileno(), size)
+            mapped = _Map(file.fileno(), size)
         return np.frombuffer(mapped, dtype, count=size // np.dtype(dtype).itemsize).reshape(shape)
 
     def moved(self, array: np.ndarray) -> np.ndarray:
@@ -83,6 +83,10 @@ class Scratch:
             out[rows] = array[rows]
             release(out[rows])
         return out
+
+
+class _Map(mmap.mmap):
+    """A file of scratch; pages of other files, such as those of a loaded model, are not ours."""
 
 
 IN_MEMORY = Scratch()
@@ -122,19 +126,21 @@ def release(*arrays: np.ndarray) -> None:
         if mapped is None or not array.size:
             continue
         start = np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
-        low, high = np.lib.array_utils.byte_bounds(array)
+        low = array.__array_interface__["data"][0] - start
+        steps = zip(array.shape, array.strides, strict=True)
+        high = low + sum((n - 1) * step for n, step in steps) + array.itemsize
         # Whole pages; one that is shared with neighbours is read again when it is needed.
-        first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, first, high - start - first)
+        first = low // mmap.PAGESIZE * mmap.PAGESIZE
+        mapped.madvise(mmap.MADV_DONTNEED, first, high - first)
 
 
-def _mapped(array: np.ndarray) -> mmap.mmap | None:
+def _mapped(array: np.ndarray) -> _Map | None:
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
     if isinstance(base, memoryview):
         base = base.obj
-    return base if isinstance(base, mmap.mmap) else None
+    return base if isinstance(base, _Map) else None
 
 
 def _is_mapped(array: np.ndarray) -> bool:
