@@ -463,7 +463,9 @@ class SimEc(Params):
             return None
         shape = " x ".join(f"{n:,}" for n in self.feature_shape_)
         rows = "rows" if self.feature_kind_ == "identity" else "features of each row"
-        return f"{shape} {rows} and {len(self.targets_):,} targets"
+        # The encoder of a part, which was not fitted as a SimEc, has no targets of its own.
+        targets = f" and {len(self.targets_):,} targets" if hasattr(self, "targets_") else ""
+        return f"{shape} {rows}{targets}"
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "encoder_"):

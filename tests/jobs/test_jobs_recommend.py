@@ -46,7 +46,9 @@ def as_rows(path):
 def same(found, expected):
     """Compare users, ranks and scores; items of equal scores may change places."""
     assert [(row[0], row[3]) for row in found] == [(row[0], row[3]) for row in expected]
-    np.testing.assert_allclose([r[2] for r in found], [r[2] for r in expected], rtol=1e-5)
+    np.testing.assert_allclose(
+        [r[2] for r in found], [r[2] for r in expected], rtol=1e-5, atol=1e-5
+    )
     pairs = [row[:2] for row in found]
     assert len(set(pairs)) == len(pairs)
     moved = set(pairs) ^ {row[:2] for row in expected}

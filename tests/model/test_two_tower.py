@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split
+from simrec.data.sides import Sides
 from simrec.model.rating import new_entities
 from simrec.model.rating.observed import Observed
 from simrec.model.rating.posterior import Posterior, Precisions, fit_posterior, statistics
@@ -395,7 +396,7 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
     ratings, items, _ = planted(n_users=60, n_items=150, seed=2)
     effect = pd.Series(2 * np.abs(items["c"].to_numpy()), index=items["item_id"])
     ratings = ratings.assign(rating=ratings["rating"] + effect[ratings["item_id"]].to_numpy())
-    split = cold_start_split(Ratings.from_pandas(ratings), random_state=0)
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=2)
     settings = {"embedding_dim": 2, "epochs": 6, "knots": 0, "folds": 2}
     deep = TwoTower(hidden_layers=(16,), **settings).fit(split.train, items=items)
     default = TwoTower(**settings).fit(split.train, items=items)
@@ -417,12 +418,15 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 
-    from simrec.model.rating.networks import fit_network
+    from simrec.model.rating.known_entities import Problem
+    from simrec.model.rating.networks import Sampled, fit_network
 
-    observed = Observed.of(split.train)
-    mean = np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4")
+    observed, rng = Observed.of(split.train), np.random.default_rng(0)
+    mean = rng.normal(size=(split.train.n_items, 3)).astype("f4")
     X = sparse.identity(split.train.n_users, np.float32, format="csr")
-    simec = fit_network(X, observed.rows.users, Posterior(mean), (4,), seed=0)
+    problem = Problem(observed, Sides(X, X), Sides(None, None))
+    sampled = Sampled.of(problem, rng)
+    simec = fit_network(problem, sampled, "users", Posterior(mean), (4,), seed=0)
     assert (
         simec.last_layer_.tobytes()
         == np.ascontiguousarray(Posterior(mean).regressors().T).tobytes()
@@ -432,7 +436,7 @@ def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
 ODD_IDS = [1.5, None, [1, "a"], [[1, 2]], 10**30, b"x", True, object(), [None], float("nan")]
 
 
-@pytest.mark.parametrize("given", ODD_IDS, ids=repr)
+@pytest.mark.parametrize("given", ODD_IDS, ids=lambda given: repr(given).partition(" at ")[0])
 @pytest.mark.parametrize("ask", ["recommend", "similar_users", "forget", "embed_users"])
 def test_ids_that_are_none_are_refused(model_directory, given, ask):
     model = TwoTower.load(model_directory)

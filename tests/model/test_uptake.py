@@ -9,12 +9,14 @@ from scipy import sparse
 
 from simrec import InputError, TwoTower
 from simrec.data.sides import Sides
+from simrec.model.run.workers import ONE_WORKER
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.uptake.choices import noise
 from simrec.model.uptake.encoders import Regression, choose_regression
 from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.held_out import list_quality
-from simrec.model.uptake.least_squares import factorize, ridges, solve_rows, start_vectors
+from simrec.model.uptake.least_squares import ridges, solve_rows, start_vectors
+from simrec.model.uptake.sweeps import factorize
 
 N_USERS, N_ITEMS, N_NEW = 500, 240, 60
 
@@ -49,6 +51,12 @@ class Planted:
         return pa.table({"item_id": np.arange(N_ITEMS + N_NEW)} | columns)
 
 
+def learn(R, features, embedding_dim, seed):
+    """Fit to all users as one worker, choices made on all of them."""
+    rng = np.random.default_rng(seed)
+    return fit_uptake(R, features, R, features.users, embedding_dim, rng, ONE_WORKER)
+
+
 @pytest.fixture(scope="module")
 def planted():
     return Planted()
@@ -58,7 +66,7 @@ def planted():
 def fitted(planted):
     features = sparse.csr_matrix(planted.features[:N_ITEMS].astype(np.float32))
     none = sparse.csr_matrix((N_USERS, 0), dtype=np.float32)
-    return fit_uptake(planted.train, Sides(features, none), None, np.random.default_rng(0))
+    return learn(planted.train, Sides(features, none), None, 0)
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +156,9 @@ class TestLeastSquares:
         R = sparse.csr_matrix((rng.random((400, 300)) < 0.05).astype(np.float32))
 
         def left(share):
-            U, V = factorize(R, start_vectors(R, 32, rng), share * noise(R, 0.3), 0.3, 6)
+            U, V = factorize(
+                R, start_vectors(R, 32, rng), share * noise(R.shape, float(R.sum()), 0.3), 0.3, 6
+            )
             values = np.linalg.svd(U @ V.T, compute_uv=False)
             return values[1:]  # the first is that pairs are there at all
 
@@ -157,7 +167,9 @@ class TestLeastSquares:
     def test_unit_of_noise_on_half_the_users(self):
         R = sparse.csr_matrix(np.random.default_rng(4).random((400, 300)) < 0.05, dtype=np.float32)
         expected = (200**-0.5 + 300**-0.5) / (400**-0.5 + 300**-0.5)
-        assert noise(R[:200], 0.3) / noise(R, 0.3) == pytest.approx(expected, rel=0.1)
+        assert noise((200, R.shape[1]), float(R[:200].sum()), 0.3) / noise(
+            R.shape, float(R.sum()), 0.3
+        ) == pytest.approx(expected, rel=0.1)
 
 
 class TestLists:
@@ -181,7 +193,7 @@ class TestLists:
     def test_same_seed_same_result(self, planted):
         def fit():
             none = Sides(*(sparse.csr_matrix((n, 0), dtype=np.float32) for n in (N_ITEMS, N_USERS)))
-            return fit_uptake(planted.train, none, None, np.random.default_rng(7))
+            return learn(planted.train, none, None, 7)
 
         one, two = fit(), fit()
         np.testing.assert_array_equal(one.vectors.items, two.vectors.items)
@@ -191,9 +203,7 @@ class TestLists:
         none = Sides(*(sparse.csr_matrix((n, 0), dtype=np.float32) for n in (N_ITEMS, N_USERS)))
         heavy = planted.train.copy()
         heavy.data[:] = np.random.default_rng(0).integers(1, 5, heavy.nnz)
-        one, two = (
-            fit_uptake(R, none, 8, np.random.default_rng(7)) for R in (planted.train, heavy)
-        )
+        one, two = (learn(R, none, 8, 7) for R in (planted.train, heavy))
         scores = [f.vectors.users[:20] @ f.vectors.items.T for f in (one, two)]
         assert np.abs(scores[0] - scores[1]).max() > 0.01
 

@@ -243,7 +243,7 @@ class RatingPart(Part):
         saved.documents[self.name] = {
             "embedding_dim": self.layout.embedding_dim,
             "scale": self.layout.scale,
-            "bounds": list(self.bounds),
+            "bounds": [float(bound) for bound in self.bounds],
         }
         if self.evidence is not None:
             self.evidence.save_to(saved, self.name)

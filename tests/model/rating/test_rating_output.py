@@ -13,8 +13,6 @@ from planted import saturating
 from simrec import InputError, Ratings, TwoTower, cold_start_split
 from simrec.data.sides import Sides
 from simrec.model.prepare import Encoding, prepare
-from simrec.model.rating.output import choose_output
-from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.scoring.output import Output
 
 SMALL = {"embedding_dim": 4, "knots": 0, "bounds": (1, 5)}
@@ -196,33 +194,6 @@ def test_lists_are_ranked_by_the_scalar_product(model):
 
 def prepared(ratings, bounds=(1, 5)):
     return prepare(ratings, bounds, Sides(None, None), Encoding(Sides(None, None), 2, 10))
-
-
-class Second(Workers):
-    """The second of two workers: does not choose, and is told by the first one."""
-
-    rank, size = 1, 2
-
-    def __init__(self, told):
-        self.told = told
-
-    def first(self, array):
-        assert array.shape == (3,)
-        return np.array(self.told)
-
-
-def test_the_first_worker_tells_the_others():
-    data = prepared(SPLIT.train)
-
-    def choose(workers, kind="auto"):
-        return choose_output(data, kind, 4, np.random.default_rng(0), workers)
-
-    alone, chosen = choose(ONE_WORKER)
-    assert chosen == {"rating_output": "sigmoid"}
-    assert choose(Second([1, alone.lower, alone.upper])) == (alone, chosen)
-    output, chosen = choose(Second([0, 1, 5]))
-    assert chosen == {"rating_output": "identity"} and output == Output(1, 5, kind="clip")
-    assert choose(Second([1, 2, 4]), "identity") == (output, chosen)  # nothing to be told
 
 
 def one_of(kind, n_users=40, n_items=30):
