@@ -47,7 +47,7 @@ def fit(train: Ratings, tables: Tables, seed: int, **settings: Any) -> TwoTower:
 
 
 def fading_popularity(train: Ratings, tables: Tables, seed: int) -> Any:
-    """Popularity with a half-life that newcomers of the last tenth of the time choose."""
+    """Popularity with a half-life of an eighth of the time."""
     return fit(train, tables, seed, half_life="auto")
 
 

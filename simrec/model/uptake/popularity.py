@@ -7,17 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.split import days
 from simrec.errors import InputError
 
-# Half-lives within the time the pairs span, to choose from.
-_HALF_LIVES = tuple(2.0**j for j in range(7))
-# Share of the time whose newcomers decide, how many there have to be, and how many are asked.
-_LAST, _FEWEST, _MOST = 0.1, 20, 5000
-_K = 10
+# Half-lives within the time that the pairs span, where none is given.
+_HALF_LIVES = 8.0
 
 
 @dataclass(frozen=True)
@@ -81,42 +77,12 @@ def day_of(ratings: Ratings) -> np.ndarray | None:
 
 
 def find_fading(ratings: Ratings, half_life: float | Literal["auto"]) -> Fading | None:
-    """Make the fading of a half-life in days, or of the one that fits newcomers best, if any."""
+    """Make the fading of a half-life in days; None if all ratings are of one moment."""
     at = day_of(ratings)
     if at is None:
         raise InputError(
             "half_life: the ratings have no timestamps. Give a column 'timestamp', or leave "
             "half_life out."
         )
-    rate = choose_rate(ratings, at) if half_life == "auto" else 1 / half_life
-    return Fading(rate, float(at.max())) if rate else None
-
-
-def choose_rate(ratings: Ratings, at: np.ndarray) -> float:
-    """Choose half-lives a day on users who came in the last tenth of the time; 0 for none.
-
-    Items are ranked by the popularity that the pairs before give them; NDCG@10 of what newcomers
-    took up has to rise by more than its standard error over that without fading.
-    """
-    span = float(np.ptp(at))
-    cut = float(at.max()) - _LAST * span
-    early = at < cut
-    came = np.setdiff1d(ratings.user_rows[~early], ratings.user_rows[early])[:_MOST]
-    if not span or len(came) < _FEWEST:
-        return 0.0
-    late = np.isin(ratings.user_rows, came)
-    entries = (np.ones(int(late.sum())), (ratings.user_rows[late], ratings.item_rows[late]))
-    taken = sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))[came]
-    discount = 1 / np.log2(np.arange(2, _K + 2))
-    ideal = np.cumsum(discount)[np.minimum(np.diff(taken.indptr), _K) - 1]
-
-    def quality(rate: float) -> np.ndarray:
-        weights = Fading(rate, cut).weights(at[early])
-        popular = np.bincount(ratings.item_rows[early], weights, minlength=ratings.n_items)
-        top = np.argsort(-popular, kind="stable")[:_K]
-        return taken[:, top].toarray() @ discount[: len(top)] / ideal
-
-    plain, found = quality(0.0), {n / span: quality(n / span) for n in _HALF_LIVES}
-    best = max(found, key=lambda rate: found[rate].mean())
-    gain = found[best] - plain
-    return best if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0.0
+    length = float(np.ptp(at)) / _HALF_LIVES if half_life == "auto" else float(half_life)
+    return Fading(1 / length, float(at.max())) if length else None
