@@ -17,8 +17,8 @@ HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("SIMREC_DATA", HERE.parents[1] / "shared" / "data"))
 # How long a period is, after what time a refit is due, and how many seeds are affordable.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5, "splits": 2},
-    "amazon": {"every": "180d", "refit": "720d", "seeds": 3, "splits": 1},
+    "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5, "splits": 6},
+    "amazon": {"every": "180d", "refit": "720d", "seeds": 3, "splits": 2},
 }
 SHOWN = ["n", "rmse", "rmse_bias", "n_ranked", "ndcg@10", "ndcg@10_popular", "coverage", "gini"]
 

@@ -86,8 +86,8 @@ class TwoTower(Params):
         How to encode feature columns: number, category, list, vector, text or ignore.
     half_life : float, "auto" or None
         Days after which a pair counts half in the popularity of its item, which is what users of
-        whom nothing is known are shown; "auto" for what newcomers of the last tenth of the time
-        suggest. None: all times count alike. Needs timestamps.
+        whom nothing is known are shown; "auto" for an eighth of the time that the ratings span.
+        None: all times count alike. Needs timestamps.
     method : {"default", "simec"}
         How ratings are learned: with all that is known to help, or by two SimEcs as they are.
     rating_output : {"auto", "identity", "sigmoid"}

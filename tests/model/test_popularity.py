@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from simrec import InputError, Ratings, TwoTower
-from simrec.model.uptake.popularity import Fading, choose_rate, day_of
+from simrec.model.uptake.popularity import Fading, day_of, find_fading
 
 DAY = 86400
 
@@ -39,7 +39,7 @@ def top(model, k=10):
 
 
 def test_newcomers_are_shown_what_is_popular_now(model, two_eras):
-    assert 0 < model.chosen_["half_life"] < 400
+    assert model.chosen_["half_life"] == pytest.approx(400 / 8, rel=0.01)
     assert min(top(model)) >= 15
     plain = TwoTower(embedding_dim=4, epochs=3).fit(two_eras)
     assert max(top(plain)) < 15 and "half_life" not in plain.chosen_
@@ -78,12 +78,12 @@ def test_pairs_without_a_time_are_of_the_latest_day():
     assert ten_later[0].until == 110 and ten_later[1].tolist() == [2.5, 2.0]
 
 
-def test_nothing_fades_where_tastes_stand_still():
-    rng = np.random.default_rng(0)
-    steady = Ratings.from_arrow(ratings_of(rng, 300, 0, 400, np.arange(30)))
-    assert choose_rate(steady, day_of(steady)) == 0
-    few = steady.select(steady.user_rows < 30)  # three newcomers cannot tell
-    assert choose_rate(few, day_of(few)) == 0
+def test_ratings_of_one_moment_do_not_fade(two_eras):
+    moment = two_eras.slice(0, 200)
+    place = moment.column_names.index("timestamp")
+    moment = moment.set_column(place, "timestamp", pa.array(np.full(200, 5)))
+    assert find_fading(Ratings.from_arrow(moment), "auto") is None
+    assert find_fading(Ratings.from_arrow(moment), 30).rate == 1 / 30
 
 
 def test_days_of_dates_and_seconds():

@@ -7,18 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.split import days
 from simrec.errors import InputError
 from simrec.model.run.workers import ONE_WORKER, Workers
 
-# Half-lives within the time the pairs span, to choose from.
-_HALF_LIVES = tuple(2.0**j for j in range(7))
-# Share of the time whose newcomers decide, how many there have to be, and how many are asked.
-_LAST, _FEWEST, _MOST = 0.1, 20, 5000
-_K = 10
+# Half-lives within the time that the pairs span, where none is given.
+_HALF_LIVES = 8.0
 
 
 @dataclass(frozen=True)
@@ -84,50 +80,14 @@ def day_of(ratings: Ratings) -> np.ndarray | None:
 def find_fading(
     ratings: Ratings, half_life: float | Literal["auto"], workers: Workers = ONE_WORKER
 ) -> Fading | None:
-    """Make the fading of a half-life in days, or of the one that fits newcomers best, if any."""
+    """Make the fading of a half-life in days; None if all ratings are of one moment."""
     at = day_of(ratings)
     if at is None:
         raise InputError(
             "half_life: the ratings have no timestamps. Give a column 'timestamp', or leave "
             "half_life out."
         )
-    rate = choose_rate(ratings, at, workers) if half_life == "auto" else 1 / half_life
-    return Fading(rate, _ends(at, workers)[1]) if rate else None
-
-
-def _ends(at: np.ndarray, workers: Workers) -> tuple[float, float]:
-    """Return the first and the last day of all workers' pairs."""
-    first, last = np.array(workers.gather(np.array([[at.min(), at.max()]]))).reshape(-1, 2).T
-    return float(first.min()), float(last.max())
-
-
-def choose_rate(ratings: Ratings, at: np.ndarray, workers: Workers = ONE_WORKER) -> float:
-    """Choose half-lives a day on users who came in the last tenth of the time; 0 for none.
-
-    Items are ranked by the popularity that the pairs before give them; NDCG@10 of what newcomers
-    took up has to rise by more than its standard error over that without fading.
-    """
-    first, last = _ends(at, workers)
-    span, cut = last - first, last - _LAST * (last - first)
-    early = at < cut
-    came = np.setdiff1d(ratings.user_rows[~early], ratings.user_rows[early])[:_MOST]
-    if not span or workers.total(len(came)) < _FEWEST:
-        return 0.0
-    late = np.isin(ratings.user_rows, came)
-    entries = (np.ones(int(late.sum())), (ratings.user_rows[late], ratings.item_rows[late]))
-    taken = sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))[came]
-    discount = 1 / np.log2(np.arange(2, _K + 2))
-    ideal = np.cumsum(discount)[np.minimum(np.diff(taken.indptr), _K) - 1]
-
-    def quality(rate: float) -> np.ndarray:
-        weights = Fading(rate, cut).weights(at[early])
-        counts = np.bincount(ratings.item_rows[early], weights, minlength=ratings.n_items)
-        popular = workers.sum(counts)
-        top = np.argsort(-popular, kind="stable")[:_K]
-        found = taken[:, top].toarray() @ discount[: len(top)] / ideal
-        return np.concatenate(workers.gather(found))
-
-    plain, found = quality(0.0), {n / span: quality(n / span) for n in _HALF_LIVES}
-    best = max(found, key=lambda rate: found[rate].mean())
-    gain = found[best] - plain
-    return best if gain.mean() > gain.std() / np.sqrt(len(gain)) else 0.0
+    ends = np.concatenate(workers.gather(np.array([[at.min(), at.max()]])))
+    first, last = float(ends[:, 0].min()), float(ends[:, 1].max())
+    length = (last - first) / _HALF_LIVES if half_life == "auto" else float(half_life)
+    return Fading(1 / length, last) if length else None
