@@ -24,7 +24,7 @@ STEPS, LEFT = 12, 1e-3
 # Batches after which the pages of long arrays in files are given back.
 _RELEASE = 8
 # Pairs whose scalar products are formed at once.
-_PIECE = 1 << 18
+_PIECE = 1 << 14
 
 
 def solve_rows(
