@@ -29,7 +29,7 @@ from simrec.model.uptake.choices import (
 )
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.held_out import HeldOut
-from simrec.model.uptake.least_squares import factorize, start_vectors
+from simrec.model.uptake.least_squares import factorize, products, start_vectors
 from simrec.scoring.output import Output
 
 # Passes over both sides.
@@ -213,12 +213,8 @@ def _calibrated(
     users, items = rng.integers(0, n_users, n), rng.integers(0, n_items, n)
     there = np.asarray((held.train + held.warm)[users, items]).ravel() > 0
     users, items = users[~there], items[~there]
-    z = np.concatenate(
-        [
-            np.einsum("ij,ij->i", sample.users[ones.row], sample.items[ones.col]),
-            np.einsum("ij,ij->i", sample.users[users], sample.items[items]),
-        ]
-    ).astype(np.float64)
+    rows, columns = np.append(ones.row, users), np.append(ones.col, items)
+    z = products(sample.users, sample.items, rows, columns).astype(np.float64)
     y = np.r_[np.ones(ones.nnz), np.zeros(len(users))]
     absent = n_users * n_items - held.train.nnz - held.warm.nnz
     weight = np.r_[np.full(ones.nnz, 10.0), np.full(len(users), absent / max(len(users), 1))]

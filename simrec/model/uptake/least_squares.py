@@ -20,7 +20,7 @@ _CELLS = 3_000_000
 # Batches after which the pages of long arrays in files are given back.
 _RELEASE = 8
 # Pairs whose scalar products are formed at once.
-_PIECE = 1 << 18
+_PIECE = 1 << 14
 
 
 def solve_rows(
