@@ -133,7 +133,7 @@ def test_help_is_quick():
 
 
 # The one public class, with its documented methods and no mixins.
-LONGEST = {"model/two_tower.py": 400}
+LONGEST = {"model/two_tower.py": 420}
 
 
 def test_modules_are_small(sources):
