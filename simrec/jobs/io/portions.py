@@ -40,6 +40,8 @@ class Divided:
 
     Attributes
     ----------
+    name : str
+        What it is: "ratings" or "users".
     source : Source
         Its files.
     column : str
@@ -54,6 +56,7 @@ class Divided:
         What the files' schema says of itself, such as which column is an index of pandas.
     """
 
+    name: str
     source: Source
     column: str
     columns: tuple[str, ...]
@@ -62,7 +65,9 @@ class Divided:
     metadata: dict[bytes, bytes]
 
     @classmethod
-    def of(cls, source: Source, column: str, columns: Sequence[str] | None = None) -> Divided:
+    def of(
+        cls, name: str, source: Source, column: str, columns: Sequence[str] | None = None
+    ) -> Divided:
         """Look at the footers of a table's files."""
         source.require(column)
         units = tuple(source.units(_ROWS))
@@ -77,7 +82,7 @@ class Divided:
             spans += [_span(footer, u, column) for u in units if u.file == number]
         told = None if None in spans else tuple(s for s in spans if s is not None)
         names = source.schema.names if columns is None else columns
-        return cls(source, column, tuple(names), units, told, metadata)
+        return cls(name, source, column, tuple(names), units, told, metadata)
 
     def starts(self, workers: Workers) -> list[Any]:
         """Agree on ranges of about equal numbers of rows: the lowest ids of all but the first."""
@@ -149,7 +154,7 @@ class Divided:
 
     def _exchange(self, starts: Sequence[Any], workers: Workers, scratch: Path) -> list[pa.Table]:
         """Write this worker's fragments by range, and read its range from all workers."""
-        folders = [scratch / f"{self.column}-{rank:05d}" for rank in range(workers.size)]
+        folders = [scratch / f"{self.name}-{rank:05d}" for rank in range(workers.size)]
         for folder in folders:
             folder.mkdir(parents=True, exist_ok=True)
         name = f"from-{workers.rank:05d}.parquet"

@@ -46,8 +46,8 @@ class Portions:
         if data.users is not None:
             source = open_source(data.users, "users")
             usual = "user_id" if data.user_id not in source.schema.names else data.user_id
-            users = Divided.of(source, usual)
-        return cls(data, Divided.of(ratings, data.user_id, columns), users, scratch)
+            users = Divided.of("users", source, usual)
+        return cls(data, Divided.of("ratings", ratings, data.user_id, columns), users, scratch)
 
     def read(
         self, bounds: tuple[float, float] | None, workers: Workers

@@ -16,7 +16,7 @@ from simrec.jobs.io.sources import Source
 
 
 def divided(directory, size, scratch):
-    table = Divided.of(open_source(directory, "ratings"), "user_id")
+    table = Divided.of("ratings", open_source(directory, "ratings"), "user_id")
 
     def work(workers):
         starts = table.starts(workers)
