@@ -99,7 +99,7 @@ def _work(
     from simrec.console import log_to_terminal
     from simrec.model.run.sockets import connect
 
-    log_to_terminal(level if rank == 0 else logging.WARNING)
+    log_to_terminal(level if rank == 0 or level == logging.DEBUG else logging.WARNING)
 
     def exchange(address: str) -> list[str]:
         end.send(address)

@@ -181,7 +181,7 @@ class Divided:
     def _batches(self, unit: Unit, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Read a unit, and check its ids."""
         label = self.source.label(unit)
-        logger.info("process %d reads %s", os.getpid(), label)
+        logger.debug("process %d reads %s", os.getpid(), label)
         for batch in self.source.batches(unit, columns):
             place = batch.column_names.index(self.column)
             ids = check_ids(batch[self.column], self.column, label, table=batch)

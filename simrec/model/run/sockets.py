@@ -17,6 +17,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Client, Connection, Listener
 
 import numpy as np
@@ -80,7 +81,7 @@ class RingWorkers(Workers):
         self.rank, self.size = rank, size
         self._from_last = _socket(from_last)
         # Sent by a thread of its own: all send at once, and none may wait for the other to read.
-        self._outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._outbox: queue.Queue[bytes] = queue.Queue()
         self._broken: BaseException | None = None
         threading.Thread(target=self._send, args=(_socket(to_next),), daemon=True).start()
 
@@ -88,11 +89,13 @@ class RingWorkers(Workers):
         while True:
             message = self._outbox.get()
             try:
-                to_next.sendall(message)
+                if self._broken is None:
+                    to_next.sendall(message)
             except OSError as error:
                 self._broken = error
-                self._from_last.shutdown(socket.SHUT_RDWR)
-                return
+                with suppress(OSError):
+                    self._from_last.shutdown(socket.SHUT_RDWR)
+            self._outbox.task_done()
 
     def sum(self, array: np.ndarray) -> np.ndarray:
         """Add up the arrays of all workers."""
@@ -117,6 +120,7 @@ class RingWorkers(Workers):
                 self._received(piece(self.rank - step))
         except OSError as error:
             raise RuntimeError(f"{_GONE} ({self._broken or error})") from error
+        self._outbox.join()  # a worker that ends now leaves nothing unsent
         self.sums, self.bytes_summed = self.sums + 1, self.bytes_summed + out.nbytes
         self.seconds_in_sums += time.perf_counter() - started
         return out
