@@ -10,7 +10,6 @@ them are the bytes of arrays, never pickles.
 
 from __future__ import annotations
 
-import logging
 import os
 import queue
 import socket
@@ -23,8 +22,6 @@ from multiprocessing.connection import Client, Connection, Listener
 import numpy as np
 
 from simrec.model.run.workers import ONE_WORKER, Workers
-
-logger = logging.getLogger(__name__)
 
 _GONE = (
     "another worker of the training is gone or no longer answers. Start the training again; with "

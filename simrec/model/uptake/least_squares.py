@@ -6,7 +6,7 @@ A row of few pairs is solved in the space of its pairs, any other by conjugate g
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from scipy import sparse
@@ -20,7 +20,7 @@ _CELLS = 500_000
 # Pairs up to which a row is solved in their space.
 _FEW = 48
 # Steps of conjugate gradients, at most, and the share of the residual at which they end.
-STEPS, LEFT = 12, 1e-3
+_STEPS, _LEFT = 12, 1e-3
 # Batches after which the pages of long arrays in files are given back.
 _RELEASE = 8
 # Pairs whose scalar products are formed at once.
@@ -94,7 +94,9 @@ def solve_rows(
             out[rows] += _vecmat(solved[:, :, 0], AD)
         else:
             diagonal = D + c.sum(1)[:, None] * a_pair
-            out[rows] += _conjugate_gradients(A, c, D, _vecmat(c * y, A), diagonal)
+            out[rows] += conjugate_gradients(
+                lambda p: _vecmat(c * _matvec(A, p), A) + D * p, _vecmat(c * y, A), diagonal
+            )
 
     batches = _batches(n, d)[::-1]
 
@@ -133,25 +135,39 @@ def turned(V: np.ndarray, Q: np.ndarray, out: np.ndarray) -> np.ndarray:
     return out
 
 
-def _conjugate_gradients(
-    A: np.ndarray, c: np.ndarray, D: np.ndarray, right: np.ndarray, diagonal: np.ndarray
+def conjugate_gradients(
+    times: Callable[[np.ndarray], np.ndarray],
+    right: np.ndarray,
+    diagonal: np.ndarray,
+    workers: Workers = ONE_WORKER,
 ) -> np.ndarray:
-    """Solve (A' diag(c) A + diag(D)) x = right for each row of a batch.
+    """Solve H x = right for each row, each with a matrix H of its own.
 
-    `diagonal` is about that of the matrix. In coordinates in which the Gram matrix is diagonal the
-    rest is small, and a few steps are enough.
+    In coordinates in which the Gram matrix is diagonal, the rest of H is small, and a few steps are
+    enough.
+
+    Parameters
+    ----------
+    times : callable
+        Multiplies each row with its H.
+    right : numpy.ndarray
+        The right-hand sides.
+    diagonal : numpy.ndarray
+        About those of H.
+    workers : Workers
+        Those that solve the same rows together, and take the same number of steps.
     """
     x, r = np.zeros_like(right), right
     p = z = r / diagonal
     now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
-    for _ in range(STEPS):
-        image = _vecmat(c * _matvec(A, p), A) + D * p
+    for _ in range(_STEPS):
+        image = times(p)
         step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
         x += step * p
         r = r - step * image
         z = r / diagonal
         before, now = now, np.einsum("ij,ij->i", r, z)
-        if (now / first).max() < LEFT**2:
+        if workers.agree(float((now / first).max())) < _LEFT**2:
             break
         p = z + (now / np.maximum(before, 1e-30))[:, None] * p
     return x

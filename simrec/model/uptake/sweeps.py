@@ -14,8 +14,7 @@ from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.encoders import Regression
 from simrec.model.uptake.least_squares import (
-    LEFT,
-    STEPS,
+    conjugate_gradients,
     gram_matrix,
     pair_squares,
     products,
@@ -95,17 +94,6 @@ def _solve_items(
         made = sparse.csr_matrix((found, RT.indices, RT.indptr), shape=RT.shape)
         return workers.sum(np.asarray(made @ U, np.float32))
 
-    r = workers.sum(np.asarray(RT @ U, np.float32)) - said(x)
-    p = z = r / diagonal
-    now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
-    for _ in range(STEPS):
-        image = said(p) + D * p
-        step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
-        x += step * p
-        r = r - step * image
-        z = r / diagonal
-        before, now = now, np.einsum("ij,ij->i", r, z)
-        if workers.agree(float((now / first).max())) < LEFT**2:
-            break
-        p = z + (now / np.maximum(before, 1e-30))[:, None] * p
+    right = workers.sum(np.asarray(RT @ U, np.float32)) - said(x)
+    x += conjugate_gradients(lambda p: said(p) + D * p, right, diagonal, workers)
     return np.asarray(x @ Q.T)
