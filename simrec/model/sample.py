@@ -12,7 +12,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.model.prepare import Prepared
-from simrec.model.run.workers import Workers
+from simrec.model.run.workers import Workers, own_places
 
 # Ratings of the users that networks are trained on, about; all where there are no more.
 MOST_RATINGS = 5_000_000
@@ -99,7 +99,7 @@ def drawn_users(
     if size >= n_users:
         return np.arange(mine.stop - mine.start)
     drawn = np.sort(rng.choice(n_users, size, replace=False, shuffle=False))
-    return drawn[(drawn >= mine.start) & (drawn < mine.stop)] - mine.start
+    return own_places(drawn, mine)
 
 
 def gathered_matrix(matrix: sparse.csr_matrix, workers: Workers) -> sparse.csr_matrix:

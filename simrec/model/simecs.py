@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simrec.model.run.workers import Workers
 from simrec.scoring.output import Output
 
 if TYPE_CHECKING:
@@ -49,6 +50,17 @@ def identity_simec(table: np.ndarray, last_layer: np.ndarray, output: Output) ->
 def network_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
     """Make a SimEc with a trained Keras encoder."""
     return _made(encoder, "sparse", int(encoder.input_shape[1]), last_layer, output)
+
+
+def agreed(simec: SimEc, workers: Workers) -> SimEc:
+    """Give a SimEc that all workers have trained alike the first one's weights.
+
+    They differ in the last bits where the workers' processors do.
+    """
+    if workers.size > 1:
+        simec.encoder_.set_weights([workers.first(w) for w in simec.encoder_.get_weights()])
+        simec.last_layer_ = workers.first(simec.last_layer_)
+    return simec
 
 
 def _made(encoder: Any, kind: str, n: int, last_layer: np.ndarray, output: Output) -> SimEc:

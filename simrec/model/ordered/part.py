@@ -21,7 +21,7 @@ from simrec.model.head import (
     saved_heads,
 )
 from simrec.model.ordered.later_ratings import solve_again
-from simrec.model.ordered.sampled import agreed, by_users, users_of
+from simrec.model.ordered.sampled import by_users, users_of
 from simrec.model.ordered.start import frozen_precisions, frozen_statistics
 from simrec.model.ordered.two_simecs import Inputs, features_or_constant, fit_two_simecs
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
@@ -31,7 +31,7 @@ from simrec.model.rating.known_entities import Report
 from simrec.model.rating.posterior import Precisions
 from simrec.model.run.progress import Step
 from simrec.model.sample import MOST_RATINGS, sample_users
-from simrec.model.simecs import identity_simec, linear_simec, network_simec
+from simrec.model.simecs import agreed, identity_simec, linear_simec, network_simec
 from simrec.rows import Array, Sparse, columns, shards_of, without
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts

@@ -13,7 +13,6 @@ from simrec.model.ordered.later_ratings import solve_again
 from simrec.model.ordered.two_simecs import features_or_constant
 from simrec.model.prepare import Prepared
 from simrec.model.rating.posterior import Precisions
-from simrec.model.run.workers import Workers
 from simrec.model.sample import Sample
 from simrec.scoring.output import Output
 
@@ -26,14 +25,6 @@ def by_users(ratings: Ratings) -> sparse.csr_matrix:
     pairs = (ratings.values, (ratings.user_rows, ratings.item_rows))
     shape = (ratings.n_users, ratings.n_items)
     return sparse.csr_matrix(pairs, shape=shape, dtype=np.float32)
-
-
-def agreed(simec: SimEc, workers: Workers) -> SimEc:
-    """Give the SimEc that each worker has trained on the same sample the first one's weights."""
-    if workers.size > 1:
-        simec.encoder_.set_weights([workers.first(w) for w in simec.encoder_.get_weights()])
-        simec.last_layer_ = workers.first(simec.last_layer_)
-    return simec
 
 
 def users_of(

@@ -19,6 +19,7 @@ from simrec.model.rating.new_entities import left_out_residuals
 from simrec.model.rating.observed import Entries, RatingRows
 from simrec.model.rating.packed import packed_weights, weighted_sum
 from simrec.model.rating.posterior import Posterior
+from simrec.model.run.workers import own_places
 from simrec.scoring.output import Output
 
 # The prior of a new entity is at most this much wider than that of known ones, and not narrower:
@@ -100,7 +101,7 @@ class _Measured:
         n = int(self.workers.total(len(ratings)))
         at = np.arange(n) if n <= _SAMPLE else np.linspace(0, n - 1, _SAMPLE).astype(np.int64)
         self.drawn = len(at)
-        at = at[(at >= mine.start) & (at < mine.stop)] - mine.start
+        at = own_places(at, mine)
         self.fit, self.output, self.moments, self.scale = fit, output, moments, observed.scale
         self.ratings = ratings.values[at]
         values = (output.link(self.ratings) - np.float32(observed.mean)) / np.float32(self.scale)

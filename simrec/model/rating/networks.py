@@ -18,6 +18,7 @@ from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.workers import Workers
 from simrec.model.sample import MOST_RATINGS, drawn_users, gathered_matrix
+from simrec.model.simecs import agreed
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
@@ -108,10 +109,7 @@ def fit_network(
         random_state=seed,
     )
     trained = simec.fit(X, R, last_layer=Posterior(mean).regressors().T)
-    if sampled.workers.size > 1:  # each has trained the same, but for the last bits
-        weights = [sampled.workers.first(w) for w in trained.encoder_.get_weights()]
-        trained.encoder_.set_weights(weights)
-    return trained
+    return agreed(trained, sampled.workers)
 
 
 def cross_fit_network(

@@ -11,7 +11,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, release
 from simrec.model.run.threads import in_threads
-from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.model.run.workers import ONE_WORKER, Workers, own_places
 from simrec.scoring.output import IDENTITY, Output
 from simrec.scoring.topk import processors
 
@@ -212,11 +212,8 @@ class Observed:
         places = np.arange(total) if total <= n else np.sort(rng.integers(0, total, n))
         drawn = len(places)
         if self.workers.size > 1:
-            per_worker = np.zeros(self.workers.size, np.int64)
-            per_worker[self.workers.rank] = self.rows.users.counts.sum()
-            end = int(np.cumsum(self.workers.sum(per_worker))[self.workers.rank])
-            places = places - (end - per_worker[self.workers.rank])
-            places = places[(places >= 0) & (places < per_worker[self.workers.rank])]
+            mine = self.workers.places(int(self.rows.users.counts.sum()))
+            places = own_places(places, mine)
         blocks = self.rows.users.blocks[0]
         ends = np.cumsum([block.nnz for block in blocks])
         owner = np.searchsorted(ends, places, side="right")

@@ -101,6 +101,17 @@ def _bytes(data: Any) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
+def own_places(places: np.ndarray, mine: slice) -> np.ndarray:
+    """Pick a worker's own of places among all entities, counted from its first entity.
+
+    Examples
+    --------
+    >>> own_places(np.array([1, 4, 5, 9]), slice(4, 8))
+    array([0, 1])
+    """
+    return places[(places >= mine.start) & (places < mine.stop)] - mine.start
+
+
 def equal_parts(counts: np.ndarray, n: int) -> np.ndarray:
     """Cut rows into n contiguous parts of about equal sums, none of them empty: n + 1 edges.
 

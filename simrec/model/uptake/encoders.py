@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
-from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.model.run.workers import ONE_WORKER, Workers, own_places
 from simrec.model.sample import gathered_matrix
 from simrec.model.uptake.held_out import between, climb, list_quality
 
@@ -157,7 +157,7 @@ def choose_regression(
     folds = np.array_split(rng.permutation(len(V))[:_ITEMS], min(_FOLDS, len(V)))
     mine, n_users = workers.places(len(U)), int(workers.total(len(U)))
     drawn = np.sort(rng.choice(n_users, min(_USERS, n_users), replace=False))
-    users = drawn[(drawn >= mine.start) & (drawn < mine.stop)] - mine.start
+    users = own_places(drawn, mine)
     axes = np.linalg.eigh((V.T @ V).astype(np.float64))[1][:, ::-1][:, :_COORDINATES]
     axes = axes.astype(np.float32)
     U, V = np.concatenate(workers.gather(U[users] @ axes)), V @ axes
