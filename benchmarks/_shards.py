@@ -124,7 +124,7 @@ def same_tables(one: Path, other: Path) -> bool:
 
 def same_models(one: Path, other: Path) -> bool:
     """Compare every number of two models, some rows at a time."""
-    left, right = (files._saved(TwoTower.load(path), True) for path in (one, other))
+    left, right = (files.content(TwoTower.load(path), True) for path in (one, other))
     pairs = [(left.arrays, right.arrays), *zip(left.rows, right.rows, strict=True)]
     for mine, theirs in pairs:
         if mine.keys() != theirs.keys():

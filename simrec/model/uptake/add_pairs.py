@@ -120,8 +120,9 @@ class Solver:
             scale = factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
             start = np.ascontiguousarray(before[fitted, :-1] / scale[:, None])
             rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
-            share = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
-            left = share * (1 - products(start, plain[:, :-1], rows, R.indices))
+            left = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
+            at = np.flatnonzero(left)  # few among all pairs of an item that many have rated
+            left[at] *= 1 - products(start, plain[:, :-1], rows[at], R.indices[at])
             zero = np.full(R.shape[0], self.zero)
             penalties = ridges(R, self.ridge, self.zero)
             start += solve_rows(R, plain[:, :-1], penalties, zero, 1 - left)
