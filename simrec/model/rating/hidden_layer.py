@@ -6,12 +6,14 @@ in closed form, so that a cross-fit costs no more than with further features.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 if TYPE_CHECKING:
@@ -63,17 +65,21 @@ class HiddenLayer:
         """
         n = workers.total(X.shape[0])
 
-        def mean_and_std(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            mean = workers.sum(values.sum(0)) / n
-            return mean, np.sqrt(workers.sum(((values - mean) ** 2).sum(0)) / n)
+        def mean(values: Callable[[sparse.csr_matrix], np.ndarray]) -> np.ndarray:
+            total = np.zeros(_WIDTH)
+            for rows in slices(X.shape[0]):
+                total += values(X[rows]).sum(0)
+            return workers.sum(total) / n
 
         kernel = rng.normal(size=(X.shape[1], _WIDTH)) * relevance[:, None]
-        mean, std = mean_and_std(X @ kernel)
-        kernel /= np.maximum(std, 1e-12)
-        bias = rng.normal(size=_WIDTH) - mean / np.maximum(std, 1e-12)
-        mean, std = mean_and_std(np.maximum(X @ kernel + bias, 0))
+        center = mean(lambda x: x @ kernel)
+        std = np.maximum(np.sqrt(mean(lambda x: (x @ kernel - center) ** 2)), 1e-12)
+        kernel = kernel / std
+        bias = rng.normal(size=_WIDTH) - center / std
+        center = mean(lambda x: np.maximum(x @ kernel + bias, 0))
+        std = np.sqrt(mean(lambda x: (np.maximum(x @ kernel + bias, 0) - center) ** 2))
         # A unit that is hardly ever above zero is not blown up.
-        parts = (kernel, bias, mean, 1 / (np.sqrt(_WIDTH) * np.maximum(std, 0.01)))
+        parts = (kernel, bias, center, 1 / (np.sqrt(_WIDTH) * np.maximum(std, 0.01)))
         return cls(*(part.astype(np.float32) for part in parts))
 
     @property
@@ -81,9 +87,14 @@ class HiddenLayer:
         """Number of units."""
         return len(self.bias)
 
-    def __call__(self, X: sparse.csr_matrix) -> np.ndarray:
+    def __call__(self, X: sparse.csr_matrix, scratch: Scratch = IN_MEMORY) -> np.ndarray:
         """Return the units of feature rows."""
-        return (np.maximum(X @ self.kernel + self.bias, 0) - self.mean) * self.scale
+        out = scratch.empty((X.shape[0], self.width))
+        for rows in slices(len(out)):
+            units = np.maximum(X[rows] @ self.kernel + self.bias, 0)
+            out[rows] = (units - self.mean) * self.scale
+            release(out[rows])
+        return out
 
     def network(self, weights: np.ndarray) -> SimEc:
         """Return the SimEc that encodes by ``[x, 1, units] @ weights``.

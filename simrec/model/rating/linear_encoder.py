@@ -13,6 +13,7 @@ from scipy import sparse
 
 from simrec.model.rating.observed import RatingRows
 from simrec.model.rating.posterior import Marginal, Statistics
+from simrec.model.run.scratch import release, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 
@@ -64,7 +65,9 @@ class EncoderInputs:
         """Encode all rows."""
         Y = self.X @ B[: self.n_features]
         if self.units is not None:
-            Y += self.units @ B[self.n_features :]
+            for rows in slices(len(Y)):
+                Y[rows] += self.units[rows] @ B[self.n_features :]
+                release(self.units[rows])
         if self.ratings is not None:
             Y += self.root * self.ratings.sum_partners(B[self.n_features :])
         return Y
@@ -80,7 +83,11 @@ class EncoderInputs:
     def _transposed(self, XT: sparse.csr_matrix, Y: np.ndarray, power: int) -> np.ndarray:
         G = XT @ Y
         if self.units is not None:
-            G = np.vstack([G, (self.units**power).T @ Y])
+            of_units = np.zeros((self.units.shape[1], Y.shape[1]), np.float32)
+            for rows in slices(len(Y)):
+                of_units += (self.units[rows] ** power).T @ Y[rows]
+                release(self.units[rows])
+            G = np.vstack([G, of_units])
         G = self.row_workers.sum(G)
         if self.partner_ratings is not None:
             G = np.vstack([G, self.partner_ratings.sum_partners(self.root**power * Y)])

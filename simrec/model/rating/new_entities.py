@@ -169,7 +169,7 @@ def fit_new(
     relevance = 1 / np.sqrt(best.penalty.columns[inputs.groups[:-1]])
     X = inputs.X[:, :-1]
     hidden = HiddenLayer.drawn(X, relevance, rng.spawn(1)[0], inputs.row_workers)
-    inputs = replace(inputs, units=hidden(X))
+    inputs = replace(inputs, units=hidden(X, stats.scratch))
     start = np.vstack([best.weights, np.zeros((hidden.width, best.weights.shape[1]), np.float32)])
     bent = attempt(replace(best.penalty, hidden=_HIDDEN_PENALTY))
     if bent.error >= (1 - _CLEAR_GAIN) * best.error:
@@ -242,9 +242,9 @@ def fit_both(
     Users' features are regressed on the embeddings that features give to items.
     """
     inputs, hidden = problem.inputs("users", history=False), new.users.hidden
-    if hidden is not None:
-        inputs = replace(inputs, units=hidden(inputs.X[:, :-1]))
     stats = statistics(problem.observed.rows.users, Posterior(new.items.held_out)).unpacked()
+    if hidden is not None:
+        inputs = replace(inputs, units=hidden(inputs.X[:, :-1], stats.scratch))
     n_folds = min(folds, problem.n_rows.users)
     fold = problem.folds("users", folds, rng)
     assert new.users.penalty is not None
