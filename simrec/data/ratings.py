@@ -220,7 +220,8 @@ class Ratings:
         )
         if bounds is not None:
             ratings.check_bounds(*bounds, name=label)
-        return ratings._settled(duplicates, label)
+        rows = repeated_pairs(user_rows, item_rows, len(items))
+        return settled(ratings, rows, duplicates, label) if len(rows) else ratings
 
     from_parquet = _only(
         from_table, _is_path, "the path of a Parquet or CSV file or directory", _FROM_FILE
@@ -384,54 +385,75 @@ class Ratings:
         raise InputError(
             f"{name or 'ratings'}: {np.count_nonzero(bad):,} of {len(self):,} ratings lie outside "
             f"of the bounds {low:g} to {high:g} (they go from {self.values.min():g} to "
-            f"{self.values.max():g}), the first is row {first:,}: {self._show(first)}. "
+            f"{self.values.max():g}), the first is row {first:,}: {_show(self, first)}. "
             "Give wider bounds, or drop or correct these rows."
         )
 
-    def _show(self, row: int) -> str:
-        return show_row(self.select(np.array([row])).to_arrow(), 0)
 
-    def _settled(self, duplicates: str, label: str) -> "Ratings":
-        rows = repeated_pairs(self.user_rows, self.item_rows, self.n_items)
-        if not len(rows):
-            return self
-        keys = pair_keys(self.user_rows[rows], self.item_rows[rows], self.n_items)
-        times = None if self.timestamps is None else self.timestamps[rows]
-        first, values, latest = settle(rows, keys, self.values[rows], times)
-        n_extra = len(rows) - len(first)
-        example = int(first.min())
-        if duplicates == "error":
-            raise InputError(
-                f"{label}: {n_extra:,} of {len(self):,} rows repeat a (user, item) pair that came "
-                f"before; row {example:,} is the first to be repeated: {self._show(example)}. Keep "
-                "one row for each pair, or allow duplicates='resolve' (the latest, else the mean)."
-            )
-        rule = "the mean" if latest is None else "the latest"
-        logger.warning(
-            "%s: %d of %d rows repeat a (user, item) pair; %s rating of each pair was kept",
-            label,
-            n_extra,
-            len(self),
-            rule,
+def settled(
+    ratings: Ratings,
+    rows: np.ndarray,
+    duplicates: str,
+    label: str,
+    without: Callable[[np.ndarray, np.ndarray], np.ndarray] = drop,
+) -> Ratings:
+    """Keep one rating of each pair that occurs more than once, or refuse them.
+
+    Parameters
+    ----------
+    ratings : Ratings
+        The ratings.
+    rows : numpy.ndarray
+        Positions of all ratings of such pairs, ascending.
+    duplicates : {"resolve", "error"}
+        What to do with them; see `Ratings.from_table`.
+    label : str
+        The table's name, for messages.
+    without : callable
+        Returns an array without some of its rows.
+    """
+    keys = pair_keys(ratings.user_rows[rows], ratings.item_rows[rows], ratings.n_items)
+    times, weights = ratings.timestamps, ratings.weights
+    first, values, latest = settle(
+        rows, keys, ratings.values[rows], None if times is None else times[rows]
+    )
+    n_extra = len(rows) - len(first)
+    example = int(first.min())
+    if duplicates == "error":
+        raise InputError(
+            f"{label}: {n_extra:,} of {len(ratings):,} rows repeat a (user, item) pair that came "
+            f"before; row {example:,} is the first to be repeated: {_show(ratings, example)}. Keep "
+            "one row for each pair, or allow duplicates='resolve' (the latest, else the mean)."
         )
-        dropped = np.setdiff1d(rows, first, assume_unique=True)
-        places = first - np.searchsorted(dropped, first)  # now that others are gone
+    logger.warning(
+        "%s: %d of %d rows repeat a (user, item) pair; %s rating of each pair was kept",
+        label,
+        n_extra,
+        len(ratings),
+        "the mean" if latest is None else "the latest",
+    )
+    dropped = np.setdiff1d(rows, first, assume_unique=True)
+    places = first - np.searchsorted(dropped, first)  # now that others are gone
 
-        def kept(array: np.ndarray, settled: np.ndarray | None) -> np.ndarray:
-            array = drop(array, dropped)
-            array[places] = settled
-            return array
+    def kept(array: np.ndarray, found: np.ndarray | None) -> np.ndarray:
+        array = without(array, dropped)
+        array[places] = found
+        return array
 
-        times, weights = self.timestamps, self.weights
-        return replace(
-            self,
-            user_rows=drop(self.user_rows, dropped),
-            item_rows=drop(self.item_rows, dropped),
-            values=kept(self.values, values),
-            timestamps=None if times is None else kept(times, latest),
-            weights=None if weights is None else kept(weights, total_weights(keys, weights[rows])),
-            n_duplicates=n_extra,
-        )
+    totals = None if weights is None else total_weights(keys, weights[rows])
+    return replace(
+        ratings,
+        user_rows=without(ratings.user_rows, dropped),
+        item_rows=without(ratings.item_rows, dropped),
+        values=kept(ratings.values, values),
+        timestamps=None if times is None else kept(times, latest),
+        weights=None if weights is None else kept(weights, totals),
+        n_duplicates=n_extra,
+    )
+
+
+def _show(ratings: Ratings, row: int) -> str:
+    return show_row(ratings.select(np.array([row])).to_arrow(), 0)
 
 
 def _read(

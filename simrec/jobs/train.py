@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
     from simrec.data.tables import TableLike
     from simrec.jobs.shared.portion import Portions
+    from simrec.model.run.scratch import Scratch
     from simrec.model.run.workers import Workers
     from simrec.model.two_tower import TwoTower
 
@@ -185,8 +186,11 @@ class Training:
 
     def _read(self, workers: "Workers") -> "tuple[Ratings, TableLike | None]":
         """Read the ratings and features of this worker's users."""
+        from simrec.model.run.scratch import Scratch
+
         if workers.size == 1 or self.portions is None:
-            return _load(self.data, self.model), self.data.load_users()
+            room = Scratch.of(self.memory, self.scratch)
+            return _load(self.data, self.model, room), self.data.load_users()
         return self.portions.read(self.model.bounds, workers)
 
 
@@ -202,8 +206,13 @@ def _cost(workers: "Workers") -> dict[str, Any]:
     }
 
 
-def _load(data: DataOptions, model: "TwoTower") -> "Ratings":
-    ratings = data.load_ratings(model.bounds)
+def _load(data: DataOptions, model: "TwoTower", room: "Scratch") -> "Ratings":
+    if room.limited:
+        from simrec.jobs.io.pieces import read_pieces
+
+        ratings = read_pieces(data, model.bounds, room)
+    else:
+        ratings = data.load_ratings(model.bounds)
     if len(ratings) == 0:
         raise InputError(f"{data.ratings}: no ratings to train on")
     logger.info(

@@ -13,7 +13,7 @@ from simrec.data.sides import Sides
 from simrec.model.lists import choose_uptake_weight
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, check_weights, pair_matrix
+from simrec.model.prepare import Prepared, check_weights, mean_confidence, pair_matrix
 from simrec.model.rating.output import OutputKind
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
@@ -107,11 +107,14 @@ def fit_parts(
     check_weights(data)
     sample = sample_users(data, PAIRS, rng, NEW_USERS)
     features = data.sides.map(lambda side: side.X[:, :-1])
+    # In units of the mean confidence: play counts and seconds of dwell time mean the same.
+    confidence = mean_confidence(data.ratings, data.workers)
     uptake = fit_uptake(
-        pair_matrix(data.ratings),
+        pair_matrix(data.ratings, confidence, data.scratch),
         features,
-        pair_matrix(sample.ratings),
+        pair_matrix(sample.ratings, confidence),
         sample.X.users[:, :-1],
+        confidence,
         settings.embedding_dim,
         rng,
         data.workers,

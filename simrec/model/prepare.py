@@ -19,7 +19,8 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
 from simrec.model.head import Encoder, StoredHead
-from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
+from simrec.model.run.arrange import arranged, counted, pieces
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
 
@@ -91,6 +92,20 @@ class Prepared:
     workers: Workers = ONE_WORKER
     scratch: Scratch = IN_MEMORY
 
+    def rated(self) -> sparse.csr_matrix:
+        """Return users x items, all that are known: confidence in each pair, 1 without weights."""
+        matrix, sides = pair_matrix(self.ratings, scratch=self.scratch), self.sides
+        lengths = np.zeros(len(sides.users.tower.ids), matrix.indptr.dtype)
+        lengths[sides.users.rated_rows] = np.diff(matrix.indptr)
+        places = sides.items.rated_rows.astype(matrix.indices.dtype)
+        for at in pieces(matrix.nnz):  # ids ascend in both, and hence columns do
+            matrix.indices[at] = places[matrix.indices[at]]
+            release(matrix.indices[at])
+        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(matrix.indptr.dtype)
+        shape = (len(lengths), len(sides.items.tower.ids))
+        parts = (matrix.data, matrix.indices, indptr)
+        return sparse.csr_matrix(parts, shape=shape, copy=False)
+
     @property
     def schema(self) -> dict[str, dict[str, str]]:
         """Kind of each column of features, by side."""
@@ -137,9 +152,9 @@ def prepare(
     rated = Sides(
         (
             ratings.items,
-            workers.sum(np.bincount(ratings.item_rows, minlength=ratings.n_items)),
+            workers.sum(counted(ratings.item_rows, ratings.n_items)),
         ),
-        (ratings.users, np.bincount(ratings.user_rows, minlength=ratings.n_users)),
+        (ratings.users, counted(ratings.user_rows, ratings.n_users)),
     )
     divided = Sides(ONE_WORKER, workers)
     sides = Sides.of(lambda side: _side(side, *rated[side], tables[side], encoding, divided[side]))
@@ -188,11 +203,26 @@ def rated_pairs(pairs: Ratings | TableLike, y: Any) -> Ratings | TableLike:
     return table.append_column("rating", pa.array(values))
 
 
-def pair_matrix(ratings: Ratings) -> sparse.csr_matrix:
-    """Return users x items with the confidence in each pair, 1 without weights."""
-    values = np.ones(len(ratings), np.float32) if ratings.weights is None else ratings.weights
-    entries = (values.astype(np.float32), (ratings.user_rows, ratings.item_rows))
-    return sparse.csr_matrix(entries, shape=(ratings.n_users, ratings.n_items))
+def pair_matrix(
+    ratings: Ratings, unit: float = 1.0, scratch: Scratch = IN_MEMORY
+) -> sparse.csr_matrix:
+    """Return users x items with the confidence in each pair, 1 without weights, over `unit`."""
+    rows, weights = ratings.user_rows, ratings.weights
+
+    def values(at: slice | np.ndarray) -> np.ndarray:
+        one = np.ones(len(rows[at]), np.float32) if weights is None else weights[at]
+        return (one / np.float32(unit)).astype(np.float32)
+
+    shape = (ratings.n_users, ratings.n_items)
+    return arranged(rows, ratings.item_rows, values, shape, scratch)
+
+
+def mean_confidence(ratings: Ratings, workers: Workers) -> float:
+    """Return the mean confidence in the pairs of all workers, 1 without weights."""
+    if ratings.weights is None:
+        return 1.0
+    total = workers.total(float(ratings.weights.sum(dtype=np.float64)))
+    return total / max(workers.total(len(ratings)), 1)
 
 
 def check_weights(data: Prepared) -> None:

@@ -12,6 +12,8 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.model.prepare import Prepared
+from simrec.model.run.arrange import pieces
+from simrec.model.run.scratch import release
 from simrec.model.run.workers import Workers, own_places
 
 # Ratings of the users that networks are trained on, about; all where there are no more.
@@ -52,17 +54,19 @@ def sample_users(
     rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng, n_more)
     place = np.full(ratings.n_users, -1, np.int64)
     place[rows] = np.arange(len(rows)) + workers.places(len(rows)).start
-    here = place[ratings.user_rows] >= 0
+    here = _rated_by(place >= 0, ratings)
     X_users = gathered_matrix(sides.users.X[rows], workers)
     ids = pa.concat_tables(workers.gather_tables(pa.table({"id": ratings.users.take(rows)})))
 
     def gathered(array: np.ndarray) -> np.ndarray:
-        return np.concatenate(workers.gather(array[here]))
+        taken = array[here]
+        release(array)
+        return np.concatenate(workers.gather(taken))
 
     taken = Ratings(
         IdMap(ids["id"]),
         ratings.items,
-        gathered(place[ratings.user_rows]),
+        np.concatenate(workers.gather(place[ratings.user_rows[here]])),
         gathered(ratings.item_rows),
         gathered(ratings.values),
         weights=None if ratings.weights is None else gathered(ratings.weights),
@@ -70,6 +74,15 @@ def sample_users(
     )
     groups = sides.map(lambda side: side.groups)
     return Sample(taken, Sides(sides.items.X, X_users), groups, data.bounds)
+
+
+def _rated_by(taken: np.ndarray, ratings: Ratings) -> np.ndarray:
+    """Return the positions of the ratings of some users."""
+    found = []
+    for at in pieces(len(ratings)):
+        found.append(at.start + np.flatnonzero(taken[ratings.user_rows[at]]))
+        release(ratings.user_rows[at])
+    return np.concatenate(found)
 
 
 def drawn_users(

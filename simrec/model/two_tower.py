@@ -34,7 +34,7 @@ from simrec.model.run.checkpoint import Run
 from simrec.model.run.divide import own_users
 from simrec.model.run.progress import Progress
 from simrec.model.tower import Tower, Unknown
-from simrec.model.update.update import State, forget, learn, rated_matrix, rows_of_ratings
+from simrec.model.update.update import State, forget, learn
 from simrec.rows import Sparse
 from simrec.scoring.pairs import score_pairs
 from simrec.simec.params import Params, r_squared
@@ -282,9 +282,7 @@ class TwoTower(Params):
         self.parts_, self.uptake_weight_ = fitted.parts, fitted.uptake_weight
         self.chosen_ = fitted.chosen
         self.towers_ = data.sides.map(lambda side: side.tower)
-        rows = rows_of_ratings(data.ratings, self.towers_)
-        sizes = self.towers_.map(lambda tower: len(tower.ids))
-        self.rated_ = rated_matrix(rows, sizes, data.ratings.weights)
+        self.rated_ = data.rated()
         self.history_, self.schema_ = progress.history, data.schema
         self.model_id_, self.parent_, self.updates_ = None, None, []
         if not divided:

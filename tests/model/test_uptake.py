@@ -54,7 +54,7 @@ class Planted:
 def learn(R, features, embedding_dim, seed):
     """Fit to all users as one worker, choices made on all of them."""
     rng = np.random.default_rng(seed)
-    return fit_uptake(R, features, R, features.users, embedding_dim, rng, ONE_WORKER)
+    return fit_uptake(R, features, R, features.users, 1.0, embedding_dim, rng, ONE_WORKER)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
+from simrec.model.run.arrange import PIECE, arranged, counted, pieces
 from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, release
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers, own_places
@@ -181,19 +182,30 @@ class Observed:
         scratch: Scratch = IN_MEMORY,
     ) -> "Observed":
         """Arrange the ratings of this worker's users, with rows in the order of their id maps."""
-        values, n = output.link(ratings.values), workers.total(len(ratings))
-        mean = workers.total(float(values.sum(dtype=np.float64))) / n
-        off = values - np.float64(mean)
-        scale = float(np.sqrt(workers.total(float(off @ off)) / n)) or 1.0
+        n = workers.total(len(ratings))
+
+        def total(of: Callable[[np.ndarray], np.ndarray]) -> float:
+            """Sum something over what the inverse of the output makes of all ratings."""
+            found = 0.0
+            for at in pieces(len(ratings)):
+                found += float(of(output.link(ratings.values[at])).sum(dtype=np.float64))
+                release(ratings.values[at])
+            return workers.total(found)
+
+        mean = total(lambda values: values) / n
+        scale = float(np.sqrt(total(lambda values: (values - np.float64(mean)) ** 2) / n)) or 1.0
         unit = scale
         if not output.linear:
-            slopes = output.slopes(values - np.float32(output.shift))
-            unit *= float(np.sqrt(workers.total(float(np.sum(slopes**2, dtype=np.float64))) / n))
-        values = ((values - np.float32(mean)) / np.float32(scale)).astype(np.float32)
+            shift = np.float32(output.shift)
+            unit *= float(np.sqrt(total(lambda values: output.slopes(values - shift) ** 2) / n))
+
+        def entries(at: slice | np.ndarray) -> np.ndarray:
+            values = (output.link(ratings.values[at]) - np.float32(mean)) / np.float32(scale)
+            release(ratings.values)
+            return values.astype(np.float32)
+
         shape = (ratings.n_users, ratings.n_items)
-        entries = sparse.coo_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
-        users = sparse.csr_matrix(entries)
-        users.sort_indices()
+        users = arranged(ratings.user_rows, ratings.item_rows, entries, shape, scratch)
         rows = Sides(
             transposed_rows(users, column_workers=workers, scratch=scratch),
             rating_rows(users, row_workers=workers, scratch=scratch),
@@ -263,7 +275,7 @@ def transposed_rows(
 ) -> RatingRows:
     """Arrange a matrix by its columns, in ranges of its rows."""
     n, m = matrix.shape
-    counts = np.bincount(matrix.indices, minlength=m)
+    counts = counted(matrix.indices, m)
     starts = _starts(np.concatenate([[0], np.cumsum(counts)]))
     edges = np.unique([*range(0, n, max(_COLUMNS, m // 4)), n]).astype(np.int64)
     data = scratch.empty((matrix.nnz,), matrix.data.dtype.type)
@@ -272,6 +284,7 @@ def transposed_rows(
     for a, b in itertools.pairwise(edges):
         part, at = matrix[a:b].T.tocsr(), slice(matrix.indptr[a], matrix.indptr[b])
         data[at], indices[at] = part.data, part.indices
+        release(matrix.data[at], matrix.indices[at])
         parts = (data[at], indices[at], part.indptr)
         part = sparse.csr_matrix(parts, shape=part.shape, copy=False)
         blocks.append(_blocks(part, starts))
@@ -283,7 +296,7 @@ def _starts(indptr: np.ndarray) -> np.ndarray:
     """Return the edges of blocks of rows."""
     m, n_entries = len(indptr) - 1, int(indptr[-1])
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
-    n_blocks = 1 if n_entries < 50_000 else min(4 * processors(), m)
+    n_blocks = 1 if n_entries < 50_000 else min(max(4 * processors(), n_entries // PIECE), m)
     cuts = np.searchsorted(indptr, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
     return np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from simrec.data.ids import IdMap
 from simrec.model.prepare import Prepared, PreparedSide
+from simrec.model.run.arrange import pieces
+from simrec.model.run.scratch import release
 
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
@@ -21,10 +23,13 @@ def fingerprint(data: Prepared) -> str:
     """Hash all ratings, ids and features."""
     ratings = data.ratings
     first = data.workers.places(ratings.n_users).start
-    columns = [ratings.user_rows + np.int64(first), ratings.item_rows, ratings.values]
-    sums = [
-        data.workers.sum(_sum(*columns, *([] if ratings.weights is None else [ratings.weights])))
-    ]
+    columns = [ratings.item_rows, ratings.values]
+    columns += [] if ratings.weights is None else [ratings.weights]
+    total = np.zeros(2, np.uint64)
+    for at in pieces(len(ratings)):
+        total += _sum(ratings.user_rows[at] + np.int64(first), *(one[at] for one in columns))
+        release(ratings.user_rows[at], *(one[at] for one in columns))
+    sums = [data.workers.sum(total)]
     for side in data.sides:
         sums.append(side.workers.sum(_of_side(side)))
     return hashlib.sha256(np.concatenate(sums).tobytes()).hexdigest()

@@ -76,6 +76,8 @@ class Scratch:
 
     def moved(self, array: np.ndarray) -> np.ndarray:
         """Return an array that is to be kept where there is room for it."""
+        if _is_mapped(array):
+            return array
         out = self.empty(array.shape, array.dtype.type) if self.limited else array
         if not _is_mapped(out):
             return array

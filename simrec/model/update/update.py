@@ -61,15 +61,6 @@ def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]
     )
 
 
-def rated_matrix(
-    rows: Sides[np.ndarray], sizes: Sides[int], weights: np.ndarray | None = None
-) -> sparse.csr_matrix:
-    """Return users x items with the confidence in each pair of rows, 1 without weights."""
-    values = np.ones(len(rows.users), np.float32) if weights is None else weights
-    entries = (values.astype(np.float32, copy=False), (rows.users, rows.items))
-    return sparse.csr_matrix(entries, shape=(sizes.users, sizes.items))
-
-
 def learn(
     state: State, ratings: Ratings | None, tables: Sides[TableLike | None], only_new: bool
 ) -> tuple[State, dict[str, Any]]:

@@ -10,6 +10,7 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
+from simrec.model.run.arrange import counted
 from simrec.model.run.progress import Step, no_step
 from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import moved_by_pairs, spread_axes
@@ -106,7 +107,7 @@ class Whole:
     @classmethod
     def of(cls, R: sparse.csr_matrix, workers: Workers) -> Whole:
         """Look at the pairs of all workers; R has those of this one's users."""
-        n_items = workers.sum(np.bincount(R.indices, minlength=R.shape[1]))
+        n_items = workers.sum(counted(R.indices, R.shape[1]))
         n_pairs = max(float(n_items.sum()), 1.0)
 
         def work(d: int) -> float:

@@ -83,6 +83,7 @@ def fit_uptake(
     features: Sides[sparse.csr_matrix],
     sample: sparse.csr_matrix,
     sample_features: sparse.csr_matrix,
+    confidence: float,
     embedding_dim: int | None,
     rng: np.random.Generator,
     workers: Workers,
@@ -94,11 +95,13 @@ def fit_uptake(
     Parameters
     ----------
     R : csr_matrix
-        This worker's users x items: confidence in each pair.
+        This worker's users x items: confidence in each pair, in units of the mean.
     features : Sides of csr_matrix
         Feature rows of items and these users; without columns where there are none.
     sample, sample_features : csr_matrix
         Pairs and feature rows of some users of all workers, on which choices are made.
+    confidence : float
+        The mean confidence.
     embedding_dim : int or None
         Coordinates without popularity; None to choose.
     rng : numpy.random.Generator
@@ -111,10 +114,6 @@ def fit_uptake(
     # Threads of our own work on batches of small matrices: those of the BLAS get in the way.
     with threadpool_limits(1, "blas"):
         X = Sides(features.items, sample_features).map(lambda one: one if one.shape[1] else None)
-        # In units of the mean confidence: play counts and seconds of dwell time mean the same.
-        weight = workers.total(float(R.sum(dtype=np.float64)))
-        confidence = weight / max(workers.total(R.nnz), 1)
-        R, sample = (sparse.csr_matrix(one / np.float32(confidence)) for one in (R, sample))
         held = HeldOut.of(sample, rng)
         whole = Whole.of(R, workers)
         choices = choose(X, held, whole, embedding_dim, rng, step).agreed(workers)

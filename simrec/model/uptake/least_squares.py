@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.arrange import counted
 from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
@@ -103,7 +104,7 @@ def solve_rows(
     def work_on(i: int) -> None:
         work(batches[i])
         if i % _RELEASE == 0:
-            release(out, V)
+            release(out, V, R.data, R.indices)
 
     in_threads(work_on, len(batches))
     return turned(out, Q.T, out)
@@ -120,7 +121,7 @@ def gram_matrix(V: np.ndarray) -> np.ndarray:
 
 def pair_squares(R: sparse.csr_matrix, V: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the weight of all pairs, and what they add to the square of each coordinate."""
-    weights, squares = np.bincount(R.indices, R.data, minlength=len(V)), np.zeros(V.shape[1])
+    weights, squares = counted(R.indices, len(V), R.data), np.zeros(V.shape[1])
     for rows in slices(len(V)):
         squares += weights[rows] @ V[rows] ** 2
         release(V[rows])
@@ -215,6 +216,7 @@ def start_vectors(
     def parts() -> Iterator[sparse.csr_matrix]:
         for rows in slices(R.shape[0]):
             part = R[rows]
+            release(R.data, R.indices)
             part.data = part.data * np.repeat(by_row[rows], np.diff(part.indptr))
             part.data *= by_column[part.indices]
             yield part

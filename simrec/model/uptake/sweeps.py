@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+from simrec.model.run.arrange import transposed
 from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.uptake.encoders import Regression
@@ -40,7 +41,7 @@ def factorize(
     """
     by_user = ridges(R, ridge, zero)
     zeros = np.full(len(by_user), zero)
-    RT = R.T.tocsr()
+    RT = transposed(R, scratch)
     for _ in range(sweeps):
         U = solve_rows(R, V, by_user, zeros, scratch=scratch)
         prior = None if features is None else features.fitted(V)
@@ -59,7 +60,7 @@ def solve_items(
     scratch: Scratch = IN_MEMORY,
 ) -> np.ndarray:
     """Return the vectors of items that pairs alone give, with those of this worker's users."""
-    return _solve_items(R.T.tocsr(), U, ridge, zero, None, workers, scratch)
+    return _solve_items(transposed(R, scratch), U, ridge, zero, None, workers, scratch)
 
 
 def _solve_items(
