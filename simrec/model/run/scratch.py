@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from simrec import files
 from simrec.data.sizes import parse_size
@@ -60,7 +61,7 @@ class Scratch:
         """Whether large arrays go to files."""
         return self.memory is not None
 
-    def empty(self, shape: tuple[int, ...], dtype: type = np.float32) -> np.ndarray:
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> np.ndarray:
         """Return an array to be filled."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if self.memory is None or size * _SHARE <= self.memory or not size:
@@ -78,7 +79,7 @@ class Scratch:
         """Return an array that is to be kept where there is room for it."""
         if _is_mapped(array):
             return array
-        out = self.empty(array.shape, array.dtype.type) if self.limited else array
+        out = self.empty(array.shape, array.dtype) if self.limited else array
         if not _is_mapped(out):
             return array
         for rows in slices(len(array)):
