@@ -21,6 +21,7 @@ from simrec.model.rating.linear_encoder import EncoderInputs, cross_fit
 from simrec.model.rating.networks import Sampled, cross_fit_network
 from simrec.model.rating.observed import Entries
 from simrec.model.rating.packed import unpack
+from simrec.model.rating.partners import Partners
 from simrec.model.rating.posterior import (
     Posterior,
     Precisions,
@@ -143,6 +144,8 @@ def fit_new(
     stats = statistics(problem.observed.rows[side], known.other(side).posterior).unpacked()
     n_folds = min(folds, problem.n_rows[side])
     fold = problem.folds(side, folds, rng)
+    everyone = Partners.of(problem, known, side, entries)
+    partners = everyone.some(side)
     start: np.ndarray | None = None
     hidden: HiddenLayer | None = None
 
@@ -150,15 +153,22 @@ def fit_new(
         nonlocal start
         of_weights = penalty.of_weights(inputs, stats.h.shape[1])
         start, held_out = cross_fit(inputs, stats, of_weights, fold, n_folds, start)
-        new = with_partners(problem, known, side, start, held_out, entries, report)
+        new = with_partners(problem, partners, side, start, held_out, report)
         new.penalty, new.hidden = penalty, hidden
         return new
+
+    def chosen(best: NewEntities) -> NewEntities:
+        """Return the best attempt, with all partners."""
+        if partners is everyone:
+            return best
+        new = with_partners(problem, everyone, side, best.weights, best.held_out, report)
+        return replace(new, penalty=best.penalty, hidden=best.hidden)
 
     constant = int(inputs.groups[-1])
     columns = problem.observed.workers.first(known[side].penalties[: constant + 1])
     best = attempt(Penalty(columns))
     if not constant:  # an average does not depend on its penalty
-        return best
+        return chosen(best)
     best = _search(attempt, best, Penalty.stronger)
     pruned = _prune(attempt, best, constant)
     if pruned is not best:
@@ -173,8 +183,8 @@ def fit_new(
     start = np.vstack([best.weights, np.zeros((hidden.width, best.weights.shape[1]), np.float32)])
     bent = attempt(replace(best.penalty, hidden=_HIDDEN_PENALTY))
     if bent.error >= (1 - _CLEAR_GAIN) * best.error:
-        return best
-    best = _search(attempt, bent, Penalty.stronger_hidden)
+        return chosen(best)
+    best = chosen(_search(attempt, bent, Penalty.stronger_hidden))
     best.network = hidden.network(best.weights)
     best.weights = np.zeros_like(best.weights[: inputs.n_features])
     return best
@@ -191,37 +201,37 @@ def fit_new_network(
     report: Report,
 ) -> NewEntities:
     """Fit an encoder with hidden layers; held-out entities tell when to stop."""
-    partners = known.other(side).posterior
+    known_partners = known.other(side).posterior
     n_folds, fold = min(folds, problem.n_rows[side]), problem.folds(side, folds, rng)
     seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
     network, held_out = cross_fit_network(
-        problem, sampled, side, partners, hidden_layers, n_folds, fold, seed
+        problem, sampled, side, known_partners, hidden_layers, n_folds, fold, seed
     )
     weights = np.zeros((problem.features[side].shape[1], held_out.shape[1]), np.float32)
-    new = with_partners(problem, known, side, weights, held_out, entries, report)
+    partners = Partners.of(problem, known, side, entries)
+    new = with_partners(problem, partners, side, weights, held_out, report)
     new.network = network
     return new
 
 
 def with_partners(
     problem: Problem,
-    known: Sides[KnownEntities],
+    partners: Partners,
     side: Side,
     weights: np.ndarray,
     held_out: np.ndarray,
-    entries: Entries,
     report: Report,
 ) -> NewEntities:
     """Refit the partners of new entities against out-of-fold embeddings."""
-    new, other = Posterior(held_out), known.other(side)
-    stats = statistics(problem.observed.rows.other(side), new)
-    around = fit_posterior(stats, other.prior_means, other.precisions)[1]
+    new, prior_means = Posterior(held_out), partners.prior_means
+    stats = statistics(partners.ratings, new)
+    around = fit_posterior(stats, prior_means, partners.precisions)[1]
     # Once more, with precisions estimated against out-of-fold embeddings.
-    partners, precisions = fit_posterior(stats, other.prior_means, around)
-    error = _left_out_error(new, partners, precisions.t, entries, side)
+    refitted, precisions = fit_posterior(stats, prior_means, around)
+    error = _left_out_error(new, refitted, precisions.t, partners.entries, side)
     report({f"val_new_{side}": problem.observed.unit * error})
     # Covariances are large, and only those of the best attempt are of use.
-    return NewEntities(weights, partners.certain(), held_out, around, precisions, error)
+    return NewEntities(weights, refitted.certain(), held_out, around, precisions, error)
 
 
 def with_covariance(new: NewEntities, problem: Problem, side: Side) -> Posterior:
