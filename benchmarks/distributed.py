@@ -11,7 +11,9 @@ agree      One, two and three workers on one split: errors of each task, list qu
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
 memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings.
 fragments  Which process reads which fragment of the ratings.
-faults     A worker, and the whole training, killed in the middle; resumed, it is the same model.
+faults     Workers, the training and a node of a Ray cluster killed, and disks that become full
+           (small tmpfs mounts: as root), all in the middle; resumed, it is the same model.
+           --only WORD runs the rows with this word.
 limits     Peak memory of one fit without a limit, with half and with a quarter of what it took.
 shards     A model in 8 shards against the same in one piece: results, CPU time, memory, what is
            written.
@@ -21,15 +23,11 @@ trainings are `simrec train`, as anybody runs it.
 """
 
 import argparse
-import json
-import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -37,35 +35,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _faults import faults_table
 from _memory import memory_table
 from _report import machine
 from _shards import shards as shards_table
+from _train import train
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
 
 TASKS = ("warm", "new_items", "new_users", "new_both")
 # Sweeps where only memory is measured: it is the same in each.
 _FEW = ("--epochs", "2", "--folds", "2")
-
-
-def train(
-    data: Path, out: Path, *options: str, workers: int = 1, wait: bool = True
-) -> dict[str, Any] | subprocess.Popen[str]:
-    """Run `simrec train` on the tables of a directory; return what it tells, and its peak."""
-    command = [sys.executable, "-m", "simrec.cli", "train", "--ratings", str(data / "ratings")]
-    for name in ("items", "users"):
-        command += [f"--{name}", str(data / f"{name}.parquet")]
-    command += ["--out", str(out), "--workers", str(workers), "--json", "-", *options]
-    started = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if not wait:
-        return process
-    stdout, stderr = process.communicate()
-    if process.returncode:
-        raise SystemExit(f"{' '.join(command)}\n{stderr}")
-    result = json.loads(stdout)
-    result |= {"elapsed": time.perf_counter() - started, "log": stderr}
-    return result
 
 
 def write_split(directory: Path, data: Path | None, seed: int) -> Any:
@@ -198,38 +178,9 @@ def fragments(arguments: argparse.Namespace, directory: Path) -> str:
 
 
 def faults(arguments: argparse.Namespace, directory: Path) -> str:
-    """Kill a worker, and the training; compare the models."""
+    """Disturb trainings, resume them, and compare the models."""
     write_split(directory, arguments.data, arguments.seed)
-    options = ("--epochs", "12", *arguments.options)
-    train(directory, directory / "whole", *options, workers=2)
-    whole = TwoTower.load(directory / "whole")
-    lines = ["| what happened | what was told | largest difference of a vector |"]
-    lines.append("| --- | --- | --- |")
-    for what in ("a worker is killed", "the training is killed and resumed, with 3 workers"):
-        out = directory / "killed"
-        process = train(directory, out, *options, workers=2, wait=False)
-        assert isinstance(process, subprocess.Popen)
-        kept = Path(f"{out}.checkpoint") / "manifest.json"
-        while not kept.exists():
-            time.sleep(0.05)
-        if what == "a worker is killed":
-            os.kill(_children(process.pid)[-1], signal.SIGKILL)
-            told = re.findall(r".*lost a worker.*", process.communicate()[1])
-        else:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-            log = train(directory, out, *options, "--resume", workers=3)["log"]
-            told = re.findall(r".*going on from.*", log)
-        found = TwoTower.load(out)
-        worst = max(
-            float(np.abs(np.asarray(a.vectors) - np.asarray(b.vectors)).max())
-            for name in whole.parts_
-            for a, b in zip(whole.parts_[name].heads, found.parts_[name].heads, strict=True)
-        )
-        lines.append(f"| {what} | {told[0][:90] if told else '-'} | {worst:.1e} |")
-        print(lines[-1], flush=True)
-        shutil.rmtree(out)
-    return "\n".join(lines)
+    return faults_table(directory, ("--epochs", "12", *arguments.options), arguments.only)
 
 
 def limits(arguments: argparse.Namespace, directory: Path) -> str:
@@ -240,16 +191,6 @@ def limits(arguments: argparse.Namespace, directory: Path) -> str:
 def shards(arguments: argparse.Namespace, directory: Path) -> str:
     """Compare a model in shards with the same in one piece."""
     return shards_table(directory, arguments.users)
-
-
-def _children(pid: int) -> list[int]:
-    """Return the workers of a training: its children that run Python code of their own."""
-    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [
-        int(child)
-        for child in text.split()
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
-    ]
 
 
 _PARTS = {
@@ -275,6 +216,7 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--items", type=int, default=20_000)
     parser.add_argument("--epochs", type=int, help="sweeps of limits; 16 by default")
+    parser.add_argument("--only", default="", help="rows of faults: those with this word")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments, arguments.options = parser.parse_known_args()
     arguments.workers = arguments.workers or (

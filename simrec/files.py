@@ -22,6 +22,8 @@ import numpy as np
 
 from simrec.errors import InputError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 
 def sha256(path: str | os.PathLike) -> str:
     """Return the SHA-256 of a file's bytes, in hexadecimal."""
@@ -72,13 +74,20 @@ def save_npz(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), buffer.getvalue())
 
 
+def is_full_disk(error: BaseException) -> bool:
+    """Tell whether an error is what the system says when there is no room left."""
+    return isinstance(error, OSError) and error.errno in _FULL
+
+
 @contextmanager
 def naming_full_disk(path: str | os.PathLike) -> Iterator[None]:
     """Turn any error that means a full disk into an OSError that says so and names `path`."""
     try:
         yield
     except Exception as error:
-        for code in (errno.ENOSPC, errno.EDQUOT):
+        if is_full_disk(error) and "disk is full" in str(error):
+            raise  # named already
+        for code in _FULL:
             reason = os.strerror(code)
             # Libraries hide the number in a text, or raise errors of their own.
             if getattr(error, "errno", None) == code or reason in str(error):

@@ -99,10 +99,16 @@ def train(
     Scratch.of(memory, scratch)  # found out now, too
     work = Training(model, data, out, log_dir, checkpoint, shards, memory, scratch)
     with claim(out, **inputs):
-        if engine == "local" and workers in (None, 1):
-            result = work.run(resume=resume)
-        else:
-            result = _with_workers(work, engine, workers, address, resume)
+        try:
+            if engine == "local" and workers in (None, 1):
+                result = work.run(resume=resume)
+            else:
+                result = _with_workers(work, engine, workers, address, resume)
+        except OSError as error:
+            if not (files.is_full_disk(error) and os.path.isdir(checkpoint)):
+                raise
+            how = f"{error.strerror}, with --resume to go on from {os.fspath(checkpoint)}"
+            raise OSError(error.errno, how, error.filename) from error
         clear(checkpoint)
     return {**result, "out": os.fspath(out), "seconds": round(time.perf_counter() - started, 3)}
 
@@ -116,15 +122,19 @@ def _with_workers(
     target = FilePath(os.path.realpath(work.out))
     files.remove_leftovers(target)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with files.own_directory(target, ".shuffle") as scratch:
-        work = replace(work, portions=Portions.of(work.data, scratch))
-        if engine == "ray":
-            from simrec.jobs.engine import ray_train
+    try:
+        with files.own_directory(target, ".shuffle") as scratch:
+            work = replace(work, portions=Portions.of(work.data, scratch))
+            if engine == "ray":
+                from simrec.jobs.engine import ray_train
 
-            return ray_train.run(work, workers, address, resume)
-        from simrec.jobs.engine import processes
+                return ray_train.run(work, workers, address, resume)
+            from simrec.jobs.engine import processes
 
-        return processes.run(work, workers or 1, resume)
+            return processes.run(work, workers or 1, resume)
+    finally:  # of workers that were ended
+        files.remove_leftovers(target)
+        files.remove_leftovers(os.path.realpath(work.checkpoint))
 
 
 @dataclass(frozen=True)

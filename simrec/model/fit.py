@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -10,10 +9,12 @@ from typing import Any, Literal
 import numpy as np
 
 from simrec.data.sides import Sides
+from simrec.model.kept_part import KeptPart, keep_part, kept_part
 from simrec.model.lists import choose_uptake_weight
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.prepare import Prepared, check_weights, mean_confidence, pair_matrix
+from simrec.model.rating.known_entities import Report
 from simrec.model.rating.output import OutputKind
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
@@ -23,8 +24,6 @@ from simrec.model.uptake.fit import fit_uptake
 from simrec.model.uptake.held_out import NEW_USERS, PAIRS
 from simrec.model.uptake.part import UptakePart
 from simrec.model.uptake.popularity import find_fading
-
-logger = logging.getLogger(__name__)
 
 # Sweeps of the rating part, or most iterations of each of two SimEcs, where they are not given.
 EPOCHS = {"default": 16, "simec": 200}
@@ -144,14 +143,34 @@ def _fit_rating(
     checkpoint: Checkpoint | None,
     progress: Progress,
 ) -> tuple[Part, dict[str, Any]]:
-    rng = np.random.default_rng(settings.random_state)
+    told: list[dict[str, float]] = []
 
     def report(logs: dict[str, float]) -> None:
+        told.append(logs)
         progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
 
+    if checkpoint is not None:
+        kept = kept_part(checkpoint, data, settings.keep_evidence)
+        if kept is not None:
+            for logs in kept.told:
+                report(logs)
+            return kept.part, kept.chosen
+    part, chosen = _fitted(data, settings, embedding_dim, checkpoint, progress, report)
+    if checkpoint is not None and checkpoint.due():
+        keep_part(checkpoint, KeptPart(part, chosen, told), settings.keep_evidence)
+    return part, chosen
+
+
+def _fitted(
+    data: Prepared,
+    settings: Settings,
+    embedding_dim: int,
+    checkpoint: Checkpoint | None,
+    progress: Progress,
+    report: Report,
+) -> tuple[Part, dict[str, Any]]:
+    rng = np.random.default_rng(settings.random_state)
     if settings.method == "simec":
-        if checkpoint is not None and checkpoint.resume:
-            logger.warning("method='simec' keeps no checkpoint: starting from the beginning")
         return OrderedPart.fit(
             data,
             embedding_dim,
@@ -162,6 +181,7 @@ def _fit_rating(
             report,
             Sides.of(lambda side: partial(progress.step, _STAGE_OF[f"val_new_{side}"])),
             settings.keep_evidence,
+            checkpoint,
         )
     return RatingPart.fit(
         data,

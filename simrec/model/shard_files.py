@@ -76,7 +76,7 @@ def write_rows(
     }
     for name, matrix in saved.sparse.users.items():
         shard = _cut(matrix, sizes, number)
-        arrays |= {f"{name}_{piece}": array for piece, array in _pieces(shard).items()}
+        arrays |= {f"{name}_{piece}": array for piece, array in pieces(shard).items()}
     ids, counts = _id_shard(tower.ids, sizes, number), _cut(tower.counts, sizes, number)
     table = ids.source
     if table is None or not (isinstance(counts, StoredCounts) and counts.table is table):
@@ -101,7 +101,7 @@ def _id_shard(ids: IdMap, sizes: Sequence[int], number: int) -> IdShard:
     return IdShard.of(IdMap(ids.take(np.arange(start, start + sizes[number]))))
 
 
-def _pieces(shard: Any) -> dict[str, Any]:
+def pieces(shard: Any) -> dict[str, Any]:
     """Return the three arrays of a sparse matrix, in types that do not depend on its content."""
     if isinstance(shard, StoredMatrix):
         return dict(shard.arrays)

@@ -12,6 +12,8 @@ import pytest
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.artifacts import read_manifest
 from simrec.jobs.train import DataOptions, train
+from simrec.model import fit as fit_module
+from simrec.model.ordered import two_simecs
 from simrec.model.run import checkpoint as module
 from simrec.model.run.checkpoint import Checkpoint
 
@@ -68,6 +70,11 @@ def test_going_on_changes_no_bit(data, tmp_path, epoch):
         model = TwoTower(**SETTINGS)
         fit(model, data, checkpoint=path, callbacks=killed_at(epoch))
     model = fit(TwoTower(**SETTINGS), data, checkpoint=path, resume=True)
+    assert_same(model, whole)
+
+
+def assert_same(model, whole):
+    """Compare all that was learned, bit by bit, and what was told on the way."""
     for part, expected in zip(model.parts_.values(), whole.parts_.values(), strict=True):
         for head, same in zip(part.heads, expected.heads, strict=True):
             assert head.vectors.tobytes() == same.vectors.tobytes()
@@ -75,6 +82,79 @@ def test_going_on_changes_no_bit(data, tmp_path, epoch):
     assert model.chosen_ == whole.chosen_
     losses = [{k: v for k, v in logs.items() if k != "seconds"} for logs in model.history_]
     assert losses == [{k: v for k, v in logs.items() if k != "seconds"} for logs in whole.history_]
+
+
+def killed(*arguments, **more):
+    raise Killed
+
+
+WAYS = {
+    "default": {},
+    "vectors only": {"keep_evidence": False},
+    "two SimEcs": {"method": "simec", "epochs": 8},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypatch, way):
+    settings, path = {**SETTINGS, **WAYS[way]}, tmp_path / "checkpoint"
+    whole = fit(TwoTower(**settings), data)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(fit_module, "fit_uptake", killed)
+        fit(TwoTower(**settings), data, checkpoint=path)
+    monkeypatch.setattr(fit_module, "_fitted", killed)
+    model = fit(TwoTower(**settings), data, checkpoint=path, resume=True)
+    assert_same(model, whole)
+    model.save(tmp_path / "model")
+    whole.save(tmp_path / "whole")
+    assert model.model_id_ == whole.model_id_
+    other = TwoTower(**{**settings, "keep_evidence": not model.keep_evidence})
+    with pytest.raises(InputError, match="of a training with keep_evidence"):
+        fit(other, data, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("items", [True, False])
+def test_the_item_simec_is_not_trained_again(data, tmp_path, monkeypatch, items):
+    settings = {**SETTINGS, "method": "simec", "epochs": 8}
+    tables = {"items": data.items if items else None, "users": data.users}
+    whole = TwoTower(**settings).fit(data.ratings, **tables)
+    train, trained = two_simecs.train, []
+
+    def train_items_only(simec, *arguments, **more):
+        if trained:
+            raise Killed
+        trained.append(simec)
+        return train(simec, *arguments, **more)
+
+    path = tmp_path / "checkpoint"
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(two_simecs, "train", train_items_only)
+        TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path)
+    trained.clear()
+    monkeypatch.setattr(two_simecs, "train", train_items_only)
+    model = TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path, resume=True)
+    assert_same(model, whole)
+    for simec, expected in ((m.item_simec_, whole.item_simec_) for m in [model]):
+        assert simec.get_params() == expected.get_params()
+        assert simec.history_ == expected.history_
+        np.testing.assert_array_equal(simec.last_layer_, expected.last_layer_)
+
+
+def test_an_encoder_of_ones_own_is_part_of_the_settings(data, tmp_path):
+    from simrec.simec.keras import keras
+
+    def fitted(seed, **arguments):
+        first = keras.initializers.GlorotUniform(seed)
+        n = whole.item_simec_.feature_shape_[0]
+        layers = [keras.Input((n,)), keras.layers.Dense(4, kernel_initializer=first)]
+        model = TwoTower(**settings, item_encoder=keras.Sequential(layers))
+        return fit(model, data, checkpoint=tmp_path / "checkpoint", **arguments)
+
+    settings = {**SETTINGS, "method": "simec", "epochs": 2}
+    whole = fit(TwoTower(**settings), data)
+    assert_same(fitted(0, resume=False), fitted(0, resume=True))
+    with pytest.raises(InputError, match=r"with other item_encoder\."):
+        fitted(1, resume=True)
 
 
 def test_a_checkpoint_changes_nothing_and_is_not_used_unasked(data, half_done, caplog):
@@ -134,7 +214,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     kept = Checkpoint(tmp_path / "checkpoint", {})
     assert kept.due()
     clock[0] = 2.0
-    kept.write({}, {}, started=1.0)
+    kept.write("sweeps", {}, {}, started=1.0)
     written = [second for second in range(2, 80) if (clock.__setitem__(0, second), kept.due())[1]]
     assert written[0] == 22
 

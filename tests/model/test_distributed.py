@@ -196,9 +196,9 @@ def test_a_checkpoint_that_not_all_workers_see(tmp_path):
     def read(group):
         path = tmp_path / "kept"
         kept = Checkpoint(path if group.rank == 0 else tmp_path / "elsewhere", {}, True, group)
-        return kept.read()
+        return kept.read("sweeps")
 
-    Checkpoint(tmp_path / "kept", {}).write({}, {}, 0.0)
+    Checkpoint(tmp_path / "kept", {}).write("sweeps", {}, {}, 0.0)
     errors = in_threads(2, read)
     assert any(isinstance(e, InputError) and "all workers see" in str(e) for e in errors)
 

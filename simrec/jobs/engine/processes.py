@@ -14,8 +14,7 @@ import threading
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any
 
-from simrec.errors import InputError
-from simrec.jobs.engine.restarts import WorkerLost, shortened, with_restarts
+from simrec.jobs.engine.restarts import WorkerLost, is_final, shortened, with_restarts
 
 if TYPE_CHECKING:
     from simrec.jobs.train import Training
@@ -81,9 +80,9 @@ def _collected(ends: list[Connection]) -> list[Any]:
                 found[place] = ends[place].recv()
             except (EOFError, OSError):
                 found[place] = WorkerLost(f"worker {place} was killed")
-            if isinstance(found[place], InputError):
-                raise found[place]
             if isinstance(found[place], BaseException):
+                if is_final(found[place]):
+                    raise found[place]
                 failed.append(found[place])
     if failed:
         # One that was killed says more than those that miss it.
@@ -112,7 +111,7 @@ def _work(
         end.send(work.run(workers, resume))
     except BaseException as error:
         logger.debug("worker %d", rank, exc_info=True)
-        end.send(error if isinstance(error, InputError) else RuntimeError(shortened(error)))
+        end.send(error if is_final(error) else RuntimeError(shortened(error)))
 
 
 def _end_with(end: Connection) -> None:

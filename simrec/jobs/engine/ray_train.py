@@ -10,9 +10,8 @@ import secrets
 import time
 from typing import TYPE_CHECKING, Any
 
-from simrec.errors import InputError
 from simrec.jobs.engine.ray import connected
-from simrec.jobs.engine.restarts import WorkerLost, shortened, with_restarts
+from simrec.jobs.engine.restarts import WorkerLost, is_final, shortened, with_restarts
 
 if TYPE_CHECKING:
     from simrec.jobs.train import Training
@@ -74,7 +73,7 @@ def _attempt(ray: Any, work: "Training", n: int, resume: bool) -> dict[str, Any]
             results[done[0]] = ray.get(done[0])
         return results[running[0]]
     except ray.exceptions.RayTaskError as error:
-        if isinstance(error.cause, InputError):
+        if isinstance(error.cause, Exception) and is_final(error.cause):
             # The error as one machine raises it, so that the message is the same.
             raise error.cause from None
         raise WorkerLost(shortened(error.cause or error)) from error

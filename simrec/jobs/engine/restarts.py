@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from simrec.errors import InputError
+from simrec.files import is_full_disk
 
 logger = logging.getLogger(__name__)
 
@@ -16,13 +17,16 @@ class WorkerLost(RuntimeError):
     """A worker of a training has died or failed."""
 
 
+def is_final(error: BaseException) -> bool:
+    """Tell whether starting again would end in the same way: bad input, or a full disk."""
+    return isinstance(error, InputError) or is_full_disk(error)
+
+
 def with_restarts(attempt: Callable[[bool], dict[str, Any]], resume: bool) -> dict[str, Any]:
     """Call ``attempt(resume)``, and again from the last checkpoint where a worker is lost."""
     for number in range(_RESTARTS + 1):
         try:
             return attempt(resume or number > 0)
-        except InputError:
-            raise
         except WorkerLost as error:
             if number == _RESTARTS:
                 raise RuntimeError(

@@ -29,9 +29,10 @@ from simrec.model.prepare import Prepared
 from simrec.model.rating.evidence import EVIDENCE
 from simrec.model.rating.known_entities import Report
 from simrec.model.rating.posterior import Precisions
+from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.progress import Step
 from simrec.model.sample import MOST_RATINGS, sample_users
-from simrec.model.simecs import agreed, identity_simec, linear_simec, network_simec
+from simrec.model.simecs import identity_simec, linear_simec, network_simec
 from simrec.rows import Array, Sparse, columns, shards_of, without
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
@@ -121,6 +122,7 @@ class OrderedPart(Part):
         report: Report,
         steps: Sides[Step],
         keep_evidence: bool = True,
+        checkpoint: Checkpoint | None = None,
     ) -> tuple[OrderedPart, dict[str, Any]]:
         """Learn from ratings; return the part, and what was chosen on the way."""
         low, high = data.bounds
@@ -132,7 +134,7 @@ class OrderedPart(Part):
                 "coordinates begin as the biases of items and users."
             )
         # All users unless they are very many: networks learn from a sample, on every worker.
-        sample, workers = sample_users(data, MOST_RATINGS, rng), data.workers
+        sample = sample_users(data, MOST_RATINGS, rng)
         R = sparse.csr_matrix(by_users(sample.ratings).T)
 
         def inputs(side: Side) -> Inputs:
@@ -145,8 +147,10 @@ class OrderedPart(Part):
 
         given = Sides.of(inputs)
         with threadpool_limits(1, "blas"):  # as in the fit of `RatingPart`
-            two = fit_two_simecs(R, given, (low, high), embedding_dim, epochs, rng, steps)
-            simecs = Sides(two.items, two.users).map(lambda simec: agreed(simec, workers))
+            two = fit_two_simecs(
+                R, given, (low, high), embedding_dim, epochs, rng, steps, data.workers, checkpoint
+            )
+            simecs = Sides(two.items, two.users)
             # Known items are Y, as W_l of the user SimEc has it; known users are W_l of the item
             # SimEc.
             vectors = Sides(two.users.last_layer_.T, two.items.last_layer_.T)

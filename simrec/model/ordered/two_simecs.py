@@ -7,6 +7,7 @@ item embeddings. The two feed a scalar product: r_ui = g(y_user . y_item).
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,17 @@ from scipy import sparse
 from simrec.data.sides import Sides
 from simrec.model.ordered.start import identity_start, item_start, user_start
 from simrec.model.ordered.training import Choice, train
+from simrec.model.run.checkpoint import Checkpoint
 from simrec.model.run.progress import Step
+from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.model.simecs import agreed
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
+
+# The stage of a fit whose state is kept here, and what training has chosen of a SimEc's options.
+_STAGE = "item SimEc"
+_CHOSEN_OPTIONS = ("l2", "l2_last", "epochs")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +74,8 @@ def fit_two_simecs(
     epochs: int,
     rng: np.random.Generator,
     steps: Sides[Step],
+    workers: Workers = ONE_WORKER,
+    checkpoint: Checkpoint | None = None,
 ) -> TwoSimEcs:
     """Fit the item SimEc, then the user SimEc against its embeddings.
 
@@ -85,6 +95,10 @@ def fit_two_simecs(
         Source of starts and of held-out entities.
     steps : Sides of callable
         Called after each training of the item SimEc, and of the user SimEc.
+    workers : Workers
+        Workers that all do the same; the first one's weights count.
+    checkpoint : Checkpoint, optional
+        Where to keep the item SimEc, and to go on from.
     """
     from simrec.simec.simec import SimEc
 
@@ -101,8 +115,15 @@ def fit_two_simecs(
     if not X.shape[1]:
         X, start = None, identity_start
     first = SimEc(**shared, **inputs.items.simec_options)
-    begin = start(R, inputs.items, bounds, embedding_dim, rng)
-    items, item_choice = train(first, X, R, begin, steps.items)
+    kept = None if checkpoint is None else _kept_items(checkpoint, first, X, R, rng)
+    if kept is None:
+        begin = start(R, inputs.items, bounds, embedding_dim, rng)
+        items, item_choice = train(first, X, R, begin, steps.items)
+        items = agreed(items, workers)
+        if checkpoint is not None:
+            _keep_items(checkpoint, items, item_choice, rng)
+    else:
+        items, item_choice = kept
 
     # 2. User features -> R^T, W_l frozen to the item embeddings. Without features the encoder reads
     # a constant: an average user.
@@ -113,7 +134,47 @@ def fit_two_simecs(
     users, user_choice = train(second, X_users, RT, begin, steps.users, last_layer=Y.T)
 
     # 3. The scorer: g(y_user . y_item).
-    return TwoSimEcs(items, users, Sides(item_choice, user_choice))
+    return TwoSimEcs(items, agreed(users, workers), Sides(item_choice, user_choice))
+
+
+def _keep_items(
+    checkpoint: Checkpoint, items: SimEc, choice: Choice, rng: np.random.Generator
+) -> None:
+    """Write a checkpoint between the item SimEc and the user SimEc."""
+    state = {
+        "chosen": [choice.iterations, choice.factor, _number_or_none(choice.rmse)],
+        "options": {name: getattr(items, name) for name in _CHOSEN_OPTIONS},
+        "history": items.history_,
+        "rng": rng.bit_generator.state,
+    }
+    networks = {"encoder": items.encoder_.get_weights()}
+    last_layer = np.ascontiguousarray(items.last_layer_)
+    started = time.perf_counter()
+    checkpoint.write(_STAGE, {"last_layer": last_layer}, state, started, networks=networks)
+
+
+def _kept_items(
+    checkpoint: Checkpoint,
+    simec: SimEc,
+    X: sparse.csr_matrix | None,
+    R: sparse.csr_matrix,
+    rng: np.random.Generator,
+) -> tuple[SimEc, Choice] | None:
+    """Take over what `_keep_items` has written, if anything."""
+    saved = checkpoint.read(_STAGE)
+    if saved is None:
+        return None
+    state, weights = saved.documents["state"], saved.keras_weights["encoder"]
+    items = type(simec)(**{**simec.get_params(), **state["options"], "epochs": 0})
+    items.fit(X, R, start=(weights, np.array(saved.arrays["last_layer"])))  # of no epochs
+    items.epochs, items.history_ = state["options"]["epochs"], state["history"]
+    rng.bit_generator.state = state["rng"]
+    iterations, factor, rmse = state["chosen"]
+    return items, Choice(iterations, factor, np.inf if rmse is None else rmse)
+
+
+def _number_or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def features_or_constant(X: sparse.csr_matrix) -> sparse.csr_matrix:

@@ -34,6 +34,9 @@ _STEPS = 4
 # Entities for whom something is drawn at once.
 _PIECE = 1 << 16
 
+# The stage of a fit whose state is kept here.
+_STAGE = "sweeps"
+
 Report = Callable[[dict[str, float]], None]
 
 
@@ -231,7 +234,8 @@ def _keep(
         "t": [one.precisions.t for one in known],
         "rng": rng.bit_generator.state,
     }
-    checkpoint.write(arrays, state, started, {"weights_items_history": weights[cut:]})
+    rows = {"weights_items_history": weights[cut:]}
+    checkpoint.write(_STAGE, arrays, state, started, rows)
 
 
 def _resume(
@@ -243,13 +247,15 @@ def _resume(
     checkpoint: Checkpoint | None,
 ) -> int:
     """Take over what `_keep` has written, if anything; return the number of half sweeps done."""
-    saved = None if checkpoint is None else checkpoint.read()
+    saved = None if checkpoint is None else checkpoint.read(_STAGE)
     if saved is None:
         return 0
-    arrays, state = saved
-    history = np.asarray(arrays["weights_items_history"][problem.mine.users])
+    state, history = saved.documents["state"], saved.arrays["weights_items_history"]
+    # Copies: the files are mapped, and are gone with the next checkpoint.
+    arrays = {name: np.array(a) for name, a in saved.arrays.items() if a is not history}
     known.items.posterior = Posterior(arrays["mean"], arrays["covariance"])
-    known.items.weights = np.vstack([arrays["weights_items"], history])
+    mine = np.asarray(history[problem.mine.users])
+    known.items.weights = np.vstack([arrays["weights_items"], mine])
     known.users.weights = arrays["weights_users"]
     for (side, one), t in zip(known.named(), state["t"], strict=True):
         one.penalties, one.precisions = (

@@ -6,11 +6,14 @@ place in one step. It holds what identifies data and settings; a fit of others r
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,7 +22,7 @@ from simrec import __version__, artifacts, manifest
 from simrec.errors import InputError
 from simrec.model.prepare import Prepared
 from simrec.model.run.fingerprint import fingerprint
-from simrec.model.run.scratch import IN_MEMORY, Scratch
+from simrec.model.run.scratch import IN_MEMORY, Scratch, release
 from simrec.model.run.shared import written_together
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain
@@ -78,8 +81,20 @@ class Checkpoint:
     def _there(self) -> bool:
         return os.path.isdir(self.path) and any(os.scandir(self.path))
 
-    def read(self) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-        """Give the arrays and the state that were written last; None for a start from scratch."""
+    def read(self, stage: str) -> artifacts.Artifact | None:
+        """Give what was written last, if that was at this stage; None otherwise.
+
+        The arrays of all workers' users are `Rows`, of which a worker takes its own.
+        """
+        found = self._found
+        if found is None or found.documents["state"]["stage"] != stage:
+            return None
+        self.__dict__["_found"] = None  # once: its files are replaced soon, and may then go
+        return found
+
+    @cached_property
+    def _found(self) -> artifacts.Artifact | None:
+        """What is there to go on from; read once, by all workers at once."""
         there = self.resume and self._there()
         if self.workers.total(float(there)) not in (0, self.workers.size):
             raise InputError(
@@ -91,7 +106,8 @@ class Checkpoint:
                 logger.warning("%s: no checkpoint there; starting from the beginning", self.path)
             return None
         try:
-            saved = artifacts.load(self.path, KIND, mmap=False)
+            # Mapped: of what is divided, no worker reads more than its own.
+            saved = artifacts.load(self.path, KIND)
         except InputError as error:
             raise InputError(
                 f"{self.path}: a damaged checkpoint ({error}). Train without resume."
@@ -103,7 +119,7 @@ class Checkpoint:
                 "Train with the same data and settings to go on from it, or without resume."
             )
         logger.info("%s: going on from this checkpoint", self.path)
-        return saved.arrays, saved.documents["state"]
+        return saved
 
     def due(self) -> bool:
         """Tell whether it is time to write again; the first worker's clock counts."""
@@ -112,28 +128,39 @@ class Checkpoint:
 
     def write(
         self,
+        stage: str,
         arrays: Mapping[str, np.ndarray],
-        state: Any,
+        state: Mapping[str, Any],
         started: float,
         rows: Mapping[str, np.ndarray] | None = None,
+        documents: Mapping[str, Any] | None = None,
+        networks: Mapping[str, Sequence[np.ndarray]] | None = None,
     ) -> None:
         """Replace the last checkpoint.
 
         Parameters
         ----------
+        stage : str
+            Where the fit stands.
         arrays, state : mapping, JSON data
             What is the same on all workers.
         started : float
             When collecting the arrays began.
         rows : mapping of str to numpy.ndarray, optional
             Arrays with a row for each of this worker's users, written as its shard.
+        documents, networks : mapping, optional
+            Further plain data, and weights of networks, the same on all workers.
         """
         rank, size = self.workers.rank, self.workers.size
         with written_together(self.path, self.workers) as aside:
-            mine = artifacts.write_shard(aside, rank, size, rows or {}, {})
+            mine: dict[str, Any] = {}
+            for name, array in (rows or {}).items():
+                mine |= artifacts.write_shard(aside, rank, size, {name: array}, {})
+                release(array)
             known = {k: v for one in self.workers.documents(mine) for k, v in one.items()}
             if rank == 0:
-                artifacts.write(aside, arrays, {}, {"state": state})
+                plain_data = {**(documents or {}), "state": {**state, "stage": stage}}
+                artifacts.write(aside, arrays, {}, plain_data, networks)
                 config = {key: plain(value) for key, value in self.identity.items()}
                 manifest.write(aside, KIND, config, {}, known)
         self._last = time.perf_counter()
@@ -183,7 +210,7 @@ class Run:
         """
         if self.path is None:
             return None
-        kept = {name: value for name, value in settings.items() if name not in _FREE}
+        kept = {name: _told(v) for name, v in settings.items() if name not in _FREE}
         identity = {
             "version": __version__,
             **kept,
@@ -191,6 +218,17 @@ class Run:
             "data": fingerprint(data),
         }
         return Checkpoint(self.path, identity, self.resume, self.workers)
+
+
+def _told(value: Any) -> Any:
+    """Return a setting as plain data: of a user's own network, what tells it from others."""
+    if not hasattr(value, "get_weights"):
+        return value
+    # Keras numbers the names of layers: a network that is made again has others.
+    digest = hashlib.sha256(re.sub(r"_\d+\"", '"', value.to_json()).encode())
+    for weights in value.get_weights():
+        digest.update(np.ascontiguousarray(weights).tobytes())
+    return digest.hexdigest()
 
 
 def clear(path: str | os.PathLike[str]) -> None:

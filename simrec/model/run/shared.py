@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from simrec import artifacts
+from simrec import artifacts, files
 from simrec.model.run.workers import Workers
 
 
@@ -18,6 +18,7 @@ def written_together(path: str | os.PathLike[str], workers: Workers) -> Iterator
     All wait for each other at the beginning and at the end. The first worker writes the manifest.
     """
     with ExitStack() as stack:
+        stack.enter_context(files.naming_full_disk(path))
         aside = ""
         if workers.rank == 0:
             aside = str(stack.enter_context(artifacts.aside(path)))
