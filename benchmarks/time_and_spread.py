@@ -97,7 +97,7 @@ def with_spread(found: pd.DataFrame, *names: str) -> str:
 
     def cell(mean: float, std: float) -> str:
         digits = 0 if mean >= 10 else 4
-        return f"{mean:,.{digits}f} ± {std:,.{digits}f}" if std else show(mean)
+        return f"{mean:,.{digits}f} ± {std:,.{digits}f}" if std > 1e-9 else show(mean)
 
     rows = {n: list(map(cell, found[n], found[f"{n}_std"])) for n in names}
     return markdown(pd.DataFrame(rows, index=found["task"].tolist()).T)
