@@ -184,7 +184,8 @@ def replay(
             age = {"age_days": 0.0 if policy.name == "baseline" else start - policy.fitted}
             rows.append({"policy": policy.name, **shared, **age, **figures, "seconds": spent})
             if end <= clock.max():
-                _learn(policy, model, ratings, clock < end, test, tables, end, again)
+                new = test.select(~met)
+                _learn(policy, model, ratings, clock < end, test, new, tables, end, again)
     frame = pd.DataFrame(rows)
     summary = _summary(frame, living, k)
     return Replay(frame, summary, _sentence(frame, summary, k), k)
@@ -236,11 +237,12 @@ def _learn(
     ratings: Ratings,
     known: np.ndarray,
     test: Ratings,
+    new: Ratings,
     tables: dict[str, Any],
     now: float,
     again: float,
 ) -> None:
-    """Let a policy learn what a period has shown."""
+    """Let a policy learn what a period has shown; `new` are its ratings with a newcomer."""
     started = time.perf_counter()
     if policy.name.startswith("refit") and now - policy.fitted >= again - 1e-9:
         policy.model, _ = _fit(model, ratings.select(known), tables)
@@ -249,7 +251,8 @@ def _learn(
         policy.model.update(test, **tables)
         policy.updates += 1
     elif policy.name == "fold in":
-        policy.model.fold_in(test, **tables)
+        if len(new):
+            policy.model.fold_in(new, **tables)
         policy.updates += 1
     policy.seconds += time.perf_counter() - started
 
@@ -296,8 +299,11 @@ def _sentence(frame: pd.DataFrame, summary: pd.DataFrame, k: int) -> str:
         near = [name for name in known if not _worse(frame, name, best, metric, weight, sign)]
         cheap = min(near, key=lambda name: table.loc[name, "seconds"])
         figure = f"{metric.upper()} {table.loc[cheap, metric]:.4f}"
-        says = f"“{cheap}” is enough ({figure}, {table.loc[cheap, 'seconds']:.1f} s of learning)"
-        if cheap != best:
+        is_ = "best" if cheap == best else "enough"
+        says = f"“{cheap}” is {is_} ({figure}, {table.loc[cheap, 'seconds']:.1f} s of learning)"
+        if cheap == best and table.loc[known, "seconds"].min() < table.loc[cheap, "seconds"]:
+            says += ", and nothing cheaper comes near it"
+        elif cheap != best:
             says += f": “{best}” has {table.loc[best, metric]:.4f} for "
             says += f"{table.loc[best, 'seconds']:.1f} s, which cannot be told from it"
         if "baseline" in table.index:

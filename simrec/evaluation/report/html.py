@@ -69,6 +69,17 @@ def percent(share: float, digits: int = 0, signed: bool = False) -> str:
     return f"{number(float(rounded), digits, signed and rounded > 0)}%"
 
 
+def rise(share: float) -> str:
+    """Say by how much a figure rises, in words that can be read where it is many times as large.
+
+    Examples
+    --------
+    >>> rise(0.0751), rise(1.842)
+    ('by 7.5%', 'to 2.8 times as much')
+    """
+    return f"by {percent(share, 1)}" if share < 1 else f"to {1 + share:.1f} times as much"
+
+
 def plural(n: int, word: str) -> str:
     """Count things.
 
@@ -98,14 +109,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> H
     return tag("table", tag("caption", caption), *body, class_="stack")
 
 
-def bars(rows: Sequence[tuple[str, float, str]], caption: str) -> Html:
-    """Make a chart of horizontal bars, which is a table too: name, length, the value in words."""
-    most = max((value for _, value, _ in rows if math.isfinite(value)), default=0) or 1
+def bars(rows: Sequence[tuple[str, float, str]], caption: str, most: float = 0) -> Html:
+    """Make a chart of horizontal bars, which is a table too: name, length, the value in words.
+
+    `most` is what the full width stands for, the longest bar at least.
+    """
+    most = max(most, *(value for _, value, _ in rows)) or 1
     made = []
     for name, value, words in rows:
-        width = 100 * max(value, 0) / most if math.isfinite(value) else 0
-        bar = tag("td", tag("span", class_="bar", style=f"width:{width:.1f}%"))
-        made.append(tag("tr", tag("th", name, scope="row"), bar, tag("td", words)))
+        bar = tag("span", class_="bar", style=f"width:{100 * max(value, 0) / most:.1f}%")
+        made.append(tag("tr", tag("th", name, scope="row"), tag("td", bar), tag("td", words)))
     return tag("table", tag("caption", caption), tag("tbody", *made), class_="bars")
 
 
