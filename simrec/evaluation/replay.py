@@ -18,7 +18,8 @@ from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.evaluate import list_figures, unfitted_copy
+from simrec.evaluation.copies import unfitted_copy
+from simrec.evaluation.evaluate import list_figures
 from simrec.evaluation.metrics import rmse
 from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
 

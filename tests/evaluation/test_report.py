@@ -311,6 +311,13 @@ def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
     first = groups.iloc[0]
     assert first["group"] == "items with kind: drama"
     assert first["lean"] > 1 and first["error"] > 1.5 * first["error_others"]
+    # The same by hand.
+    off = tested.copy.predict(pairs, unknown="prior") - tested.split.new_items.values
+    drama = np.array([kind[i] == "drama" for i in pairs["item_id"].to_pylist()])
+    assert first["n"] == drama.sum() and first["lean"] == pytest.approx(off[drama].mean(), rel=1e-4)
+    both = (first["error"], first["error_others"])
+    by_hand = [np.sqrt(np.mean(off[part] ** 2)) for part in (drama, ~drama)]
+    np.testing.assert_allclose(both, by_hand, rtol=1e-4)
     worst = measures.worst_items(tested)
     assert worst["name"].iloc[0] == tested.name_of(target)
     assert worst["predicted"].iloc[0] > worst["rated"].iloc[0] + 2
@@ -387,7 +394,8 @@ def test_correlation_is_not_had_by_many_features():
 
 
 def test_groups_are_what_features_have_in_common(tested):
-    found = dict(measures.groups(tested, "items", np.full(180, 10)))
+    names, members = measures.groups(tested, "items")
+    found = dict(zip(names, members.T.toarray() > 0, strict=True))
     kind = kinds(tested)
     ids = tested.copy.items_.ids.to_pylist()
     assert found["kind: drama"].tolist() == [kind[i] == "drama" for i in ids]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from simrec.evaluation.report.alerts import Alert, alerts, block, identifies
 from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.newcomers import (
     errors_on,
-    mean_error,
     pairs_of,
     reveal,
     sample,
@@ -153,54 +151,65 @@ def badly_served(tested: TestedModel) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
+    found = [pd.DataFrame()]
     for side in SIDES:
-        ratings, tower = tested.new(side), tested.copy.towers_[side]
-        if not len(ratings):
+        ratings, tower, (names, X) = (
+            tested.new(side),
+            tested.copy.towers_[side],
+            groups(tested, side),
+        )
+        if not len(ratings) or not names:
             continue
-        error, (ids, of_rating) = (
+        error, (ids, rows) = (
             errors_on(tested, ratings, "items")(tested.copy),
             entities(ratings, side),
         )
         loss = error**2 if tested.rates else error
-        places = tower.ids.rows(ids.ids)[of_rating]
-        counts = np.bincount(places[places >= 0], minlength=len(tower.ids))
-        found = list(groups(tested, side, counts))
-        clearly = NormalDist().inv_cdf(1 - _CHANCE / max(len(found), 1))
-        for name, members in found:
-            inside = members[places] & (places >= 0)
-            own, others = (_mean(loss[part], of_rating[part]) for part in (inside, ~inside))
-            if own[0] - others[0] > clearly * np.hypot(own[1], others[1]):
-                both = {"error": error[inside], "error_others": error[~inside]}
-                row = {key: mean_error(tested, part) for key, part in both.items()}
-                row |= {"n": int(inside.sum()), "lean": float(error[inside].mean())}
-                rows.append({"group": f"{side} with {name}", **row})
-    made = pd.DataFrame(rows)
+        # Sums of each entity, whose ratings are not independent; then of each group and all others.
+        n, total, lean = (np.bincount(rows, w) for w in (np.ones(len(rows)), loss, error))
+        sums = np.stack([n, total, lean, total**2, total * n, n**2, n > 0])
+        places = tower.ids.rows(ids.ids)
+        own = sums[:, places >= 0] @ X[places[places >= 0]]
+        rest = sums.sum(axis=1, keepdims=True) - own
+        enough = (np.minimum(own[0], rest[0]) >= _GROUP) & (own[6] >= _MEMBERS)
+        own, rest = own[:, enough], rest[:, enough]
+        (mean, noise), (others, their_noise) = _means(own), _means(rest)
+        clearly = NormalDist().inv_cdf(1 - _CHANCE / max(enough.sum(), 1))
+        made = {
+            "group": [f"{side} with {name}" for name in np.array(names)[enough]],
+            "n": own[0].astype(int),
+            "error": np.sqrt(mean) if tested.rates else mean,
+            "error_others": np.sqrt(others) if tested.rates else others,
+            "lean": own[2] / own[0],
+        }
+        found.append(pd.DataFrame(made)[mean - others > clearly * np.hypot(noise, their_noise)])
+    made = pd.concat(found, ignore_index=True)
     return made.sort_values("error", ascending=False, ignore_index=True) if len(made) else made
 
 
-def groups(tested: TestedModel, side: Side, counts: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Give entities with a feature in common: a category, an element of a list, a range.
+def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matrix]:
+    """Find entities with a feature in common: a category, an element of a list, a range.
 
-    `counts` are the ratings of each entity; a group has to have enough of them, and members.
+    Returns the names of the groups, and entities x groups with a one for each member.
     """
-    table, encoder = tested.tables[side], tested.encoder(side)
-    if table is None or encoder is None:
-        return
-    for column, kind in encoder.columns_.items():
+    table: Any = tested.tables[side]
+    encoder, found = tested.encoder(side), list[str]()
+    members = []
+    columns = {} if table is None or encoder is None else encoder.columns_
+    for column, kind in columns.items():
         if kind in ("vector", "text") or identifies(table[column], kind):
             continue
         names, X = block(tested, side, column)
-        X = sparse.csc_matrix(X > 0.5, dtype=np.float64)
-        n = counts @ X
-        enough = (np.minimum(n, counts.sum() - n) >= _GROUP) & ((counts > 0) @ X >= _MEMBERS)
-        for place in np.flatnonzero(enough):
-            # The number itself is no group; being near to one of its knots is.
-            if names[place] != column:
-                level = names[place].removeprefix(column).replace("~", " about ").replace("=", ": ")
-                rare = {": <unknown>": f"a rare {column}", ": <missing>": f"no {column}"}
-                members = X[:, [place]].toarray().ravel() > 0
-                yield rare.get(level, f"{column}{level}"), members
+        # The number itself is no group; being near to one of its knots is.
+        use = [place for place, name in enumerate(names) if name != column]
+        least = 0.5 if kind == "number" else 0
+        members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
+        rare = {f"{column}=<unknown>": f"a rare {column}"}
+        rare |= {f"{column}={no}": f"no {column}" for no in ("missing", "<missing>")}
+        for place in use:
+            name = names[place]
+            found.append(rare.get(name) or name.replace("~", " about ", 1).replace("=", ": ", 1))
+    return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
 
 
 def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:
@@ -256,7 +265,8 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     return {"n_users": len(ids), "top": top, "top_share": top_share, **figures}
 
 
-def _mean(values: np.ndarray, groups: np.ndarray) -> tuple[float, float]:
-    """Return a mean and its standard error; values of the same group are not independent."""
-    mean, n = float(values.mean()), len(values)
-    return mean, float(np.sqrt((np.bincount(groups, values - mean) ** 2).sum()) / n)
+def _means(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of groups, and its standard error, from the sums of `badly_served`."""
+    mean = sums[1] / sums[0]
+    squares = sums[3] - 2 * mean * sums[4] + mean**2 * sums[5]
+    return mean, np.sqrt(np.maximum(squares, 0)) / sums[0]

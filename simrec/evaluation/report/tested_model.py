@@ -18,7 +18,7 @@ from simrec.data.sides import Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.evaluation.evaluate import unfitted_copy
+from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
 from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings
 
 logger = logging.getLogger(__name__)
@@ -112,28 +112,18 @@ def make_tested_model(
     """Hold out `shares` of the ratings, see `cold_start_split`; fit a copy on the rest."""
     given = Sides(items, users)
     tables = Sides.of(lambda s: None if given[s] is None else read_table(given[s], name=s))
-    for side, tower in model.towers_.named():
-        if tower.encoder is not None and tables[side] is None:
-            raise InputError(
-                f"the model was trained with features of {side}, and the report has to train a "
-                f"copy of it: give the table with --{side}."
-            )
+    check_tables(model, tables)
     name = _name_column(tables.items, item_name)
     split = cold_start_split(ratings, random_state=seed, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
-    copy, parent_copy = _copy(model, split.train, ratings, tables), None
+    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
+    copy, parent_copy = fitted_copy(fresh, model, split.train, tables), None
     if parent is not None:
         known = _known_to(parent, split.train, len(ratings))
         logger.info("training a copy of the parent on %d ratings", len(known))
-        parent_copy = _copy(parent, known, ratings, tables)
+        fresh = unfitted_copy(parent, ratings=ratings, quiet=True)
+        parent_copy = fitted_copy(fresh, parent, known, tables)
     return TestedModel(model, copy, parent, parent_copy, ratings, split, tables, name, seed)
-
-
-def _copy(model: Any, train: Ratings, ratings: Ratings, tables: Sides[pa.Table | None]) -> Any:
-    # A table that the model was not trained with is used for names alone.
-    used = model.towers_.map(lambda tower, table: tower.encoder and table, tables)
-    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
-    return fresh.fit(train, items=used.items, users=used.users)
 
 
 def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
