@@ -1,4 +1,4 @@
-"""Sections that compare the model: with the baselines, and with its parent."""
+"""Tables that compare the model: with the baselines, and with its parent."""
 
 from __future__ import annotations
 
@@ -18,50 +18,27 @@ Section = tuple[str, str, Html]
 _WORDS = {"better": "better", "worse": "worse", "same": "no difference"}
 
 
-def summary(measures: Measures) -> Html | str:
-    """Show all comparisons in words: a task each, lists before ratings."""
-    names = {f"ndcg@{measures.k}": "Lists", "rmse": "Predicted ratings"}
-    found = {metric: dict(_by_task(measures.gains, metric)) for metric in names}
-    present = [metric for metric in names if found[metric]]
-    rows = [
-        [title(task), *(_outcome(found[metric].get(task)) for metric in present)]
-        for task in TASK_NAMES
-        if any(task in found[metric] for metric in present)
+def baselines(measures: Measures) -> list[Any]:
+    """Show the model beside the baselines, and say how that was measured."""
+    tested, shown = measures.tested, compared(measures.gains, "Model against the best baseline")
+    if not shown:
+        return []
+    how = [
+        f"A copy was trained on {len(tested.split.train):,} of {len(tested.ratings):,} "
+        f"{tested.unit}s (split seed {tested.seed}), and saw none of what it is asked here; new "
+        "items and new users were held out whole.",
+        f"Lists, NDCG@{measures.k} (higher is better): do the first {measures.k} places hold items "
+        "the user turned out to like? The baseline is popularity: the most popular items for "
+        "everyone; of new items, those whose features suggest popularity. Items never rated count "
+        "as not liked, so the figures compare models only.",
+        "Predicted ratings, RMSE (in units of the rating; lower is better): the baseline is the "
+        "better of two simple averages, the mean rating and the biases of user and item.",
+        "Below each: the range of the difference that other users of the same kind could show, "
+        "with 95% confidence. Grey: all figures taken together, the difference cannot be told from "
+        "chance, or it is below 1%.",
     ]
-    head = ["", *(f"{names[metric]} ({metric.upper()})" for metric in present)]
-    return table(head, rows, "Model against the best baseline") if rows else ""
-
-
-def _outcome(row: dict[str, Any] | None) -> Html | str:
-    if row is None:
-        return DASH
-    figures = f"{number(row['value'])} against {number(row['other_value'])}"
-    return tag("span", f"{_WORDS[_kind(row)]}: {figures}", class_=_kind(row))
-
-
-def lists(measures: Measures) -> Section | None:
-    """Show the lists beside those of popularity."""
-    metric = f"ndcg@{measures.k}"
-    shown = _compared(measures.gains, metric, "Popularity", f"{metric.upper()} (higher is better)")
-    words = (
-        f"Do the first {measures.k} places hold items the user turned out to like? Popularity: the "
-        "most popular items for everyone; of new items, those whose features suggest popularity. "
-        "Items never rated count as not liked, so the figures compare models only. In brackets: "
-        "what other users of the same kind could show, with 95% confidence. Grey: all figures "
-        "taken together, the difference cannot be told from chance, or it is below 1%."
-    )
-    return ("lists", "Lists", join([shown, small(words)])) if shown else None
-
-
-def errors(measures: Measures) -> Section | None:
-    """Show the errors beside those of the best baseline."""
-    caption = "Error (RMSE, in units of the rating; lower is better)"
-    shown = _compared(measures.gains, "rmse", "Averages", caption)
-    words = (
-        "Averages: the better of the mean rating, and what user and item differ from it on average "
-        "(biases)."
-    )
-    return ("errors", "Predicted ratings", join([shown, small(words)])) if shown else None
+    words = [small(text) for text in how if tested.rates or "RMSE" not in text]
+    return [shown, tag("details", tag("summary", "How this was measured"), *words)]
 
 
 def parent(measures: Measures) -> Section | None:
@@ -85,35 +62,36 @@ def parent(measures: Measures) -> Section | None:
         f"{tested.unit}s it can have known: of its users and items, the earliest ones where there "
         "are times."
     )
-    parts = [
-        _compared(frame, f"ndcg@{measures.k}", "Parent", f"Lists: NDCG@{measures.k}"),
-        _compared(frame, "rmse", "Parent", "Error (RMSE)"),
-        table(["", "Then", "Now", "Change"], rows, "Data"),
+    data = table(["", "Then", "Now", "Change"], rows, "Data")
+    shown = compared(frame, "Model against its parent")
+    return "parent", "Since the parent", join([shown, data, small(words)])
+
+
+def compared(frame: pd.DataFrame, caption: str) -> Html | str:
+    """Show by task the model's figures beside the other's, lists before ratings."""
+    if not len(frame):
+        return ""
+    found = frame.set_index(["task", "metric"]).to_dict("index")
+    metrics = list(frame["metric"].unique())
+    rows = [
+        [title(task), *(_cell(found.get((task, metric))) for metric in metrics)]
+        for task in frame["task"].unique()
     ]
-    return "parent", "Since the parent", join([*parts, small(words)])
+    names = ["Predicted ratings" if metric == "rmse" else "Lists" for metric in metrics]
+    head = [f"{name} ({metric.upper()})" for name, metric in zip(names, metrics, strict=True)]
+    return table(["", *head], rows, caption)
 
 
-def _compared(frame: pd.DataFrame, metric: str, other: str, caption: str) -> Html | str:
-    """Show by task the model's figure, the other's, and the difference with its interval."""
-    rows = []
-    for task, row in _by_task(frame, metric):
-        kind = _kind(row)
-        ends = [number(row[name], signed=True) for name in ("difference", "low", "high")]
-        spread = tag("span", "{} ({} to {})".format(*ends), class_=kind)
-        own = tag("span", number(row["value"]), class_=kind if kind == "better" else None)
-        rows.append([title(task), own, row["other_value"], spread])
-    return table(["", "Model", other, "Difference"], rows, caption) if rows else ""
-
-
-def _by_task(frame: pd.DataFrame, metric: str) -> list[tuple[str, dict[str, Any]]]:
-    rows = frame[frame["metric"] == metric].to_dict("records") if len(frame) else []
-    return [(row["task"], row) for row in rows]
-
-
-def _kind(row: dict[str, Any]) -> str:
-    if not isinstance(row["better"], str):
-        return "same"
-    return "better" if row["better"] == "model" else "worse"
+def _cell(row: Any) -> Html | str:
+    if row is None:
+        return DASH
+    kind = "same"
+    if isinstance(row["better"], str):
+        kind = "better" if row["better"] == "model" else "worse"
+    figures = f"{_WORDS[kind]}: {number(row['value'])} against {number(row['other_value'])}"
+    low, high = (number(row[end], signed=True) for end in ("low", "high"))
+    spread = tag("span", f"{low} to {high}", class_="spread")
+    return tag("span", tag("span", figures, class_=kind), spread)
 
 
 def title(name: str) -> str:

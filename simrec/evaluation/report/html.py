@@ -38,13 +38,7 @@ def join(parts: Iterable[Any]) -> Html:
 
 
 def number(value: Any, digits: int = 3, signed: bool = False) -> str:
-    """Write a number as people read it; a dash where there is none, text as it is.
-
-    Examples
-    --------
-    >>> number(0.93812), number(1234567), number(float("nan")), number(0.5, 1, signed=True)
-    ('0.938', '1,234,567', '–', '+0.5')
-    """
+    """Write a number as people read it; a dash where there is none, text as it is."""
     if isinstance(value, str):
         return value
     if value is None or not math.isfinite(value):
@@ -56,13 +50,7 @@ def number(value: Any, digits: int = 3, signed: bool = False) -> str:
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:
-    """Write a share as a percentage, never as minus zero.
-
-    Examples
-    --------
-    >>> percent(0.123), percent(-0.05, 1, signed=True), percent(-0.0001, 1, signed=True)
-    ('12%', '−5.0%', '0.0%')
-    """
+    """Write a share as a percentage, never as minus zero."""
     if not math.isfinite(share):
         return DASH
     rounded = round(100 * share, digits)
@@ -70,24 +58,12 @@ def percent(share: float, digits: int = 0, signed: bool = False) -> str:
 
 
 def rise(share: float) -> str:
-    """Say by how much a figure rises, in words that can be read where it is many times as large.
-
-    Examples
-    --------
-    >>> rise(0.0751), rise(1.842)
-    ('by 7.5%', 'to 2.8 times as much')
-    """
+    """Say by how much a figure rises, in words that can be read where it is many times as large."""
     return f"by {percent(share, 1)}" if share < 1 else f"to {1 + share:.1f} times as much"
 
 
 def plural(n: int, word: str) -> str:
-    """Count things.
-
-    Examples
-    --------
-    >>> plural(1, "rating"), plural(1200, "item")
-    ('1 rating', '1,200 items')
-    """
+    """Count things."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 

@@ -11,8 +11,6 @@ from simrec.evaluation.report.html import Html, document, plural, small, tag
 from simrec.evaluation.report.measures import Measures
 
 SECTIONS = (
-    comparisons.lists,
-    comparisons.errors,
     comparisons.parent,
     sections.shown,
     sections.badly_served,
@@ -29,14 +27,9 @@ def page(measures: Measures, today: datetime.date | None = None) -> str:
     tested, made = measures.tested, [make(measures) for make in SECTIONS]
     there = [section for section in made if section is not None]
     name, date = tested.model.model_id_ or "not saved", today or datetime.date.today()
-    data = plural(len(tested.ratings), tested.unit)
     about = (
-        f"Model {name}, {date.isoformat()}. {data} of {plural(tested.ratings.n_items, 'item')} by "
-        f"{plural(tested.ratings.n_users, 'user')}."
-    )
-    how = (
-        f"Measured on a copy that was trained on {len(tested.split.train):,} of {data} (split seed "
-        f"{tested.seed}) and saw none of what it is asked; new items and users were held out whole."
+        f"Model {name}, {date.isoformat()}. {plural(len(tested.ratings), tested.unit)} of "
+        f"{plural(tested.ratings.n_items, 'item')} by {plural(tested.ratings.n_users, 'user')}."
     )
     kind, says = verdict(measures)
     steps = [tag("li", tag("strong", deed), f" {why}") for deed, why in next_steps(measures)]
@@ -47,8 +40,7 @@ def page(measures: Measures, today: datetime.date | None = None) -> str:
             tag("h1", "Recommender report"),
             small(about),
             tag("p", says, class_=f"verdict {kind}"),
-            comparisons.summary(measures),
-            small(how),
+            *comparisons.baselines(measures),
             tag("h2", "What to do next") if steps else "",
             tag("ol", *steps, class_="next") if steps else "",
             *_alerts(measures),

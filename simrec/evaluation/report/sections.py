@@ -46,7 +46,7 @@ def shown(measures: Measures) -> Section | None:
     rows = []
     for item in listed["top"]:
         known = plural(item["ratings"], tested.unit)
-        words = f"{percent(item['share'], digits)} of the lists; {known}"
+        words = f"{percent(item['share'], digits)}; {known}"
         rows.append((_cut(item["name"]), float(item["share"]), words))
     words = (
         f"These take {percent(listed['top_share'])} of all places, in lists of {measures.k} for "
@@ -60,8 +60,9 @@ def shown(measures: Measures) -> Section | None:
         for name, (label, write) in _SHOWN.items()
     ]
     more = tag("summary", "Concentration, novelty, diversity"), table(head, figures, "All figures")
-    parts = [bars(rows, "Most recommended"), tag("p", words), tag("details", *more)]
-    return "shown", "What the lists show", join(parts)
+    chart = bars(rows, "Most recommended: share of the lists")
+    body = join([chart, tag("p", words), tag("details", *more)])
+    return "shown", "What the lists show", body
 
 
 def badly_served(measures: Measures) -> Section | None:

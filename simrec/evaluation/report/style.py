@@ -23,7 +23,8 @@ section { border-top: 1px solid var(--rule); padding: 1.3rem 0 0.8rem; }
 .verdict.good { border-color: var(--good); } .verdict.bad { border-color: var(--bad); }
 .verdict.part { border-color: var(--c1); } header h2 { margin-top: 1.2rem; }
 .better { color: var(--good); font-weight: 700; } .worse { color: var(--bad); }
-.same { color: var(--soft); }
+.same, .spread { color: var(--soft); }
+.spread { display: block; font-size: 0.85rem; }
 ol.next li, ul.alerts li { margin: 0.6rem 0; }
 ul.alerts, ul.why { list-style: none; padding: 0; }
 ul.alerts li { border-left: 3px solid var(--rule); padding-left: 0.8rem; }
