@@ -352,6 +352,8 @@ def test_alerts_find_what_was_planted(found):
     assert not {"item: quality", "item: kind", "user: taste", "item: title"} & unused
     assert about(found, "leak") == {"item: barcode"}
     assert about(found, "drift") == {"item: year"}
+    drift = next(alert.what for alert in found.alerts if alert.kind == "drift")
+    assert "30 unrated items have other values" in drift and "~" not in drift
     assert about(found, "sensitive") == set()
 
 
@@ -446,7 +448,7 @@ def test_the_page_says_first_what_counts_and_loads_nothing(text, tested):
     assert "http:" not in text and "https:" not in text and "url(" not in text
     assert "script" not in parsed.tags and "link" not in parsed.tags
     words = " ".join(parsed.words)
-    order = ["2024-05-17", "hip its", "Lists (NDCG@10)", "Predicted ratings (RMSE)"]
+    order = ["2024-05-17", "hip its", "NDCG@10 of lists and RMSE of ratings"]
     order += ["What to do next", "Warnings", "Most recommended"]
     assert [words.index(piece) for piece in order] == sorted(words.index(p) for p in order)
     assert tested.model.model_id_ in words

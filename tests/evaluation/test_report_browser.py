@@ -121,6 +121,23 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
     assert browser.execute_script(body) >= 15
 
 
+def test_labels_of_a_chart_are_not_cut_off(browser, tmp_path):
+    from simrec.evaluation.report.charts import line_chart
+    from simrec.evaluation.report.html import document
+
+    drawn = line_chart(
+        ["2008-01", "2010-01", "2013-11"], {"a": [1, 2, 3]}, "month", "RMSE", "a rises"
+    )
+    (tmp_path / "chart.html").write_text(document("Chart", drawn), encoding="utf-8")
+    browser.get((tmp_path / "chart.html").as_uri())
+    ends = browser.execute_script(
+        "const box = document.querySelector('svg.chart').getBoundingClientRect();"
+        "return [...document.querySelectorAll('svg.chart text')]"
+        ".map(t => t.getBoundingClientRect()).map(t => [t.left - box.left, box.right - t.right])"
+    )
+    assert len(ends) > 6 and min(map(min, ends)) >= -0.5
+
+
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
 def test_no_labels_overlap(open_page, size):
     assert open_page(size).execute_script(_LABELS) == []

@@ -45,6 +45,7 @@ def line_chart(
     end = -1e9
     for x, label in zip(places, x_labels, strict=False):
         half = 3.6 * len(label)
+        x = min(x, WIDTH - half)  # the last one stays inside
         if x - half > end + 6:
             parts.append(_word(x, HEIGHT - _BOTTOM + 16, label))
             end = x + half

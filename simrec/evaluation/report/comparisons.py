@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simrec.evaluation.compare import joined
 from simrec.evaluation.report.html import DASH, Html, join, number, percent, small, table, tag
 from simrec.evaluation.report.measures import Measures
 from simrec.evaluation.tasks import TASK_NAMES
@@ -77,9 +78,9 @@ def compared(frame: pd.DataFrame, caption: str) -> Html | str:
         [title(task), *(_cell(found.get((task, metric))) for metric in metrics)]
         for task in frame["task"].unique()
     ]
-    names = ["Predicted ratings" if metric == "rmse" else "Lists" for metric in metrics]
-    head = [f"{name} ({metric.upper()})" for name, metric in zip(names, metrics, strict=True)]
-    return table(["", *head], rows, caption)
+    head = ["Ratings" if metric == "rmse" else "Lists" for metric in metrics]
+    by = [f"{m.upper()} of {name.lower()}" for m, name in zip(metrics, head, strict=True)]
+    return table(["", *head], rows, f"{caption}: {joined(by)}")
 
 
 def _cell(row: Any) -> Html | str:
@@ -90,7 +91,7 @@ def _cell(row: Any) -> Html | str:
         kind = "better" if row["better"] == "model" else "worse"
     figures = f"{_WORDS[kind]}: {number(row['value'])} against {number(row['other_value'])}"
     low, high = (number(row[end], signed=True) for end in ("low", "high"))
-    spread = tag("span", f"{low} to {high}", class_="spread")
+    spread = tag("span", f"95%: {low} to {high}", class_="spread")
     return tag("span", tag("span", figures, class_=kind), spread)
 
 

@@ -15,7 +15,7 @@ from simrec.evaluation import catalogue
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
 from simrec.evaluation.compare import compare
 from simrec.evaluation.evaluate import Catalogue, evaluate
-from simrec.evaluation.report.alerts import Alert, alerts, block, identifies
+from simrec.evaluation.report.alerts import Alert, alerts, block, identifies, in_words
 from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.newcomers import (
     errors_on,
@@ -204,11 +204,7 @@ def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matri
         use = [place for place, name in enumerate(names) if name != column]
         least = 0.5 if kind == "number" else 0
         members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
-        rare = {f"{column}=<unknown>": f"a rare {column}"}
-        rare |= {f"{column}={no}": f"no {column}" for no in ("missing", "<missing>")}
-        for place in use:
-            name = names[place]
-            found.append(rare.get(name) or name.replace("~", " about ", 1).replace("=", ": ", 1))
+        found += [in_words(column, names[place]) for place in use]
     return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
 
 
