@@ -102,7 +102,7 @@ def unused(tested: TestedModel, side: Side, importance: pd.DataFrame) -> Iterato
             if not (X.max(axis=0) - X.min(axis=0)).nnz:
                 yield Alert("unused", about, f"says the same of every {one}.", "Drop the column.")
                 continue
-            what = f"shuffled among new {side}, it does not raise the error."
+            what = f"shuffled among new {side}, it does not clearly raise the {tested.error_name}."
             yield Alert("unused", about, what, "It costs little, but its upkeep may stop.")
 
 
