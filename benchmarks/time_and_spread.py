@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from simrec import Ratings, TwoTower, cold_start_split, compare, evaluate, replay, time_split
 from simrec.evaluation.baselines import BiasBaseline
 
@@ -35,7 +37,7 @@ def measure(name: str, directory: Path) -> None:
     parts = [
         f"# Time, spread and comparison on {name}",
         "",
-        "By `benchmarks/time_and_spread.py`.",
+        "By `benchmarks/time_and_spread.py`: `TwoTower()` with its defaults.",
         "",
     ]
 
@@ -45,21 +47,20 @@ def measure(name: str, directory: Path) -> None:
         (HERE / "results" / f"time-{name}.md").write_text(text, encoding="utf-8")
         print("\n".join(lines), flush=True)
 
-    split = time_split(ratings, test=0.2)
-    model = TwoTower(random_state=0).fit(split.train, **tables)
-    found = evaluate(model, split, items=tables.get("items")).set_index("task")
-    write("## The last fifth of the ratings", "", markdown(found[["age_days", *SHOWN]].T, 4))
+    split, seeds = time_split(ratings, test=0.2), settings["seeds"]
+    spread = f"seeds 0 to {seeds - 1}, mean ± standard deviation"
+    found = evaluate(TwoTower(), split, seeds=seeds, **tables)
+    write(f"## The last fifth of the ratings: {spread}", "", with_spread(found, "age_days", *SHOWN))
 
     walk = replay(TwoTower(random_state=0), ratings, **tables, **pick(settings, "every", "refit"))
     picture(walk, HERE / "results" / f"time-{name}.png", name, settings)
     title = f"## Replay: periods of {settings['every']}, refits after {settings['refit']}"
-    table = markdown(walk.policies.set_index("policy"), 4)
+    table = markdown(walk.policies.set_index("policy"))
     write(title, "", table, "", walk.sentence, "", f"![by period](time-{name}.png)")
 
-    spread = evaluate(TwoTower(), ratings, seeds=settings["seeds"], **tables).set_index("task")
-    columns = [c for name in SHOWN for c in (name, f"{name}_std")]
-    title = f"## Seeds 0 to {settings['seeds'] - 1}: mean and standard deviation"
-    write(title, "", markdown(spread[columns].T, 4))
+    found = evaluate(TwoTower(), ratings, seeds=seeds, **tables)
+    title = f"## A fifth of items and of users held out: {spread}, a split each"
+    write(title, "", with_spread(found, *SHOWN))
 
     lines = []
     for number in range(settings["splits"]):
@@ -83,17 +84,30 @@ def pick(settings: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: settings[name] for name in names}
 
 
-def markdown(frame: Any, digits: int) -> str:
+def show(value: Any) -> str:
+    """Write a cell: figures of quality with four digits, counts and seconds with few."""
+    if isinstance(value, str):
+        return value
+    digits = 0 if float(value).is_integer() or value >= 10 else 4
+    return f"{value:,.{digits}f}"
+
+
+def with_spread(found: pd.DataFrame, *names: str) -> str:
+    """Write figures of several seeds, a column for each task."""
+
+    def cell(mean: float, std: float) -> str:
+        digits = 0 if mean >= 10 else 4
+        return f"{mean:,.{digits}f} ± {std:,.{digits}f}" if std > 1e-9 else show(mean)
+
+    rows = {n: list(map(cell, found[n], found[f"{n}_std"])) for n in names}
+    return markdown(pd.DataFrame(rows, index=found["task"].tolist()).T)
+
+
+def markdown(frame: pd.DataFrame) -> str:
     """Write a frame as a Markdown table."""
-
-    def cell(value: Any) -> str:
-        if isinstance(value, str):
-            return value
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.{digits}f}"
-
     head = [frame.index.name or "", *map(str, frame.columns)]
     rows = [head, ["---"] * len(head)]
-    rows += [[str(i), *map(cell, row)] for i, row in zip(frame.index, frame.values, strict=True)]
+    rows += [[str(i), *map(show, row)] for i, row in zip(frame.index, frame.values, strict=True)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
@@ -102,21 +116,28 @@ def picture(walk: Any, path: Path, name: str, settings: dict[str, Any]) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import dates, pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     cost = walk.policies.set_index("policy")["seconds"]
-    for axis, metric in zip(axes, (f"ndcg@{walk.k}", "rmse"), strict=True):
+    titles = {f"ndcg@{walk.k}": f"NDCG@{walk.k}: higher is better", "rmse": "RMSE: lower is better"}
+    for axis, (metric, title) in zip(axes, titles.items(), strict=True):
         for policy, part in walk.periods.groupby("policy", sort=False):
+            style = {"color": "0.45", "linestyle": "--"} if policy == "baseline" else {}
+            days = pd.to_datetime(part["period"])
             label = f"{policy} ({cost[policy]:.0f} s)"
-            axis.plot(part["period"], part[metric], marker="o", markersize=3, label=label)
-        axis.set_title(metric.upper())
-        axis.set_xticks(axis.get_xticks()[:: max(1, len(axis.get_xticks()) // 6)])
-        axis.tick_params(axis="x", rotation=30)
+            axis.plot(days, part[metric], marker="o", markersize=3, label=label, **style)
+        locator = dates.AutoDateLocator(minticks=4, maxticks=8)
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axis.set_title(title)
         axis.grid(alpha=0.25)
-    axes[1].legend(frameon=False, fontsize=8, title="policy (seconds of learning)")
-    title = f"{name}: periods of {settings['every']}, refits after {settings['refit']}"
-    figure.suptitle(title)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    every, refit = settings["every"], settings["refit"]
+    figure.suptitle(
+        f"{name}: periods of {every}, refits after {refit} (in brackets: seconds of learning)"
+    )
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,6 +22,7 @@ from simrec.evaluation.baselines import (
     PopularityBaseline,
     item_features,
 )
+from simrec.evaluation.copies import unfitted_copy
 from simrec.evaluation.processes import side_by_side
 from simrec.evaluation.tasks import (
     TASK_NAMES,
@@ -159,33 +159,6 @@ def evaluate(
 
     tables = side_by_side(_fitted_table, list(seed_of), arguments, n_jobs)
     return _spread(tables) if len(tables) > 1 else tables[0]
-
-
-def unfitted_copy(
-    model: Any,
-    random_state: int | None = None,
-    ratings: Ratings | None = None,
-    quiet: bool = False,
-) -> Any:
-    """Make a model of the same settings that is yet to be fitted, with another seed if given.
-
-    A model without bounds takes those of the ratings it is fitted to. Where it is then to learn
-    from others, `ratings` are all of them, and their bounds are the copy's. A `quiet` one shows no
-    progress of its own.
-    """
-    if not hasattr(model, "get_params"):
-        return copy.deepcopy(model)
-    settings = dict(model.get_params())
-    if random_state is not None and "random_state" in settings:
-        settings["random_state"] = random_state
-    if "keep_evidence" in settings:  # a copy is asked for intervals and learns later ratings
-        settings["keep_evidence"] = True
-    if quiet and "verbose" in settings:
-        settings["verbose"] = 0
-    if ratings is not None and ratings.has_ratings and settings.get("bounds", ()) is None:
-        low, high = float(ratings.values.min()), float(ratings.values.max())
-        settings["bounds"] = (low, high) if low < high else None
-    return type(model)(**settings)
 
 
 def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:

@@ -18,8 +18,10 @@ from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.evaluate import list_figures, unfitted_copy
+from simrec.evaluation.copies import unfitted_copy
+from simrec.evaluation.evaluate import list_figures
 from simrec.evaluation.metrics import rmse
+from simrec.evaluation.replay_sentence import sentence
 from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
 
 if TYPE_CHECKING:
@@ -184,10 +186,11 @@ def replay(
             age = {"age_days": 0.0 if policy.name == "baseline" else start - policy.fitted}
             rows.append({"policy": policy.name, **shared, **age, **figures, "seconds": spent})
             if end <= clock.max():
-                _learn(policy, model, ratings, clock < end, test, tables, end, again)
+                new = test.select(~met)
+                _learn(policy, model, ratings, clock < end, test, new, tables, end, again)
     frame = pd.DataFrame(rows)
     summary = _summary(frame, living, k)
-    return Replay(frame, summary, _sentence(frame, summary, k), k)
+    return Replay(frame, summary, sentence(frame, summary, k), k)
 
 
 def _begin(
@@ -236,11 +239,12 @@ def _learn(
     ratings: Ratings,
     known: np.ndarray,
     test: Ratings,
+    new: Ratings,
     tables: dict[str, Any],
     now: float,
     again: float,
 ) -> None:
-    """Let a policy learn what a period has shown."""
+    """Let a policy learn what a period has shown; `new` are its ratings with a newcomer."""
     started = time.perf_counter()
     if policy.name.startswith("refit") and now - policy.fitted >= again - 1e-9:
         policy.model, _ = _fit(model, ratings.select(known), tables)
@@ -249,7 +253,8 @@ def _learn(
         policy.model.update(test, **tables)
         policy.updates += 1
     elif policy.name == "fold in":
-        policy.model.fold_in(test, **tables)
+        if len(new):
+            policy.model.fold_in(new, **tables)
         policy.updates += 1
     policy.seconds += time.perf_counter() - started
 
@@ -281,47 +286,6 @@ def _summary(frame: pd.DataFrame, living: Sequence[_Policy], k: int) -> pd.DataF
             }
         )
     return pd.DataFrame(rows)
-
-
-def _sentence(frame: pd.DataFrame, summary: pd.DataFrame, k: int) -> str:
-    """Say what the cheapest policy is that cannot be told from the best one, and if it pays."""
-    table = summary.set_index("policy")
-    own = [name for name in table.index if name != "baseline"]
-    parts = []
-    for metric, weight, sign in ((f"ndcg@{k}", "n_ranked", -1), ("rmse", "n", 1)):
-        known = [name for name in own if np.isfinite(table.loc[name, metric])]
-        if not known:
-            continue
-        best = min(known, key=lambda name: sign * table.loc[name, metric])
-        near = [name for name in known if not _worse(frame, name, best, metric, weight, sign)]
-        cheap = min(near, key=lambda name: table.loc[name, "seconds"])
-        figure = f"{metric.upper()} {table.loc[cheap, metric]:.4f}"
-        says = f"“{cheap}” is enough ({figure}, {table.loc[cheap, 'seconds']:.1f} s of learning)"
-        if cheap != best:
-            says += f": “{best}” has {table.loc[best, metric]:.4f} for "
-            says += f"{table.loc[best, 'seconds']:.1f} s, which cannot be told from it"
-        if "baseline" in table.index:
-            theirs = table.loc["baseline", metric]
-            if sign * theirs < sign * table.loc[best, metric]:
-                says += f", but the baseline is better than all ({theirs:.4f})"
-        parts.append(f"for {'lists' if sign < 0 else 'ratings'} {says}")
-    text = "; ".join(parts) + "."
-    return text[0].upper() + text[1:]
-
-
-def _worse(frame: pd.DataFrame, name: str, best: str, metric: str, weight: str, sign: int) -> bool:
-    """Tell whether a policy is clearly worse than the best: by more than two standard errors.
-
-    The differences by period are what varies; below half a percent none matters.
-    """
-    both = [frame[frame["policy"] == policy].set_index("period") for policy in (name, best)]
-    weights = both[1][weight].to_numpy(np.float64)
-    gap = sign * (both[0][metric] - both[1][metric]).to_numpy()
-    use = np.isfinite(gap) & (weights > 0)
-    gap, weights = gap[use], weights[use] / weights[use].sum()
-    mean = float(weights @ gap)
-    error = float(np.sqrt((weights**2) @ (gap - mean) ** 2))
-    return mean > 2 * error and mean > 0.005 * abs(float(both[1][metric].mean()))
 
 
 def _days(duration: Duration, name: str) -> float:

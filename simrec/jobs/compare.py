@@ -59,9 +59,10 @@ def compare(
         ``figures``: a record for each task and metric with the difference and its interval;
         ``verdict``: sentences.
     """
+    from simrec.data.sides import Sides
     from simrec.data.split import split_by_known
     from simrec.evaluation.compare import compare as paired
-    from simrec.evaluation.evaluate import unfitted_copy
+    from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
     from simrec.model.two_tower import TwoTower
 
     started = time.perf_counter()
@@ -81,14 +82,13 @@ def compare(
         )
         parts = split_by_known(ratings, later.load_ratings(first.bounds))
     else:
+        tables = Sides(data.load_items(), data.load_users())
+        for model in models.values():
+            check_tables(model, tables)
         parts = splitter(ratings, split, cold_items, cold_users, warm, at, test)(seeds[0])
-        tables = {"items": data.load_items(), "users": data.load_users()}
         for name, model in models.items():
-            own = {
-                "items": tables["items"] if model.towers_.items.encoder is not None else None,
-                "users": tables["users"] if model.towers_.users.encoder is not None else None,
-            }
-            models[name] = [unfitted_copy(model, s).fit(parts.train, **own) for s in seeds]
+            fresh = [unfitted_copy(model, seed) for seed in seeds]
+            models[name] = [fitted_copy(copy, model, parts.train, tables) for copy in fresh]
     found = paired(models, parts, k=k, random_state=seeds[0])
     return {
         "job": "compare",

@@ -126,6 +126,9 @@ def test_command_line(tables, model_directory, tmp_path, capsys):
     assert main(start) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["figures"]) == 8 and len(found["verdict"]) == 1
+    # Copies without the features of their models would be compared in their stead.
+    assert main([*start[:5], "--quiet"]) == 2
+    assert "trained with features of items" in capsys.readouterr().err
     # Ratings that came later: the saved models themselves answer.
     ratings = pq.read_table(tables / "ratings.parquet")
     later = ratings.slice(0, 50).set_column(1, "item_id", [["i45"] * 50])

@@ -79,7 +79,7 @@ def test_policies_answer_before_they_learn(history):
     assert [entry for entry in Counting.log if entry == ("fit", 1500)] == [("fit", 1500)]
 
 
-def test_two_tower_with_all_policies(history, tmp_path):
+def test_two_tower_with_all_policies(history, tmp_path, caplog):
     data, ratings = history
     model = TwoTower(embedding_dim=2, epochs=2)
     found = replay(model, ratings, items=data.items, users=data.users, every=10, refit="2w")
@@ -87,6 +87,9 @@ def test_two_tower_with_all_policies(history, tmp_path):
     assert list(found.policies["policy"]) == list(POLICIES)
     assert found.periods[["rmse", "ndcg@10"]].notna().all(axis=None)
     assert (found.policies["seconds"] >= 0).all() and found.sentence in str(found)
+    assert "is best" in found.sentence or "is enough" in found.sentence
+    # Folding in is asked for newcomers alone: no word about ratings that change nothing.
+    assert not [r for r in caplog.records if r.levelname == "WARNING" and "fold_in" in r.message]
     pq.write_table(ratings, tmp_path / "ratings.parquet")
     pq.write_table(data.items, tmp_path / "items.parquet")
     out = tmp_path / "replay.html"

@@ -121,6 +121,23 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
     assert browser.execute_script(body) >= 15
 
 
+def test_labels_of_a_chart_are_not_cut_off(browser, tmp_path):
+    from simrec.evaluation.report.charts import line_chart
+    from simrec.evaluation.report.html import document
+
+    drawn = line_chart(
+        ["2008-01", "2010-01", "2013-11"], {"a": [1, 2, 3]}, "month", "RMSE", "a rises"
+    )
+    (tmp_path / "chart.html").write_text(document("Chart", drawn), encoding="utf-8")
+    browser.get((tmp_path / "chart.html").as_uri())
+    ends = browser.execute_script(
+        "const box = document.querySelector('svg.chart').getBoundingClientRect();"
+        "return [...document.querySelectorAll('svg.chart text')]"
+        ".map(t => t.getBoundingClientRect()).map(t => [t.left - box.left, box.right - t.right])"
+    )
+    assert len(ends) > 6 and min(map(min, ends)) >= -0.5
+
+
 @pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
 def test_no_labels_overlap(open_page, size):
     assert open_page(size).execute_script(_LABELS) == []
@@ -132,7 +149,7 @@ def test_the_first_screen_of_a_phone_says_whether_to_ship(open_page):
     found = browser.execute_script(box)
     assert found["top"] > 0 and found["bottom"] < PHONE[1] and found["width"] > 330
     tops = browser.execute_script(
-        "return ['.verdict', 'header table', 'header ol', 'header ul', 'nav', '#lists', '#errors']"
+        "return ['.verdict', 'header table', 'header ol', 'header ul', 'nav', '#shown', '#served']"
         ".map(name => document.querySelector(name).getBoundingClientRect().top)"
     )
     assert tops == sorted(tops)
@@ -153,15 +170,16 @@ def test_better_worse_and_no_difference_look_different(open_page):
     assert better[1] > max(better[0], better[2]) and worse[0] > 2 * max(worse[1:])
     assert max(same) - min(same) < 40 and same != plain
     assert [weight for _, weight in drawn] == [700, 400, 400, 400]
-    # Of the model's own figures, those in bold are of rows it won.
-    rows = browser.execute_script(
-        "return [...document.querySelectorAll('#lists table.stack tbody tr, #errors tbody tr')]"
-        ".filter(r => !r.closest('details')).map(r => [...r.querySelectorAll('td span')].map(s =>"
-        " [s.className, parseInt(getComputedStyle(s).fontWeight)]))"
+    # Of the model's figures, those in bold are those it won; the spread never is.
+    cells = browser.execute_script(
+        "return [...document.querySelectorAll('header table td > span')].map(cell =>"
+        " [...cell.children].map(s => [s.className, s.textContent.split(':')[0],"
+        " parseInt(getComputedStyle(s).fontWeight)]))"
     )
-    assert len(rows) >= 4
-    for own, difference in rows:
-        assert (own[1] == 700) == (difference[0] == "better")
+    assert len(cells) >= 4
+    for (kind, word, weight), (_, _, of_spread) in cells:
+        assert word == {"better": "better", "worse": "worse", "same": "no difference"}[kind]
+        assert (weight == 700) == (kind == "better") and of_spread == 400
 
 
 def test_tables_are_whole_on_a_phone(open_page):
@@ -219,6 +237,6 @@ def test_the_picture_is_not_blank(open_page):
     browser = open_page(PHONE)
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
     assert len(base64.b64decode(shot)) > 20_000
-    for key in ("lists", "errors", "shown", "features", "first", "intervals", "examples"):
+    for key in ("shown", "features", "first", "intervals", "examples"):
         height = f"return document.getElementById('{key}').getBoundingClientRect().height"
         assert browser.execute_script(height) > 150, key

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simrec import InputError, TwoTower, make_synthetic
-from simrec.evaluation.evaluate import unfitted_copy
+from simrec.evaluation.copies import unfitted_copy
 from simrec.model.rating.evidence import EVIDENCE
 
 SMALL = {"embedding_dim": 3, "epochs": 2, "random_state": 1}

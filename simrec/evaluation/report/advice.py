@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
 from simrec.evaluation.report.alerts import NO_HELP, is_sensitive
-from simrec.evaluation.report.html import number, percent, plural
+from simrec.evaluation.report.html import number, percent, plural, rise
 from simrec.evaluation.tasks import TASK_NAMES
 
 if TYPE_CHECKING:
@@ -19,75 +19,72 @@ if TYPE_CHECKING:
 # How far an interval may be off what it promises, the share of all places in lists that ten items
 # may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
-_RIVALS = {"lists": "the most popular items", "predicted ratings": "the baselines"}
+_RIVALS = {"lists": ("popularity", "does"), "predicted ratings": ("simple averages", "do")}
 Step = tuple[str, str]
 
 
 def verdict(measures: Measures) -> tuple[str, str]:
     """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
     found = []
-    for what, rival in _RIVALS.items():
+    for what in _RIVALS:
         rows = [row for row in _rows(measures.gains) if _what(row) == what]
         if rows:
-            found.append(_judged(rows, what, rival))
+            found.append(_judged(rows, what))
     if not found:
         return "same", "Nothing was held out, so nothing can be said about this model."
     worst = min((kind for kind, _ in found), key=["bad", "part", "good", "same"].index)
     return worst, " ".join(says for _, says in found)
 
 
-def _judged(rows: list[Any], what: str, rival: str) -> tuple[str, str]:
-    won = [row for row in rows if row["better"] == "model"]
-    lost = [row for row in rows if row["better"] == "baseline"]
-    of = plural(len(rows), "task")
+def _judged(rows: list[Any], what: str) -> tuple[str, str]:
+    rival, does = _RIVALS[what]
+    won, lost = ([r for r in rows if r["better"] == who] for who in ("model", "baseline"))
+    same = [row for row in rows if row["better"] not in ("model", "baseline")]
+    if not won and not lost:
+        return "same", f"Its {what} are no better than {rival}: no difference for {_who(same)}."
+    gains = f"better than {rival} on {len(won)} of {plural(len(rows), 'task')}" if won else ""
+    rest = f", no different for {_who(same)}" if same else ""
     if not lost:
-        if won:
-            says = f"Ship its {what}: better than {rival} on {len(won)} of {of}, worse on none."
-            return "good", says
-        return "same", f"Its {what} are no better than {rival}: no difference on {of}."
+        return "good", f"Ship its {what}: {gains}{rest}."
     worst = max(lost, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
-    figure = f"{_against(worst)} for {TASK_NAMES[worst['task']]}"
+    loses = f"for {_who(lost)} {rival} {does} better ({_against(worst)}"
+    loses += f" for {_who([worst])})" if len(lost) > 1 else ")"
     if len(lost) < len(won) and all(row["task"] != "warm" for row in lost):
-        who = joined([TASK_NAMES[row["task"]] for row in lost])
-        says = f"Ship its {what}, but not for {who}: there {rival} do better ({_against(worst)}). "
-        return "part", f"{says}It is better on {len(won)} of {of}."
-    says = f"Do not ship its {what} as they are: on {len(lost)} of {of} {rival} do better "
-    says += f"({figure})"
-    return "bad", f"{says}; on {len(won)} it is better." if won else f"{says}."
+        return "part", f"Ship its {what}: {gains}{rest}; but {loses}."
+    return "bad", f"Do not ship its {what} as they are: {loses}{f'; {gains}' if won else ''}{rest}."
 
 
 def next_steps(measures: Measures) -> list[Step]:
     """List what to do, the most urgent first: the deed, and the figure behind it."""
     found: list[Step] = []
     lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
-    for what, instead in _RIVALS.items():
+    for what, (instead, _) in _RIVALS.items():
         rows = [row for row in lost if _what(row) == what]
         if rows:
-            who = joined([TASK_NAMES[row["task"]] for row in rows])
             figures = joined([_against(row) for row in rows])
-            found.append((f"Use {instead} instead for {who}.", f"{figures}."))
+            found.append((f"Use {instead} instead for {_who(rows)}.", f"{figures}."))
     for row in _rows(measures.parent):
         if row["better"] == "parent":
-            deed = f"Keep the parent for {_what(row)} for {TASK_NAMES[row['task']]}, and find out "
-            found.append((f"{deed}what changed.", f"{_against(row)} of the parent."))
+            deed = f"Keep the parent for {_what(row)} for {_who([row])}, and find out what changed."
+            found.append((deed, f"{_against(row)} of the parent."))
     tested = measures.tested
     learned, now = int(tested.model.towers_.items.counts.sum()), len(tested.ratings)
     if learned < (1 - _BEHIND) * now:
-        deed = "Retrain: the model has not learned all ratings."
-        found.append((deed, f"{plural(learned, 'rating')} learned of {now:,} in the data."))
+        deed = f"Retrain: the model has not learned all {tested.unit}s."
+        found.append((deed, f"{plural(learned, tested.unit)} learned of {now:,} in the data."))
     for side, frame in measures.importance.items():
         found += _features(measures, side, frame)
     for side, frame in measures.revealed.items():
-        step = first_ratings(frame, side, tested.unit)
+        step = first_ratings(frame, side, tested.unit, tested.error_name)
         found += [step] if step else []
-    if measures.calibration is not None and len(measures.calibration):
+    if len(measures.calibration):
         rows = _rows(measures.calibration)
         row = max(rows, key=lambda row: abs(row["observed"] - row["nominal"]))
         if abs(row["observed"] - row["nominal"]) > _OFF:
             why = f"Those of {percent(row['nominal'])} hold {percent(row['observed'])} of the "
             why += f"ratings ({TASK_NAMES[row['task']]})."
             found.append(("Do not show the model's intervals as they are.", why))
-    if measures.listed.get("top_share", 0) > _CROWDED:
+    if measures.listed["top_share"] > _CROWDED:
         why = f"Ten items take {percent(measures.listed['top_share'])} of all places in the lists."
         found.append(("Mix other items into the lists, or cap how often one is shown.", why))
     return found
@@ -95,31 +92,33 @@ def next_steps(measures: Measures) -> list[Step]:
 
 def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[Step]:
     """Say which features to collect, to find or to look after."""
-    one, tested = SINGULAR[side], measures.tested
+    tested, error = measures.tested, measures.tested.error_name
     if not len(frame):
         if tested.encoder(side) is None and len(tested.new(side)):
             why = f"All {plural(len(tested.new(side)), tested.unit)} of new {side} were predicted "
-            yield f"Collect features of {side}.", f"{why}as for an average {one}."
+            yield f"Collect features of {side}.", f"{why}as for an average {SINGULAR[side]}."
         return
     columns = frame.iloc[:-1]
     for row in columns[(columns["missing"] > _MISSING) & (columns["share"] > NO_HELP)].itertuples():
-        why = f"Missing for {percent(row.missing)} of the {side}; without it the error for new "
-        why += f"{side} rises by {percent(row.share, 1)}."
-        yield f"Collect {row.column} of more {side}.", why
+        why = f"Missing for {percent(row.missing)} of the {side}; without it the {error} for new "
+        yield f"Collect {row.column} of more {side}.", f"{why}{side} rises {rise(row.share)}."
     best = columns.iloc[0]
     if best["share"] <= NO_HELP:
-        why = f"Shuffled, none of the {len(columns)} features of {side} raises the error."
+        why = (
+            f"Shuffled, none of the {plural(len(columns), 'feature')} of {side} raises the {error}."
+        )
         yield f"Find features that say more about new {side}.", why
         return
-    rise = percent(best["share"], 1)
-    why = f"It carries most for new {side}: shuffled, the error rises by {rise}."
+    why = f"New {side} rest on it most: shuffled, the {error} rises {rise(best['share'])}."
     if side == "users" and is_sensitive(best["column"]):
         yield f"Decide whether {best['column']} of users may be used at all.", why
     else:
-        yield f"Look after {best['column']} of {side}, and get more of its kind.", why
+        yield f"Keep {best['column']} of {side} complete and correct.", why
 
 
-def first_ratings(frame: pd.DataFrame, side: Side, unit: str = "rating") -> Step | None:
+def first_ratings(
+    frame: pd.DataFrame, side: Side, unit: str = "rating", name: str = "error"
+) -> Step | None:
     """Say what the first ratings of a newcomer are worth; None if nothing was measured."""
     if not len(frame):
         return None
@@ -127,17 +126,20 @@ def first_ratings(frame: pd.DataFrame, side: Side, unit: str = "rating") -> Step
     start, last = error[0], int(frame["revealed"].iloc[-1])
     worse = [step for step, value in error.items() if value > 1.01 * start]
     if worse:
-        few = plural(worse[-1], unit)
+        few, value = plural(worse[-1], unit), number(error[worse[-1]])
         deed = f"Answer for a new {SINGULAR[side]} from features alone up to {few}."
-        return deed, f"The error is {number(error[worse[-1]])} with them, {number(start)} without."
+        return deed, f"The {name} is {value} with them, {number(start)} without."
     total = start - error[last]
     if total <= 0.002 * start:
         return None
     half = next(step for step, value in error.items() if start - value >= total / 2)
     few = plural(half, unit)
     deed = f"Ask new users for {few}." if side == "users" else f"Get {few} of a new item early."
-    why = f"Half of what {last} {unit}s gain: the error falls from {number(start)} to "
-    return deed, f"{why}{number(error[half])}, and to {number(error[last])} with all."
+    why = f"The {name} falls from {number(start)} to {number(error[half])}"
+    return (
+        deed,
+        f"{why}; with {last} {unit}s to {number(error[last])}." if half < last else f"{why}.",
+    )
 
 
 def _rows(frame: pd.DataFrame | None) -> list[Any]:
@@ -146,6 +148,10 @@ def _rows(frame: pd.DataFrame | None) -> list[Any]:
 
 def _what(row: dict[str, Any]) -> str:
     return "predicted ratings" if row["metric"] == "rmse" else "lists"
+
+
+def _who(rows: list[Any]) -> str:
+    return joined([TASK_NAMES[row["task"]] for row in rows])
 
 
 def _against(row: dict[str, Any]) -> str:

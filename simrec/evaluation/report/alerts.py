@@ -102,7 +102,7 @@ def unused(tested: TestedModel, side: Side, importance: pd.DataFrame) -> Iterato
             if not (X.max(axis=0) - X.min(axis=0)).nnz:
                 yield Alert("unused", about, f"says the same of every {one}.", "Drop the column.")
                 continue
-            what = f"shuffled among new {side}, it does not raise the error."
+            what = f"shuffled among new {side}, it does not clearly raise the {tested.error_name}."
             yield Alert("unused", about, what, "It costs little, but its upkeep may stop.")
 
 
@@ -157,10 +157,14 @@ def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
         moved, chance = shifts(X, places[old], places[new])
         first = int(np.argmax(np.abs(moved)))
         if abs(moved[first]) > max(_SHIFTED, chance):
-            way = "up" if moved[first] > 0 else "down"
-            what = f"{int(new.sum()):,} {which} {side} have other values: {names[first]} is "
-            what += f"{way} by {abs(moved[first]):.1f} standard deviations."
-            remedy = "Check how the new values are made; train again once some of them are rated."
+            more, name = moved[first] > 0, in_words(column, names[first])
+            how = f"{'more' if more else 'fewer'} of them have {name}"
+            if name == column:
+                how = f"it is {'higher' if more else 'lower'}"
+            what = f"{int(new.sum()):,} {which} {side} have other values: {how} "
+            what += f"(by {abs(moved[first]):.1f} standard deviations)."
+            remedy = "Check how the new values are made"
+            remedy += "." if tested.parent else "; train again once some of them are rated."
             yield Alert("drift", f"{one}: {column}", what, remedy)
 
 
@@ -185,6 +189,16 @@ def block(tested: TestedModel, side: Side, column: str) -> tuple[list[str], spar
     own = np.flatnonzero(tower.encoder.groups_ == list(tower.encoder.columns_).index(column))
     names = [tower.encoder.feature_names_[place] for place in own]
     return names, sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
+
+
+def in_words(column: str, feature: str) -> str:
+    """Name a feature that a column became: `year~1990` is "year about 1990"."""
+    value = feature.removeprefix(column)
+    if value == "=<unknown>":
+        return f"a rare {column}"
+    if value in ("=missing", "=<missing>"):
+        return f"no {column}"
+    return column + value.replace("~", " about ", 1).replace("=", ": ", 1)
 
 
 def shifts(X: sparse.csr_matrix, old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, float]:

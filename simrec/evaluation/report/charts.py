@@ -45,6 +45,7 @@ def line_chart(
     end = -1e9
     for x, label in zip(places, x_labels, strict=False):
         half = 3.6 * len(label)
+        x = min(x, WIDTH - half)  # the last one stays inside
         if x - half > end + 6:
             parts.append(_word(x, HEIGHT - _BOTTOM + 16, label))
             end = x + half
@@ -80,7 +81,7 @@ def _ticks(low: float, high: float) -> tuple[list[float], int]:
     """Give some round numbers between two, and the digits that tell them apart."""
     rough = (high - low) / 5
     size = 10 ** math.floor(math.log10(rough))
-    step = next(m * size for m in (1, 2, 5, 10) if m * size >= rough)
+    step = next(m * size for m in (1, 2, 2.5, 5, 10) if m * size >= rough)
     first = math.ceil(low / step - 1e-9)
     found = [i * step for i in range(first, math.floor(high / step + 1e-9) + 1)]
-    return found, max(0, -math.floor(math.log10(step) + 1e-9))
+    return found, max(0, -math.floor(math.log10(step) + 1e-9) + (step == 2.5 * size))

@@ -1,4 +1,4 @@
-"""Sections that compare the model: with the baselines, and with its parent."""
+"""Tables that compare the model: with the baselines, and with its parent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from simrec.evaluation.compare import joined
 from simrec.evaluation.report.html import DASH, Html, join, number, percent, small, table, tag
 from simrec.evaluation.report.measures import Measures
 from simrec.evaluation.tasks import TASK_NAMES
@@ -15,75 +16,30 @@ if TYPE_CHECKING:
 
 Section = tuple[str, str, Html]
 """One part of the page: an anchor, a heading, its content."""
-_BEYOND = {
-    "coverage": ("Share of the candidates that is shown to anyone", percent),
-    "gini": ("Concentration (Gini: 0 all alike, 1 one item has it all)", lambda v: number(v, 2)),
-    "popularity": ("Users who rated what is shown, the mean", lambda v: percent(v, 1)),
-    "popularity_rated": ("Users who rated what people choose, the mean", lambda v: percent(v, 1)),
-    "novelty": ("Novelty (bits; an item half the users know has 1)", lambda v: number(v, 1)),
-    "diversity": ("Diversity within a list (0 all alike, 1 nothing in common)", number),
-}
+_WORDS = {"better": "better", "worse": "worse", "same": "no difference"}
 
 
-def summary(measures: Measures) -> Html | str:
-    """Show all comparisons in words: a task each, lists before ratings."""
-    gains, names = measures.gains, {f"ndcg@{measures.k}": "Lists", "rmse": "Predicted ratings"}
-    present = [metric for metric in names if metric in set(gains.get("metric", ()))]
-    found = {metric: dict(rows_of(gains, metric)) for metric in present}
-    rows = [
-        [title(task), *(_outcome(found[metric].get(task)) for metric in present)]
-        for task in TASK_NAMES
-        if any(task in rows for rows in found.values())
-    ]
-    head = ["", *(names[metric] for metric in present)]
-    return table(head, rows, "Against the best baseline") if rows else ""
-
-
-def _outcome(row: dict[str, Any] | None) -> Html | str:
-    if row is None:
-        return DASH
-    how = _kind(row)
-    shown = f"{how}: {number(row['value'])} against {number(row['other_value'])}"
-    if row["metric"] == "rmse":
-        change = row["value"] / (row["other_value"] or float("nan")) - 1
-        shown = f"{how}: error {percent(change, 1, signed=True)}"
-    return tag("span", "no difference" if how == "same" else shown, class_=how)
-
-
-def lists(measures: Measures) -> Section | None:
-    """Show the lists beside those of popularity, and what they hold."""
-    k, tasks = measures.k, measures.tasks[measures.tasks["n_ranked"] > 0]
-    if not len(tasks):
-        return None
-    rows = [[label, *(write(v) for v in tasks[name])] for name, (label, write) in _BEYOND.items()]
-    head = ["", *(title(task) for task in tasks["task"])]
-    words = (
-        f"Do the first {k} places hold items the user turned out to like? Beside it, the same list "
-        "of the most popular items for everyone (for new items: of those whose features suggest "
-        "that they will be popular). Items never rated count as not liked, so the figures compare "
-        "models only. In brackets: what other users of the same kind could show, with 95% "
-        "confidence. Grey: the difference cannot be told from chance, or is below 1%."
-    )
-    shown = _compared(measures.gains, f"ndcg@{k}", "Popular", f"NDCG@{k} (higher is better)")
-    beyond = table(head, rows, "What the model's lists show")
-    more = tag("details", tag("summary", "Beyond accuracy"), beyond)
-    return "lists", "Lists", join([shown, small(words), more])
-
-
-def errors(measures: Measures) -> Section | None:
-    """Show the errors beside those of the best baseline."""
-    caption = "Error (RMSE, in units of the rating; lower is better)"
-    shown = _compared(measures.gains, "rmse", "Baseline", caption)
+def baselines(measures: Measures) -> list[Any]:
+    """Show the model beside the baselines, and say how that was measured."""
+    tested, shown = measures.tested, compared(measures.gains, "Model against the best baseline")
     if not shown:
-        return None
-    tested = measures.tested
-    words = (
-        "The baseline is the better of the mean rating and the biases of user and item. A copy of "
-        f"the model was trained on {len(tested.split.train):,} of {len(tested.ratings):,} ratings "
-        f"(split seed {tested.seed}), and saw none of the ratings measured here; new items and new "
-        "users were held out whole."
-    )
-    return "errors", "Predicted ratings", join([shown, small(words)])
+        return []
+    how = [
+        f"A copy was trained on {len(tested.split.train):,} of {len(tested.ratings):,} "
+        f"{tested.unit}s (split seed {tested.seed}), and saw none of what it is asked here; new "
+        "items and new users were held out whole.",
+        f"Lists, NDCG@{measures.k} (higher is better): do the first {measures.k} places hold items "
+        "the user turned out to like? The baseline is popularity: the most popular items for "
+        "everyone; of new items, those whose features suggest popularity. Items never rated count "
+        "as not liked, so the figures compare models only.",
+        "Predicted ratings, RMSE (in units of the rating; lower is better): the baseline is the "
+        "better of two simple averages, the mean rating and the biases of user and item.",
+        "Below each: the range of the difference that other users of the same kind could show, "
+        "with 95% confidence. Grey: all figures taken together, the difference cannot be told from "
+        "chance, or it is below 1%.",
+    ]
+    words = [small(text) for text in how if tested.rates or "RMSE" not in text]
+    return [shown, tag("details", tag("summary", "How this was measured"), *words)]
 
 
 def parent(measures: Measures) -> Section | None:
@@ -97,47 +53,49 @@ def parent(measures: Measures) -> Section | None:
     rows = [
         [what, int(before), after, percent(after / max(before, 1) - 1, 0, True)]
         for what, before, after in (
-            ("Ratings", then.items.counts.sum(), len(now)),
-            ("Users with ratings", (np.asarray(then.users.counts) > 0).sum(), now.n_users),
-            ("Items with ratings", (then.items.counts > 0).sum(), now.n_items),
+            (title(f"{tested.unit}s"), then.items.counts.sum(), len(now)),
+            (f"Users with {tested.unit}s", (np.asarray(then.users.counts) > 0).sum(), now.n_users),
+            (f"Items with {tested.unit}s", (then.items.counts > 0).sum(), now.n_items),
         )
     ]
     words = (
-        "The parent's figures are of a copy with its settings, trained on those training ratings "
-        "it can have known: of its users and items, the earliest ones where there are times."
+        "The parent's figures are of a copy with its settings, trained on those training "
+        f"{tested.unit}s it can have known: of its users and items, the earliest ones where there "
+        "are times."
     )
-    parts = [
-        _compared(frame, f"ndcg@{measures.k}", "Parent", f"Lists: NDCG@{measures.k}"),
-        _compared(frame, "rmse", "Parent", "Error (RMSE)"),
-        table(["", "Then", "Now", "Change"], rows, "Data"),
+    data = table(["", "Then", "Now", "Change"], rows, "Data")
+    shown = compared(frame, "Model against its parent")
+    return "parent", "Since the parent", join([shown, data, small(words)])
+
+
+def compared(frame: pd.DataFrame, caption: str) -> Html | str:
+    """Show by task the model's figures beside the other's, lists before ratings."""
+    if not len(frame):
+        return ""
+    found = frame.set_index(["task", "metric"]).to_dict("index")
+    metrics = list(frame["metric"].unique())
+    rows = [
+        [title(task), *(_cell(found.get((task, metric))) for metric in metrics)]
+        for task in frame["task"].unique()
     ]
-    return "parent", "Since the parent", join([*parts, small(words)])
+    head = ["Ratings" if metric == "rmse" else "Lists" for metric in metrics]
+    by = [f"{m.upper()} of {name.lower()}" for m, name in zip(metrics, head, strict=True)]
+    return table(["", *head], rows, f"{caption}: {joined(by)}")
 
 
-def _compared(frame: pd.DataFrame, metric: str, other: str, caption: str) -> Html | str:
-    """Show by task the model's figure, the other's, and the difference with its interval."""
-    rows = []
-    for task, row in rows_of(frame, metric):
-        kind = _kind(row)
-        ends = [number(row[name], signed=True) for name in ("difference", "low", "high")]
-        spread = tag("span", "{} ({} to {})".format(*ends), class_=kind)
-        own = tag("span", number(row["value"]), class_=kind if kind == "better" else None)
-        rows.append([title(task), own, row["other_value"], spread])
-    return table(["", "Model", other, "Difference"], rows, caption) if rows else ""
+def _cell(row: Any) -> Html | str:
+    if row is None:
+        return DASH
+    kind = "same"
+    if isinstance(row["better"], str):
+        kind = "better" if row["better"] == "model" else "worse"
+    figures = f"{_WORDS[kind]}: {number(row['value'])} against {number(row['other_value'])}"
+    low, high = (number(row[end], signed=True) for end in ("low", "high"))
+    spread = tag("span", f"95%: {low} to {high}", class_="spread")
+    return tag("span", tag("span", figures, class_=kind), spread)
 
 
-def rows_of(frame: pd.DataFrame, metric: str) -> list[tuple[str, dict[str, Any]]]:
-    """Give the comparisons by a metric, by task."""
-    rows = frame[frame["metric"] == metric].to_dict("records") if len(frame) else []
-    return [(row["task"], row) for row in rows]
-
-
-def _kind(row: dict[str, Any]) -> str:
-    if not isinstance(row["better"], str):
-        return "same"
-    return "better" if row["better"] == "model" else "worse"
-
-
-def title(task: str) -> str:
-    """Name a task at the start of a line."""
-    return TASK_NAMES[task][0].upper() + TASK_NAMES[task][1:]
+def title(name: str) -> str:
+    """Name a task, or anything else, at the start of a line."""
+    name = TASK_NAMES.get(name, name)
+    return name[0].upper() + name[1:]

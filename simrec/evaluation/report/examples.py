@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,11 +22,11 @@ _HISTORY = {
 }
 # Values that are no words: kinds of features, and what stands for a value training never saw.
 _NO_VALUES = ("vector", "text", "<unknown>", "unknown", "missing", "")
-_SHOWN = 3
+# Most reasons, or values, that are shown; share of the largest reason that is none.
+_SHOWN, _SMALL = 3, 0.05
 
 
-@dataclass(frozen=True)
-class Reason:
+class Reason(NamedTuple):
     """What moved a score: words, by how much, and whether the words are about people."""
 
     words: str
@@ -35,12 +34,8 @@ class Reason:
     sensitive: bool
 
 
-@dataclass(frozen=True)
-class Example:
-    """A user in words, what they rated highest, and recommendations: name, rating, reasons.
-
-    The rating is what the model predicts, None where it predicts none.
-    """
+class Example(NamedTuple):
+    """A user in words, what they rated highest; recommendations: name, rating if any, reasons."""
 
     title: str
     liked: list[str]
@@ -97,10 +92,11 @@ def _example(
     return Example(title, liked, items)
 
 
-def reasons(why: pa.Table, most: int = 4) -> list[Reason]:
+def reasons(why: pa.Table, most: int = _SHOWN) -> list[Reason]:
     """Put the largest contributions of a table of `TwoTower.explain` into words.
 
-    What a feature adds to the rating and to uptake is one reason.
+    What a feature adds to the rating and to uptake is one reason; what is small beside the largest
+    is none.
     """
     moved: dict[tuple[str, bool], float] = {}
     for row in why.to_pylist():
@@ -112,7 +108,8 @@ def reasons(why: pa.Table, most: int = 4) -> list[Reason]:
         words = _HISTORY.get(feature, f"the {side}'s {feature}" + (f": {shown}" if shown else ""))
         key = (words, side == "user" and is_sensitive(feature))
         moved[key] = moved.get(key, 0.0) + row["contribution"]
-    found = [Reason(words, by, about) for (words, about), by in moved.items() if abs(by) >= 0.005]
+    least = max(0.005, _SMALL * max(map(abs, moved.values()), default=0))
+    found = [Reason(words, by, about) for (words, about), by in moved.items() if abs(by) >= least]
     return sorted(found, key=lambda reason: -abs(reason.by))[:most]
 
 

@@ -38,13 +38,7 @@ def join(parts: Iterable[Any]) -> Html:
 
 
 def number(value: Any, digits: int = 3, signed: bool = False) -> str:
-    """Write a number as people read it; a dash where there is none, text as it is.
-
-    Examples
-    --------
-    >>> number(0.93812), number(1234567), number(float("nan")), number(0.5, 1, signed=True)
-    ('0.938', '1,234,567', '–', '+0.5')
-    """
+    """Write a number as people read it; a dash where there is none, text as it is."""
     if isinstance(value, str):
         return value
     if value is None or not math.isfinite(value):
@@ -56,27 +50,20 @@ def number(value: Any, digits: int = 3, signed: bool = False) -> str:
 
 
 def percent(share: float, digits: int = 0, signed: bool = False) -> str:
-    """Write a share as a percentage, never as minus zero.
-
-    Examples
-    --------
-    >>> percent(0.123), percent(-0.05, 1, signed=True), percent(-0.0001, 1, signed=True)
-    ('12%', '−5.0%', '0.0%')
-    """
+    """Write a share as a percentage, never as minus zero."""
     if not math.isfinite(share):
         return DASH
     rounded = round(100 * share, digits)
     return f"{number(float(rounded), digits, signed and rounded > 0)}%"
 
 
-def plural(n: int, word: str) -> str:
-    """Count things.
+def rise(share: float) -> str:
+    """Say by how much a figure rises, in words that can be read where it is many times as large."""
+    return f"by {percent(share, 1)}" if share < 1 else f"to {1 + share:.1f} times as much"
 
-    Examples
-    --------
-    >>> plural(1, "rating"), plural(1200, "item")
-    ('1 rating', '1,200 items')
-    """
+
+def plural(n: int, word: str) -> str:
+    """Count things."""
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
@@ -98,14 +85,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Any]], caption: str) -> H
     return tag("table", tag("caption", caption), *body, class_="stack")
 
 
-def bars(rows: Sequence[tuple[str, float, str]], caption: str) -> Html:
-    """Make a chart of horizontal bars, which is a table too: name, length, the value in words."""
-    most = max((value for _, value, _ in rows if math.isfinite(value)), default=0) or 1
+def bars(rows: Sequence[tuple[str, float, str]], caption: str, most: float = 0) -> Html:
+    """Make a chart of horizontal bars, which is a table too: name, length, the value in words.
+
+    `most` is what the full width stands for, the longest bar at least.
+    """
+    most = max(most, *(value for _, value, _ in rows)) or 1
     made = []
     for name, value, words in rows:
-        width = 100 * max(value, 0) / most if math.isfinite(value) else 0
-        bar = tag("td", tag("span", class_="bar", style=f"width:{width:.1f}%"))
-        made.append(tag("tr", tag("th", name, scope="row"), bar, tag("td", words)))
+        bar = tag("span", class_="bar", style=f"width:{100 * max(value, 0) / most:.1f}%")
+        made.append(tag("tr", tag("th", name, scope="row"), tag("td", bar), tag("td", words)))
     return tag("table", tag("caption", caption), tag("tbody", *made), class_="bars")
 
 

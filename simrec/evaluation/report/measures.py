@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
-from simrec.data.ratings import Ratings
 from simrec.data.sides import SIDES, Side
 from simrec.evaluation import catalogue
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
 from simrec.evaluation.compare import compare
 from simrec.evaluation.evaluate import Catalogue, evaluate
-from simrec.evaluation.report.alerts import Alert, alerts, block, identifies
+from simrec.evaluation.report.alerts import Alert, alerts, block, identifies, in_words
 from simrec.evaluation.report.examples import Example, examples
-from simrec.evaluation.report.newcomers import pairs_of, reveal, sample, shuffle_features
+from simrec.evaluation.report.newcomers import (
+    errors_on,
+    pairs_of,
+    reveal,
+    sample,
+    shuffle_features,
+)
 from simrec.evaluation.report.tested_model import TestedModel, entities
 from simrec.evaluation.tasks import Task
 
@@ -30,8 +35,8 @@ logger = logging.getLogger(__name__)
 NOMINAL = (0.5, 0.8, 0.9, 0.95)
 # Test ratings a group, or an item, needs; members of a group; users whose lists are counted.
 _GROUP, _ITEM, _MEMBERS, _USERS = 50, 8, 5, 2000
-# Standard errors by which a group has to be worse than the others to be called badly served.
-_CLEARLY = 2.5
+# How often chance alone may call any group of a side badly served.
+_CHANCE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +47,13 @@ class Measures:
     ----------
     tasks : pandas.DataFrame
         As `evaluate` gives it.
-    gains : pandas.DataFrame
-        The copy beside the best baseline of each figure: task, metric, value, other_value,
-        difference, low, high, better ("model", "baseline" or None).
-    parent : pandas.DataFrame or None
-        The same beside the copy of the parent.
+    gains, parent : pandas.DataFrame
+        The copy beside the best baseline of each figure, and beside the copy of the parent: as
+        the table of `compare`.
     revealed, importance : dict of Side to pandas.DataFrame
-        The error when 0, 1, 2, ... ratings of newcomers are revealed; its rise when a feature is
-        shuffled.
-    calibration, groups, worst_items : pandas.DataFrame or None
-        What intervals hold; groups and items that are served badly. None without ratings.
+        As `reveal` and `shuffle_features` give them.
+    calibration, groups, worst_items : pandas.DataFrame
+        As the functions below give them.
     listed : dict
         What the saved model's lists show of the catalogue.
     """
@@ -63,9 +65,9 @@ class Measures:
     parent: pd.DataFrame | None
     revealed: dict[Side, pd.DataFrame]
     importance: dict[Side, pd.DataFrame]
-    calibration: pd.DataFrame | None
-    groups: pd.DataFrame | None
-    worst_items: pd.DataFrame | None
+    calibration: pd.DataFrame
+    groups: pd.DataFrame
+    worst_items: pd.DataFrame
     listed: dict[str, Any]
     examples: list[Example]
     alerts: list[Alert]
@@ -90,9 +92,9 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         parent,
         {side: reveal(tested, side) for side in SIDES},
         importance,
-        calibrate(tested) if tested.rates else None,
-        badly_served(tested) if tested.rates else None,
-        worst_items(tested) if tested.rates else None,
+        calibrate(tested),
+        badly_served(tested),
+        worst_items(tested),
         count_lists(tested, k),
         examples(tested),
         alerts(tested, importance),
@@ -123,13 +125,13 @@ def compare_with_baselines(tested: TestedModel, settings: dict[str, Any]) -> pd.
 def calibrate(tested: TestedModel) -> pd.DataFrame:
     """Count the held-out ratings in intervals that should hold 50, 80, ... percent of them.
 
-    Returns task, nominal, observed.
+    Returns task, nominal, observed; empty without ratings.
     """
     import pandas as pd
 
     rng = np.random.default_rng(tested.seed)
     rows: list[dict[str, Any]] = []
-    for task, all_ratings in tested.split.tasks().items():
+    for task, all_ratings in tested.split.tasks().items() if tested.rates else ():
         ratings = sample(all_ratings, rng)
         if not len(ratings):
             continue
@@ -144,74 +146,92 @@ def calibrate(tested: TestedModel) -> pd.DataFrame:
 def badly_served(tested: TestedModel) -> pd.DataFrame:
     """Find groups of held-out items and users whose ratings are predicted clearly worse.
 
-    Returns group, n, rmse, rmse_others (of all others on that side), lean (mean of prediction
+    Returns group, n, error, error_others (of all others on that side), lean (mean of prediction
     minus rating); the worst first.
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
+    found = [pd.DataFrame()]
     for side in SIDES:
-        ratings = tested.new(side)
-        if not len(ratings):
+        ratings, tower, (names, X) = (
+            tested.new(side),
+            tested.copy.towers_[side],
+            groups(tested, side),
+        )
+        if not len(ratings) or not names:
             continue
-        error, (ids, of_rating) = _errors(tested, ratings), entities(ratings, side)
-        places = tested.copy.towers_[side].ids.rows(ids.ids)
-        for name, members in groups(tested, side):
-            inside = (places >= 0)[of_rating] & members[places][of_rating]
-            n = int(inside.sum())
-            if min(n, len(error) - n) < _GROUP or len(np.unique(of_rating[inside])) < _MEMBERS:
-                continue
-            own, others = error[inside] ** 2, error[~inside] ** 2
-            noise = np.hypot(
-                _standard_error(own, of_rating[inside]),
-                _standard_error(others, of_rating[~inside]),
-            )
-            if own.mean() - others.mean() > _CLEARLY * noise:
-                both = {"rmse": own.mean() ** 0.5, "rmse_others": others.mean() ** 0.5}
-                group = {"group": f"{side} with {name}", "n": n}
-                rows.append({**group, **both, "lean": float(error[inside].mean())})
-    made = pd.DataFrame(rows)
-    return made.sort_values("rmse", ascending=False, ignore_index=True) if len(made) else made
+        error, (ids, rows) = (
+            errors_on(tested, ratings, "items")(tested.copy),
+            entities(ratings, side),
+        )
+        loss = error**2 if tested.rates else error
+        # Sums of each entity, whose ratings are not independent; then of each group and all others.
+        n, total, lean = (np.bincount(rows, w) for w in (np.ones(len(rows)), loss, error))
+        sums = np.stack([n, total, lean, total**2, total * n, n**2, n > 0])
+        places = tower.ids.rows(ids.ids)
+        own = sums[:, places >= 0] @ X[places[places >= 0]]
+        rest = sums.sum(axis=1, keepdims=True) - own
+        enough = (np.minimum(own[0], rest[0]) >= _GROUP) & (own[6] >= _MEMBERS)
+        own, rest = own[:, enough], rest[:, enough]
+        (mean, noise), (others, their_noise) = _means(own), _means(rest)
+        clearly = NormalDist().inv_cdf(1 - _CHANCE / max(enough.sum(), 1))
+        made = {
+            "group": [f"{side} with {name}" for name in np.array(names)[enough]],
+            "n": own[0].astype(int),
+            "error": np.sqrt(mean) if tested.rates else mean,
+            "error_others": np.sqrt(others) if tested.rates else others,
+            "lean": own[2] / own[0],
+        }
+        found.append(pd.DataFrame(made)[mean - others > clearly * np.hypot(noise, their_noise)])
+    made = pd.concat(found, ignore_index=True)
+    return made.sort_values("error", ascending=False, ignore_index=True) if len(made) else made
 
 
-def groups(tested: TestedModel, side: Side) -> Iterator[tuple[str, np.ndarray]]:
-    """Give entities with a feature in common: a category, an element of a list, a range."""
-    table, encoder = tested.tables[side], tested.encoder(side)
-    if table is None or encoder is None:
-        return
-    for column, kind in encoder.columns_.items():
+def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matrix]:
+    """Find entities with a feature in common: a category, an element of a list, a range.
+
+    Returns the names of the groups, and entities x groups with a one for each member.
+    """
+    table: Any = tested.tables[side]
+    encoder, found = tested.encoder(side), list[str]()
+    members = []
+    columns = {} if table is None or encoder is None else encoder.columns_
+    for column, kind in columns.items():
         if kind in ("vector", "text") or identifies(table[column], kind):
             continue
         names, X = block(tested, side, column)
-        for place, name in enumerate(names):
-            # The number itself is no group; being near to one of its knots is.
-            if name != column:
-                level = name.removeprefix(column).replace("~", " about ").replace("=", ": ")
-                level = level.replace("<unknown>", "a rare value").replace("<missing>", "missing")
-                yield f"{column}{level}", X[:, [place]].toarray().ravel() > 0.5
+        # The number itself is no group; being near to one of its knots is.
+        use = [place for place, name in enumerate(names) if name != column]
+        least = 0.5 if kind == "number" else 0
+        members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
+        found += [in_words(column, names[place]) for place in use]
+    return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
 
 
 def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:
-    """Find the items whose mean rating is predicted worst.
+    """Find the items that are predicted worst: by their mean rating, or by wrong choices.
 
     Returns name, n, predicted, rated (means), new; ordered by how sure it is that the two differ.
     """
     import pandas as pd
 
-    rows: list[dict[str, Any]] = []
+    frames = [pd.DataFrame()]
     for new, ratings in ((False, tested.split.warm), (True, tested.split.new_items)):
         if not len(ratings):
             continue
-        n = np.bincount(ratings.item_rows)
-        lean = np.bincount(ratings.item_rows, _errors(tested, ratings)) / n
-        rated = np.bincount(ratings.item_rows, ratings.values) / n
-        for row in np.flatnonzero(n >= _ITEM):
-            name = tested.name_of(ratings.items.ids[int(row)].as_py())
-            means = {"predicted": rated[row] + lean[row], "rated": rated[row]}
-            sure = abs(lean[row]) * np.sqrt(n[row])
-            rows.append({"name": name, "n": int(n[row]), **means, "new": new, "sure": sure})
-    made = pd.DataFrame(rows)
-    return made.nlargest(most, "sure").reset_index(drop=True) if len(made) else made
+        error = errors_on(tested, ratings, "items")(tested.copy)
+        each = pd.DataFrame({"item": ratings.item_rows, "lean": error, "rated": ratings.values})
+        found = each.groupby("item").mean().assign(n=each.groupby("item").size(), new=new)
+        found["predicted"] = found["rated"] + found["lean"]
+        found["name"] = [tested.name_of(ratings.items.ids[i].as_py()) for i in found.index]
+        frames.append(found[found["n"] >= _ITEM])
+    made = pd.concat(frames, ignore_index=True)
+    if not len(made):
+        return made
+    # A choice by chance is wrong in half of the cases.
+    sure = made["lean"].abs() if tested.rates else made["lean"] - 0.5
+    made["sure"] = sure * np.sqrt(made["n"])
+    return made[made["sure"] > 0].nlargest(most, "sure").reset_index(drop=True)
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
@@ -241,12 +261,8 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     return {"n_users": len(ids), "top": top, "top_share": top_share, **figures}
 
 
-def _errors(tested: TestedModel, ratings: Ratings) -> np.ndarray:
-    """Return prediction minus rating of the copy."""
-    predicted = tested.copy.predict(pairs_of(ratings), unknown="prior")
-    return np.asarray(predicted, np.float64) - ratings.values
-
-
-def _standard_error(values: np.ndarray, groups: np.ndarray) -> float:
-    """Return the standard error of a mean whose values come in groups that are not independent."""
-    return float(np.sqrt((np.bincount(groups, values - values.mean()) ** 2).sum()) / len(values))
+def _means(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean of groups, and its standard error, from the sums of `badly_served`."""
+    mean = sums[1] / sums[0]
+    squares = sums[3] - 2 * mean * sums[4] + mean**2 * sums[5]
+    return mean, np.sqrt(np.maximum(squares, 0)) / sums[0]

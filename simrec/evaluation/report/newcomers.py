@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, Side, other
-from simrec.evaluation.metrics import rmse
 from simrec.evaluation.report.tested_model import TestedModel, entities
 
 if TYPE_CHECKING:
@@ -26,43 +25,31 @@ _TO_MEASURE, _ENTITIES, _FEW = 5, 500, 10
 _SAMPLE = 20_000
 
 
-@dataclass(frozen=True, eq=False)
-class Probe:
-    """Pairs of which the answer is known, and how wrong a model is about them.
+def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[..., np.ndarray]:
+    """Return a function that says how wrong a model is about each rating, or a sample of them.
 
-    For ratings the error is the RMSE. Otherwise a model is asked which of two items a user took
-    up, or (`draw`) which of two users took up an item; one did, the other is drawn at random. The
-    error is then the share of wrong answers.
+    For ratings that is prediction minus rating. Otherwise the model is asked which of two items a
+    user took up, or (`draw`) which of two users took up an item; one did, the other is drawn at
+    random: 1 for a wrong answer, 0 for a right one. Tables of features are for the model.
     """
+    rng = np.random.default_rng(tested.seed)
+    pairs, (ids, _), column = pairs_of(ratings), entities(ratings, draw), ID_COLUMNS[draw]
+    drawn = ids.take(rng.integers(max(len(ids), 1), size=len(ratings)))
+    others = pairs.set_column(pairs.column_names.index(column), column, drawn)
 
-    pairs: pa.Table
-    values: np.ndarray
-    others: pa.Table | None
+    def errors(model: Any, **tables: Any) -> np.ndarray:
+        predicted = np.asarray(model.predict(pairs, unknown="prior", **tables), np.float64)
+        if tested.rates:
+            return predicted - ratings.values
+        theirs = model.predict(others, unknown="prior", **tables)
+        return (theirs > predicted) + (theirs == predicted) / 2
 
-    @classmethod
-    def of(cls, tested: TestedModel, ratings: Ratings, draw: Side) -> Probe:
-        """Make a probe of ratings, of a sample where there are many."""
-        rng = np.random.default_rng(tested.seed)
-        if not tested.rates:
-            ratings = ratings.select(ratings.values >= tested.threshold)
-        ratings = sample(ratings, rng)
-        pairs = pairs_of(ratings)
-        if tested.rates or not len(ratings):
-            return cls(pairs, ratings.values, None)
-        ids, column = entities(ratings, draw)[0], ID_COLUMNS[draw]
-        drawn = ids.take(rng.integers(len(ids), size=len(ratings)))
-        place = pairs.column_names.index(column)
-        return cls(pairs, ratings.values, pairs.set_column(place, column, drawn))
+    return errors
 
-    def error(self, model: Any, **tables: Any) -> float:
-        """Say how wrong a model is, with other features of new items or users if given."""
-        if not len(self.values):
-            return float("nan")
-        predicted = model.predict(self.pairs, unknown="prior", **tables)
-        if self.others is None:
-            return rmse(self.values, predicted)
-        others = model.predict(self.others, unknown="prior", **tables)
-        return float(np.mean(others > predicted) + np.mean(others == predicted) / 2)
+
+def mean_error(tested: TestedModel, errors: np.ndarray) -> float:
+    """Return the RMSE of ratings, or the share of wrong choices between two."""
+    return float(np.sqrt(np.mean(errors**2)) if tested.rates else np.mean(errors))
 
 
 def reveal(tested: TestedModel, side: Side) -> pd.DataFrame:
@@ -74,14 +61,13 @@ def reveal(tested: TestedModel, side: Side) -> pd.DataFrame:
     import pandas as pd
 
     places, shown, rest, steps = divide(tested.new(side), side, tested.seed)
-    probe = Probe.of(tested, rest, draw=other(side))
+    errors, n = errors_on(tested, rest, draw=other(side)), len(entities(rest, side)[0])
     rows = []
     for step in steps:
         model = tested.copy
         if step:
             model = copy.copy(model).fold_in(shown.select(places < step))
-        n = len(entities(rest, side)[0])
-        rows.append({"revealed": step, "error": probe.error(model), "entities": n})
+        rows.append({"revealed": step, "error": mean_error(tested, errors(model)), "entities": n})
     return pd.DataFrame(rows)
 
 
@@ -93,12 +79,12 @@ def divide(
     Returns the places (from 0) of the ratings that may be revealed, these ratings, those that are
     predicted, and the steps that enough entities allow.
     """
+    import pandas as pd
+
     rng = np.random.default_rng(seed)
     rows = entities(ratings, side)[1]
-    order = np.lexsort((rng.random(len(rows)), rows))
-    counts = np.bincount(rows) if len(rows) else np.zeros(0, np.int64)
-    place = np.empty(len(rows), np.int64)
-    place[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    place = pd.Series(rng.random(len(rows))).groupby(rows).rank().to_numpy(np.int64) - 1
+    counts = np.bincount(rows)
     # As many steps as at least half of the entities, or ten of them, have ratings for.
     wanted = max(min(_FEW, len(counts) // 2), 2)
     steps = tuple(s for s in STEPS if (counts >= s + _TO_MEASURE).sum() >= wanted)
@@ -108,14 +94,15 @@ def divide(
     enough = np.flatnonzero(counts >= steps[-1] + _TO_MEASURE)
     chosen = np.isin(rows, rng.permutation(enough)[:_ENTITIES])
     early = chosen & (place < steps[-1])
-    return place[early], ratings.select(early), ratings.select(chosen & ~early), steps
+    rest = sample(ratings.select(chosen & ~early), rng)
+    return place[early], ratings.select(early), rest, steps
 
 
 def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.DataFrame:
     """Shuffle each feature among the held-out items (users); measure how much the error rises.
 
     Returns column, rise (mean over `repeats` shuffles), spread (their standard deviation), share
-    (of the error), missing (share of rows without a value); most important first. The last row,
+    (rise / error), missing (share of rows without a value); most important first. The last row,
     `ALL`, is for all features together. Empty if the side has no features.
     """
     import pandas as pd
@@ -127,9 +114,9 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     held_out = table.filter(pc.is_in(ids, entities(ratings, side)[0].ids.cast(ids.type)))
     if held_out.num_rows < 2:
         return pd.DataFrame()
-    probe = Probe.of(tested, ratings, draw="items")
-    start = probe.error(tested.copy)
     rng = np.random.default_rng(tested.seed)
+    errors = errors_on(tested, sample(ratings, rng), draw="items")
+    start = mean_error(tested, errors(tested.copy))
     rows: list[dict[str, Any]] = []
     for name in [*encoder.columns_, ALL]:
         rises = []
@@ -138,7 +125,7 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
             for column in encoder.columns_ if name == ALL else [name]:
                 place = changed.column_names.index(column)
                 changed = changed.set_column(place, column, held_out[column].take(order))
-            rises.append(probe.error(tested.copy, **{side: changed}) - start)
+            rises.append(mean_error(tested, errors(tested.copy, **{side: changed})) - start)
         rise, spread = float(np.mean(rises)), float(np.std(rises))
         missing = 0.0 if name == ALL else table[name].null_count / table.num_rows
         row = {"column": name, "rise": rise, "spread": spread, "share": rise / start}

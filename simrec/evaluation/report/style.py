@@ -21,8 +21,10 @@ section { border-top: 1px solid var(--rule); padding: 1.3rem 0 0.8rem; }
 .verdict { border-left: 6px solid var(--soft); background: var(--panel); border-radius: 0.4rem;
   font-size: 1.2rem; font-weight: 600; margin: 1rem 0; max-width: none; padding: 0.8rem 1rem; }
 .verdict.good { border-color: var(--good); } .verdict.bad { border-color: var(--bad); }
+.verdict.part { border-color: var(--c1); } header h2 { margin-top: 1.2rem; }
 .better { color: var(--good); font-weight: 700; } .worse { color: var(--bad); }
-.same { color: var(--soft); }
+.same, .spread { color: var(--soft); }
+.spread { display: block; font-size: 0.85rem; }
 ol.next li, ul.alerts li { margin: 0.6rem 0; }
 ul.alerts, ul.why { list-style: none; padding: 0; }
 ul.alerts li { border-left: 3px solid var(--rule); padding-left: 0.8rem; }
@@ -40,7 +42,7 @@ article ol { padding-left: 1.3rem; margin: 0.5rem 0 0; } article ol > li { margi
 .score { color: var(--soft); margin-left: 0.5rem; white-space: nowrap; }
 ul.why { font-size: 0.92rem; margin: 0.1rem 0; }
 ul.why b { display: inline-block; min-width: 3.2rem; font-variant-numeric: tabular-nums; }
-figure { margin: 0.6rem 0; }
+figure { margin: 0.6rem 0; } figcaption { margin-top: 0.4rem; }
 .chart { display: block; width: 100%; max-width: 30rem; height: auto; }
 svg text { fill: var(--ink); font-size: 12px; }
 .grid { stroke: var(--rule); } .line { fill: none; stroke-width: 2; }

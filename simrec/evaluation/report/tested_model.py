@@ -18,7 +18,7 @@ from simrec.data.sides import Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.evaluation.evaluate import unfitted_copy
+from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
 from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings
 
 logger = logging.getLogger(__name__)
@@ -35,14 +35,8 @@ class TestedModel:
         ``split.train`` alone, whose figures are shown.
     parent, parent_copy : TwoTower or None
         The model before this one, likewise; its copy is fitted on what it knew of ``split.train``.
-    ratings, split : Ratings, ColdStartSplit
-        All ratings, and how they were divided.
-    tables : Sides of pyarrow.Table or None
-        Features.
     item_name : str or None
         The column of items that names them.
-    seed : int
-        Seed of the split and of all samples.
     """
 
     __test__ = False  # no class of tests, whatever its name
@@ -58,11 +52,6 @@ class TestedModel:
     seed: int
 
     @property
-    def name(self) -> str:
-        """Id of the model, if it was saved."""
-        return self.model.model_id_ or "not saved"
-
-    @property
     def rates(self) -> bool:
         """Whether there are ratings, and the model predicts them."""
         return has_ratings(self.ratings) and predicts_ratings(self.model)
@@ -71,6 +60,11 @@ class TestedModel:
     def unit(self) -> str:
         """What one pair of the data is called."""
         return "rating" if self.rates else "interaction"
+
+    @property
+    def error_name(self) -> str:
+        """What the error on newcomers is called, see `mean_error`."""
+        return "error" if self.rates else "share of wrong choices"
 
     @property
     def threshold(self) -> float:
@@ -113,36 +107,23 @@ def make_tested_model(
     parent: Any = None,
     item_name: str | None = None,
     seed: int = 0,
-    cold_items: float = 0.2,
-    cold_users: float = 0.2,
-    warm: float = 0.1,
+    **shares: float,
 ) -> TestedModel:
-    """Split the ratings and fit a copy of the model, with its settings, on the training part."""
+    """Hold out `shares` of the ratings, see `cold_start_split`; fit a copy on the rest."""
     given = Sides(items, users)
     tables = Sides.of(lambda s: None if given[s] is None else read_table(given[s], name=s))
-    for side, tower in model.towers_.named():
-        if tower.encoder is not None and tables[side] is None:
-            raise InputError(
-                f"the model was trained with features of {side}, and the report has to train a "
-                f"copy of it: give the table with --{side}."
-            )
-    split = cold_start_split(ratings, cold_items, cold_users, warm, random_state=seed)
-    logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
+    check_tables(model, tables)
     name = _name_column(tables.items, item_name)
-    copy, parent_copy = _copy(model, split.train, ratings, tables), None
+    split = cold_start_split(ratings, random_state=seed, **shares)
+    logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
+    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
+    copy, parent_copy = fitted_copy(fresh, model, split.train, tables), None
     if parent is not None:
         known = _known_to(parent, split.train, len(ratings))
         logger.info("training a copy of the parent on %d ratings", len(known))
-        parent_copy = _copy(parent, known, ratings, tables)
-    both = (model, copy, parent, parent_copy)
-    return TestedModel(*both, ratings, split, tables, name, seed)
-
-
-def _copy(model: Any, train: Ratings, ratings: Ratings, tables: Sides[pa.Table | None]) -> Any:
-    # A table that the model was not trained with is used for names alone.
-    used = model.towers_.map(lambda tower, table: tower.encoder and table, tables)
-    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
-    return fresh.fit(train, items=used.items, users=used.users)
+        fresh = unfitted_copy(parent, ratings=ratings, quiet=True)
+        parent_copy = fitted_copy(fresh, parent, known, tables)
+    return TestedModel(model, copy, parent, parent_copy, ratings, split, tables, name, seed)
 
 
 def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
@@ -162,16 +143,12 @@ def _name_column(items: pa.Table | None, asked: str | None) -> str | None:
     """Choose the column that looks like a title: text that is nearly different for each item."""
     if items is None:
         return None
-    if asked is not None:
-        if asked not in items.column_names:
-            raise InputError(
-                f"items: no column {asked!r} for the names of items; the columns are "
-                f"{', '.join(items.column_names)}."
-            )
-        return asked
+    if asked is not None and asked not in items.column_names:
+        names = ", ".join(items.column_names)
+        raise InputError(f"items: no column {asked!r} for their names; the columns are {names}.")
     usual = ("title", "name", "item_name", "label")
     for name in sorted(items.column_names, key=lambda name: name.lower() not in usual):
         text = name != "item_id" and family(items.schema.field(name).type) == "string"
-        if text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
+        if not asked and text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
             return name
-    return None
+    return asked

@@ -87,9 +87,7 @@ def report(
         parent=parent,
         item_name=item_name,
         seed=random_state,
-        cold_items=cold_items,
-        cold_users=cold_users,
-        warm=warm,
+        **{"cold_items": cold_items, "cold_users": cold_users, "warm": warm},
     )
     measures = measure(tested, k)
     Path(out).resolve().parent.mkdir(parents=True, exist_ok=True)
