@@ -4,17 +4,16 @@
     python benchmarks/distributed.py memory [--ratings 20_000_000 --users 1_000_000]
     python benchmarks/distributed.py fragments
     python benchmarks/distributed.py faults
-    python benchmarks/distributed.py limits [--ratings ... --users ... --items ...]
     python benchmarks/distributed.py shards [--users 1_000_000]
 
 agree      One, two and three workers on one split: errors of each task, list quality, CPU seconds,
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
-memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings.
+memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings: of 1, 2
+           and 4 workers, and of one with half and with a quarter of what it took.
 fragments  Which process reads which fragment of the ratings.
 faults     Workers, the training and a node of a Ray cluster killed, and disks that become full
            (small tmpfs mounts: as root), all in the middle; resumed, it is the same model.
            --only WORD runs the rows with this word.
-limits     Peak memory of one fit without a limit, with half and with a quarter of what it took.
 shards     A model in 8 shards against the same in one piece: results, CPU time, memory, what is
            written.
 
@@ -36,7 +35,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _faults import faults_table
-from _memory import memory_table
 from _report import machine
 from _shards import shards as shards_table
 from _train import train
@@ -128,19 +126,33 @@ def memory(arguments: argparse.Namespace, directory: Path) -> str:
         f"{arguments.ratings:,} ratings, {arguments.users:,} users, {arguments.items:,} items; "
         f"bare imports {bare:.0f} MB.",
         "",
-        "| workers | peak MB of a worker | above the imports | of one worker's | s | CPU s |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| workers | peak MB of a worker | above the imports | of one worker's | s | CPU s "
+        "| largest difference of a vector |",
+        "|" + " --- |" * 7,
     ]
-    first = None
-    for n in arguments.workers:
-        told = train(directory, directory / f"model-{n}", *_FEW, *arguments.options, workers=n)
-        peak = max(one["peak_bytes"] for one in told["workers"]) / 2**20
-        first = first or peak - bare
+    plain = None
+    peaks: list[float] = []
+
+    def measured(name: str, *options: str, workers: int = 1) -> None:
+        nonlocal plain
+        out = directory / f"model-{len(peaks)}"
+        told = train(directory, out, *_FEW, *options, *arguments.options, workers=workers)
+        peaks.append(max(one["peak_bytes"] for one in told["workers"]) / 2**20 - bare)
         cpu = sum(one["cpu_seconds"] for one in told["workers"])
-        cells = [f"{peak:.0f}", f"{peak - bare:.0f}", f"{(peak - bare) / first:.2f}"]
-        lines.append(f"| {n} | {' | '.join(cells)} | {told['seconds']:.0f} | {cpu:.0f} |")
+        cells = [f"{peaks[-1] + bare:.0f}", f"{peaks[-1]:.0f}", f"{peaks[-1] / peaks[0]:.2f}"]
+        model = TwoTower.load(out)
+        plain = plain or model
+        cells += [f"{told['seconds']:.0f}", f"{cpu:.0f}", f"{_difference(plain, model):.1e}"]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
-        shutil.rmtree(directory / f"model-{n}")
+        if model is not plain:
+            shutil.rmtree(out)
+
+    for n in arguments.workers:
+        measured(str(n), workers=n)
+    for share in (2, 4):
+        limit = f"{peaks[0] / share:.0f}MB"
+        measured(f"1, `--memory {limit}`", "--memory", limit, "--scratch", str(directory))
     return "\n".join(lines)
 
 
@@ -183,11 +195,6 @@ def faults(arguments: argparse.Namespace, directory: Path) -> str:
     return faults_table(directory, ("--epochs", "12", *arguments.options), arguments.only)
 
 
-def limits(arguments: argparse.Namespace, directory: Path) -> str:
-    """Fit with less and less memory."""
-    return memory_table(arguments.ratings, arguments.users, arguments.items, arguments.epochs)
-
-
 def shards(arguments: argparse.Namespace, directory: Path) -> str:
     """Compare a model in shards with the same in one piece."""
     return shards_table(directory, arguments.users)
@@ -198,7 +205,6 @@ _PARTS = {
     "memory": memory,
     "fragments": fragments,
     "faults": faults,
-    "limits": limits,
     "shards": shards,
 }
 
@@ -215,7 +221,6 @@ def main() -> None:
     parser.add_argument("--ratings", type=int, default=20_000_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--epochs", type=int, help="sweeps of limits; 16 by default")
     parser.add_argument("--only", default="", help="rows of faults: those with this word")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments, arguments.options = parser.parse_known_args()

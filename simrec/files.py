@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 
 from simrec.errors import InputError
+from simrec.mapped import release
 
+# Bytes that are written at once.
+_PIECE = 1 << 24
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -62,7 +65,10 @@ def save_npy(path: str | os.PathLike, array: np.ndarray) -> None:
     array = np.asarray(array, order="C")
     with open(path, "wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        file.write(array.reshape(-1).view(np.uint8).data)
+        flat = array.reshape(-1).view(np.uint8)
+        for start in range(0, len(flat), _PIECE):
+            file.write(flat[start : start + _PIECE].data)
+            release(flat[start : start + _PIECE])
 
 
 def save_npz(path: str | os.PathLike, arrays: Mapping[str, np.ndarray]) -> None:

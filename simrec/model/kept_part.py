@@ -10,12 +10,13 @@ import numpy as np
 
 from simrec.artifacts import Artifact
 from simrec.errors import InputError
+from simrec.mapped import release
 from simrec.model.ordered.part import OrderedPart
 from simrec.model.part import Part
 from simrec.model.prepare import Prepared
 from simrec.model.rating.part import RatingPart
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.scratch import Scratch, release, slices
+from simrec.model.run.scratch import Scratch, slices
 from simrec.model.shard_files import pieces
 from simrec.rows import Rows
 from simrec.scoring.output import Output

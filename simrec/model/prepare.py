@@ -18,9 +18,10 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
 from simrec.data.tables import TableLike, describe, read_table
 from simrec.errors import InputError
+from simrec.mapped import release
 from simrec.model.head import Encoder, StoredHead
 from simrec.model.run.arrange import arranged, counted, pieces
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
 

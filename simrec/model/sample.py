@@ -11,9 +11,9 @@ from scipy import sparse
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
+from simrec.mapped import release
 from simrec.model.prepare import Prepared
 from simrec.model.run.arrange import pieces
-from simrec.model.run.scratch import release
 from simrec.model.run.workers import Workers, own_places
 
 # Ratings of the users that networks are trained on, about; all where there are no more.

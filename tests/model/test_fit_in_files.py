@@ -9,10 +9,11 @@ from scipy import sparse
 
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.jobs.train import DataOptions, train
+from simrec.mapped import is_mapped, release
 from simrec.model.rating import observed, packed
 from simrec.model.rating.observed import rating_rows, transposed_rows
 from simrec.model.run import scratch as module
-from simrec.model.run.scratch import IN_MEMORY, Scratch, by_blocks, release, slices
+from simrec.model.run.scratch import IN_MEMORY, Scratch, by_blocks, slices
 
 SMALL = {"embedding_dim": 3, "epochs": 2, "random_state": 1}
 
@@ -42,7 +43,7 @@ def test_a_fit_in_files_is_the_same_to_the_bit(data, tmp_path, monkeypatch):
     def empty(self, *arguments):
         array = plain(self, *arguments)
         if self.limited:  # choices are made on a sample, in memory
-            made.append(module._is_mapped(array))
+            made.append(is_mapped(array))
         assert not any(room.iterdir())
         return array
 
@@ -87,9 +88,9 @@ def _resident():
 
 def test_small_arrays_stay_in_memory(tmp_path):
     room = Scratch(64_000, tmp_path)
-    assert not module._is_mapped(room.empty((250,)))
-    assert module._is_mapped(room.empty((251,)))
-    assert not module._is_mapped(IN_MEMORY.empty((251,)))
+    assert not is_mapped(room.empty((250,)))
+    assert is_mapped(room.empty((251,)))
+    assert not is_mapped(IN_MEMORY.empty((251,)))
 
 
 def test_a_full_disk_is_named(files, tmp_path, monkeypatch, data):

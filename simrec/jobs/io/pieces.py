@@ -19,8 +19,9 @@ from simrec.data.rating_columns import (
 from simrec.data.ratings import Ratings, settled
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.sources import Source
+from simrec.mapped import release
 from simrec.model.run.arrange import PIECE, pieces
-from simrec.model.run.scratch import Scratch, release
+from simrec.model.run.scratch import Scratch
 
 if TYPE_CHECKING:
     from simrec.jobs.shared.data import DataOptions

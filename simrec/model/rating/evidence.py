@@ -14,6 +14,7 @@ import numpy as np
 
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
+from simrec.mapped import release
 from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.rating.calibration import Calibration
@@ -21,7 +22,7 @@ from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import Problem
 from simrec.model.rating.packed import pack, packed_weights
 from simrec.model.rating.posterior import Posterior, Precisions
-from simrec.model.run.scratch import Scratch, release, slices
+from simrec.model.run.scratch import Scratch, slices
 from simrec.rows import Array, Insertion, blocks, without, writable
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import sparse
 
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
+from simrec.mapped import release
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 if TYPE_CHECKING:

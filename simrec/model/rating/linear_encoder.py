@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
+from simrec.mapped import release
 from simrec.model.rating.observed import RatingRows
 from simrec.model.rating.posterior import Marginal, Statistics
-from simrec.model.run.scratch import release, slices
+from simrec.model.run.scratch import slices
 from simrec.model.run.workers import ONE_WORKER, Workers
 
 

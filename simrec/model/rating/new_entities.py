@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from simrec.data.sides import Side, Sides
+from simrec.mapped import release
 from simrec.model.rating.hidden_layer import HiddenLayer
 from simrec.model.rating.known_entities import KnownEntities, Problem, Report
 from simrec.model.rating.linear_encoder import EncoderInputs, cross_fit
@@ -29,7 +30,6 @@ from simrec.model.rating.posterior import (
     posterior_covariance,
     statistics,
 )
-from simrec.model.run.scratch import release
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc

@@ -9,8 +9,9 @@ from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
+from simrec.mapped import release
 from simrec.model.run.arrange import PIECE, arranged, counted, pieces
-from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, release
+from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers, own_places
 from simrec.scoring.output import IDENTITY, Output

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from simrec.model.run.scratch import Scratch, by_blocks, release, slices
+from simrec.mapped import release
+from simrec.model.run.scratch import Scratch, by_blocks, slices
 
 
 def size(packed: np.ndarray) -> int:

@@ -10,6 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
+from simrec.mapped import release
 from simrec.model.head import (
     Encoder,
     Found,
@@ -32,7 +33,7 @@ from simrec.model.rating.observed import Observed
 from simrec.model.rating.output import OutputKind, choose_output
 from simrec.model.rating.posterior import Posterior
 from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.scratch import release, slices
+from simrec.model.run.scratch import slices
 from simrec.model.simecs import linear_simec, network_simec
 from simrec.rows import Array, Sparse
 from simrec.scoring.output import Output

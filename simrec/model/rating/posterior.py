@@ -16,9 +16,10 @@ from functools import cached_property
 
 import numpy as np
 
+from simrec.mapped import release
 from simrec.model.rating import packed
 from simrec.model.rating.observed import RatingRows
-from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, by_blocks, release, slices
+from simrec.model.run.scratch import BLOCK, IN_MEMORY, Scratch, by_blocks, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 

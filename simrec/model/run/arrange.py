@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import sparse
 
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release
+from simrec.mapped import release
+from simrec.model.run.scratch import IN_MEMORY, Scratch
 
 # Ratings that are worked on at once.
 PIECE = 1 << 21

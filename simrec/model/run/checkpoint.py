@@ -20,9 +20,10 @@ import numpy as np
 
 from simrec import __version__, artifacts, manifest
 from simrec.errors import InputError
+from simrec.mapped import release
 from simrec.model.prepare import Prepared
 from simrec.model.run.fingerprint import fingerprint
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release
+from simrec.model.run.scratch import IN_MEMORY, Scratch
 from simrec.model.run.shared import written_together
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.params import plain

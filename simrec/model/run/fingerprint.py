@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.ids import IdMap
+from simrec.mapped import release
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.run.arrange import pieces
-from simrec.model.run.scratch import release
 
 _ODD = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 

@@ -12,7 +12,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ import numpy.typing as npt
 from simrec import files
 from simrec.data.sizes import parse_size
 from simrec.errors import InputError
+from simrec.mapped import is_mapped, release
 from simrec.model.run.threads import in_threads
 
 # Rows of small matrices that a thread takes at once.
@@ -77,10 +77,10 @@ class Scratch:
 
     def moved(self, array: np.ndarray) -> np.ndarray:
         """Return an array that is to be kept where there is room for it."""
-        if _is_mapped(array):
+        if is_mapped(array):
             return array
         out = self.empty(array.shape, array.dtype) if self.limited else array
-        if not _is_mapped(out):
+        if not is_mapped(out):
             return array
         for rows in slices(len(array)):
             out[rows] = array[rows]
@@ -107,7 +107,7 @@ def by_blocks(work: Callable[[slice], None], n: int, *arrays: np.ndarray) -> Non
         work(slice(0, n))
         release(*arrays)
         return
-    step = BLOCK if any(_is_mapped(array) for array in arrays) else n
+    step = BLOCK if any(is_mapped(array) for array in arrays) else n
     for a in range(0, n, step):
         b = min(a + step, n)
 
@@ -116,29 +116,3 @@ def by_blocks(work: Callable[[slice], None], n: int, *arrays: np.ndarray) -> Non
 
         in_threads(one, -(-(b - a) // _ROWS))
         release(*(array[a:b] for array in arrays))
-
-
-def release(*arrays: np.ndarray) -> None:
-    """Give back the pages of arrays, or parts of them, that live in files; they stay readable."""
-    for array in arrays:
-        mapped = _mapped(array)
-        if mapped is None or not array.size:
-            continue
-        start = np.frombuffer(mapped, np.uint8).__array_interface__["data"][0]
-        low, high = np.lib.array_utils.byte_bounds(array)
-        # Whole pages; one that is shared with neighbours is read again when it is needed.
-        first = (low - start) // mmap.PAGESIZE * mmap.PAGESIZE
-        mapped.madvise(mmap.MADV_DONTNEED, first, high - start - first)
-
-
-def _mapped(array: np.ndarray) -> mmap.mmap | None:
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        base = base.base
-    if isinstance(base, memoryview):
-        base = base.obj
-    return base if isinstance(base, mmap.mmap) else None
-
-
-def _is_mapped(array: np.ndarray) -> bool:
-    return _mapped(array) is not None

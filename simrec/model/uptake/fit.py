@@ -17,9 +17,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from simrec.data.sides import Sides
+from simrec.mapped import release
 from simrec.model.head import Encoder
 from simrec.model.run.progress import Step, no_step
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.run.workers import Workers
 from simrec.model.uptake.add_pairs import Solver, axes_of, spread_axes
 from simrec.model.uptake.choices import (

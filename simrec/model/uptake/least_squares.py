@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from scipy import sparse
 
+from simrec.mapped import release
 from simrec.model.run.arrange import counted
-from simrec.model.run.scratch import IN_MEMORY, Scratch, release, slices
+from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
 from simrec.model.run.threads import in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers
 
