@@ -135,7 +135,7 @@ def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
             value, std = record[name], record.get(f"{name}_std")
             whole = isinstance(value, float) and value.is_integer() and abs(value) >= 2
             shown = number(int(value) if whole else value)
-            line[record["task"]] = shown if std is None else f"{shown} ± {std:.4f}"
+            line[record["task"]] = f"{shown} ± {std:.4f}" if std else shown
         lines.append(line)
     return table(lines)
 

@@ -168,7 +168,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
         name, own, popular = TASK_NAMES[row["task"]], row[f"ndcg@{k}"], row[f"ndcg@{k}_popular"]
         if own < popular:
             found.append(
-                f"{name}: the lists are below the most popular items "
+                f"{name}: the lists are no better than the most popular items "
                 f"(NDCG@{k} {own:.4f} against {popular:.4f})"
             )
         best = min(row["rmse_mean"], row["rmse_bias"])
