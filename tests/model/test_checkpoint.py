@@ -1,5 +1,6 @@
 """A training that was killed goes on from its checkpoint to the same model."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,14 +9,17 @@ import time
 
 import numpy as np
 import pytest
+from workers import in_threads
 
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.artifacts import read_manifest
+from simrec.jobs.engine.restarts import with_restarts
 from simrec.jobs.train import DataOptions, train
 from simrec.model import fit as fit_module
 from simrec.model.ordered import two_simecs
 from simrec.model.run import checkpoint as module
 from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.run.shared import written_together
 
 SETTINGS = {"embedding_dim": 4, "epochs": 6, "folds": 2}
 
@@ -236,3 +240,47 @@ def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
     subprocess.run([*words, "--resume"], check=True)
     assert read_manifest(tmp_path / "out")["model_id"] == whole["model_id"]
     assert not manifest.parent.exists()
+
+
+def no_room(*arguments, **more):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_training_whose_disk_is_full_goes_on_when_there_is_room(data, tmp_path, monkeypatch):
+    data.write(tmp_path)
+    tables = DataOptions(*(tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")))
+    whole = train(TwoTower(**SETTINGS), tables, tmp_path / "whole")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="with --resume") as caught:
+        patch.setattr("simrec.model.files.table_of", no_room)  # the model, not its checkpoints
+        train(TwoTower(**SETTINGS), tables, tmp_path / "out")
+    assert caught.value.filename == str(tmp_path / "out")
+    assert "the disk is full" in caught.value.strerror
+    assert str(tmp_path / "out.checkpoint") in caught.value.strerror
+    assert not (tmp_path / "out").exists() and not list(tmp_path.glob(".out.*.new"))
+    found = train(TwoTower(**SETTINGS), tables, tmp_path / "out", resume=True)
+    assert found["model_id"] == whole["model_id"]
+
+
+def test_a_worker_names_the_full_disk_and_nothing_is_left(tmp_path):
+    def write(group):
+        with written_together(tmp_path / "kept", group):
+            if group.rank == 1:
+                no_room()
+            group.total(0.0)
+
+    error = in_threads(2, write)[1]
+    assert isinstance(error, OSError) and error.filename == str(tmp_path / "kept")
+    assert "the disk is full" in str(error)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_not_tried_again():
+    attempts = []
+
+    def attempt(resume):
+        attempts.append(resume)
+        no_room()
+
+    with pytest.raises(OSError, match="No space left"):
+        with_restarts(attempt, False)
+    assert attempts == [False]
