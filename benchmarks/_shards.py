@@ -71,7 +71,7 @@ def large_model(n_users: int) -> TwoTower:
             kept = part.evidence.sides.users
             rows = {name: tiled(getattr(kept, name)) for name in _rows_of(kept)}
             both = {
-                name: replace(one, mean=tiled(one.mean), packed=tiled(one.packed))
+                name: replace(one, mean=tiled(one.mean), factors=tiled(one.factors))
                 for name, one in (("own", kept.own), ("to_new", kept.to_new))
             }
             sides = part.evidence.sides.with_side("users", replace(kept, **rows, **both))

@@ -13,7 +13,7 @@ from simrec import __version__, files, untrusted
 from simrec.errors import InputError
 
 FORMAT = "simrec"
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MANIFEST = "manifest.json"
 # What every manifest of ours has had, by type.
 _FIELDS = {

@@ -269,7 +269,7 @@ def test_two_processes_fit_one_model(written, split, alone, tmp_path):
     np.testing.assert_array_equal(*users)
     found, expected = (m.parts_["rating"].evidence.sides.users.own for m in (models[0], alone))
     np.testing.assert_allclose(found.mean, expected.mean, atol=1e-3)
-    np.testing.assert_allclose(found.packed, expected.packed, atol=1e-3)
+    np.testing.assert_allclose(found.factors, expected.factors, atol=1e-3)
     np.testing.assert_allclose(rmse(models[0], split), rmse(alone, split), atol=1e-3)
 
 

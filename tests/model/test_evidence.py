@@ -5,6 +5,7 @@ import pytest
 
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.evaluation.copies import unfitted_copy
+from simrec.model.rating import packed
 from simrec.model.rating.evidence import EVIDENCE
 
 SMALL = {"embedding_dim": 3, "epochs": 2, "random_state": 1}
@@ -83,3 +84,24 @@ def test_two_simecs_without_evidence(data):
 
 def test_copies_for_evaluation_keep_evidence(models):
     assert unfitted_copy(models[1]).keep_evidence
+
+
+def test_covariances_are_kept_as_factors_to_a_thousandth():
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(50, 17, 17)) * rng.uniform(0.01, 1, (50, 17, 1))
+    covariances = packed.pack(A @ A.transpose(0, 2, 1) + 1e-4 * np.eye(17))
+    kept = packed.to_factors(covariances)
+    assert kept.dtype == np.float16
+    assert kept.nbytes == 50 * 306
+    found, whole = packed.unpack(packed.of_factors(kept)), packed.unpack(covariances)
+    scale = np.sqrt(np.einsum("nii,njj->nij", whole, whole))
+    assert (np.abs(found - whole) / scale).max() < 2e-3
+    assert np.linalg.eigvalsh(found.astype(np.float64)).min() > 0
+
+
+def test_a_covariance_that_rounding_made_indefinite_is_kept_as_the_nearest():
+    almost = np.eye(3, dtype=np.float32)
+    almost[0, 1] = almost[1, 0] = 1 + 1e-6
+    kept = packed.to_factors(packed.pack(np.stack([np.eye(3, dtype=np.float32), almost])))
+    found = packed.unpack(packed.of_factors(kept))
+    assert np.allclose(found, [np.eye(3), almost], atol=2e-3)

@@ -82,7 +82,7 @@ BAD = {
     "an infinite shift": lambda m: (m / "parts.json").write_text('{"rating": {"shift": 1e999}}'),
     "an output that is a list": lambda m: output(m, [1]),
     "an encoder of nothing": lambda m: document(m, "items_encoder", {}),
-    "fewer posteriors": lambda m: cut(m, "rating_evidence_items_own_packed", 3),
+    "fewer posteriors": lambda m: cut(m, "rating_evidence_items_own_factors", 3),
     "posteriors of another width": lambda m: put(
         m, "rating_evidence_users_own_mean", np.zeros((60, 2), np.float32)
     ),

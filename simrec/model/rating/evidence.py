@@ -20,9 +20,9 @@ from simrec.model.part import NewRows
 from simrec.model.rating.calibration import Calibration
 from simrec.model.rating.fit import RatingFit
 from simrec.model.rating.known_entities import Problem
-from simrec.model.rating.packed import pack, packed_weights
+from simrec.model.rating.packed import factors, of_factors, pack, to_factors
 from simrec.model.rating.posterior import Posterior, Precisions
-from simrec.model.run.scratch import Scratch, slices
+from simrec.model.run.scratch import Scratch, by_blocks, slices
 from simrec.rows import Array, Insertion, blocks, without, writable
 
 if TYPE_CHECKING:
@@ -39,34 +39,49 @@ _BY_ENTITY = ("history", "pull", "cold", "warmth")
 
 @dataclass(frozen=True, eq=False)
 class PackedPosterior:
-    """Normal distributions, one for each entity: means and packed covariances."""
+    """Normal distributions, one for each entity: means, and Cholesky factors of covariances.
+
+    Factors are lower triangles in half precision, 306 bytes for 17 x 17.
+    """
 
     mean: Array
-    packed: Array
+    factors: Array
+
+    @classmethod
+    def of(cls, mean: np.ndarray, covariance: np.ndarray, scratch: Scratch) -> PackedPosterior:
+        """Pack the posteriors of a fit."""
+        halves = scratch.empty(covariance.shape, np.float16)
+
+        def fill(rows: slice) -> None:
+            halves[rows] = to_factors(covariance[rows])
+
+        by_blocks(fill, len(halves), covariance, halves)
+        return cls(mean, halves)
 
     def unpacked(self, rows: np.ndarray) -> Posterior:
         """Return some of them."""
-        return Posterior(self.mean[rows], self.packed[rows])
+        return Posterior(self.mean[rows], of_factors(self.factors[rows]))
 
     def without(self, gone: np.ndarray) -> PackedPosterior:
         """Remove some entities."""
-        return PackedPosterior(without(self.mean, gone), without(self.packed, gone))
+        return PackedPosterior(without(self.mean, gone), without(self.factors, gone))
 
     def grown(
         self, mean: np.ndarray, covariances: np.ndarray, insert: Insertion
     ) -> PackedPosterior:
         """Insert entities."""
-        packed = insert(self.packed, pack(covariances))
-        return PackedPosterior(insert(self.mean, mean.astype(np.float32)), packed)
+        halves = insert(self.factors, to_factors(pack(covariances)))
+        return PackedPosterior(insert(self.mean, mean.astype(np.float32)), halves)
 
     def writable(self, rows: np.ndarray) -> PackedPosterior:
         """Return a copy that may be written to at `rows`."""
-        return PackedPosterior(writable(self.mean, rows), writable(self.packed, rows))
+        return PackedPosterior(writable(self.mean, rows), writable(self.factors, rows))
 
     def put(self, rows: np.ndarray, posterior: Posterior) -> None:
         """Change the distributions of some entities in place."""
         assert posterior.covariance is not None
-        self.mean[rows], self.packed[rows] = posterior.mean, posterior.covariance
+        self.mean[rows] = posterior.mean
+        self.factors[rows] = to_factors(posterior.covariance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,10 +128,12 @@ class SideEvidence:
 
     def variance(self, rows: np.ndarray) -> np.ndarray:
         """Return each entity's part in the variance of a prediction."""
-        weights, out = packed_weights(self.moments), np.empty(len(rows), np.float32)
-        for here, some in blocks(rows):
-            out[here] = self.own.packed[some] @ weights
-        return out
+        found, places = np.unique(rows, return_inverse=True)
+        moments, out = self.moments.astype(np.float32), np.empty(len(found), np.float32)
+        for here, some in blocks(found):
+            F = factors(self.own.factors[some])
+            out[here] = np.einsum("nij,nij->n", F, moments @ F)
+        return out[places]
 
     def new_covariance(self) -> np.ndarray:
         """Return the covariance of an entity without ratings around what its features say."""
@@ -181,7 +198,7 @@ class SideEvidence:
             value, key = getattr(self, field.name), f"{prefix}_{field.name}"
             if isinstance(value, PackedPosterior):
                 saved.rows[side][f"{key}_mean"] = value.mean
-                saved.rows[side][f"{key}_packed"] = value.packed
+                saved.rows[side][f"{key}_factors"] = value.factors
             elif isinstance(value, Precisions):
                 saved.arrays |= {f"{key}_L": value.L, f"{key}_t": np.array(value.t)}
             elif field.name in _BY_ENTITY:
@@ -202,8 +219,8 @@ class SideEvidence:
 
         values: dict[str, Any] = {"width": float(array("width"))}
         for name in ("own", "to_new"):
-            packed = rows(f"{name}_packed", D * (D + 1) // 2)
-            values[name] = PackedPosterior(rows(f"{name}_mean", D), packed)
+            halves = rows(f"{name}_factors", D * (D + 1) // 2)
+            values[name] = PackedPosterior(rows(f"{name}_mean", D), halves)
             L, t = array(f"{name}_precisions_L", D, D), float(array(f"{name}_precisions_t"))
             values[f"{name}_precisions"] = Precisions(np.array(L), t)
         values |= {name: rows(name, D) for name in ("history", "pull", "cold")}
@@ -323,13 +340,13 @@ def _filled(
     covariance = posterior.covariance
     assert covariance is not None
     if n == len(rows):  # all have ratings
-        return PackedPosterior(posterior.mean, covariance)
-    packed = scratch.empty((n, covariance.shape[1]))
+        return PackedPosterior.of(posterior.mean, covariance, scratch)
+    halves = scratch.empty((n, covariance.shape[1]), np.float16)
     for part in slices(n):
-        packed[part] = pack(prior[None])
-        release(packed[part])
-    made = PackedPosterior(np.array(cold, np.float32), packed)
+        halves[part] = to_factors(pack(prior[None]))
+        release(halves[part])
+    made = PackedPosterior(np.array(cold, np.float32), halves)
     for part in slices(len(rows)):
         made.put(rows[part], Posterior(posterior.mean[part], covariance[part]))
-        release(packed, covariance[part])
+        release(halves, covariance[part])
     return made

@@ -47,6 +47,41 @@ def unpack(packed: np.ndarray) -> np.ndarray:
     return np.take(packed, _places(D).ravel(), axis=1).reshape(-1, D, D)
 
 
+def to_factors(packed: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factors of covariances in half precision: half the bytes.
+
+    Rounding a factor leaves a covariance; rounding the covariance itself may not.
+    """
+    D, whole = size(packed), unpack(packed).astype(np.float64)
+    try:
+        lower = np.linalg.cholesky(whole)
+    except np.linalg.LinAlgError:  # one that rounding has made indefinite
+        values, vectors = np.linalg.eigh(whole)
+        values = np.maximum(values, 1e-7 * np.abs(values).max(1, keepdims=True) + 1e-12)
+        lower = np.linalg.cholesky((vectors * values[:, None]) @ vectors.transpose(0, 2, 1))
+    return np.take(lower.reshape(-1, D * D), _lower(D), axis=1).astype(np.float16)
+
+
+def factors(halves: np.ndarray) -> np.ndarray:
+    """Return what `to_factors` made as matrices: F of each covariance F F'."""
+    D = size(halves)
+    out = np.zeros((len(halves), D * D), np.float32)
+    out[:, _lower(D)] = halves
+    return out.reshape(-1, D, D)
+
+
+def of_factors(halves: np.ndarray) -> np.ndarray:
+    """Return the covariances that factors are of."""
+    lower = factors(halves)
+    return pack(lower @ lower.transpose(0, 2, 1))
+
+
+@lru_cache(maxsize=8)
+def _lower(D: int) -> np.ndarray:
+    """Return where the numbers of a lower triangle stand in a matrix, row by row."""
+    return np.ravel_multi_index(np.tril_indices(D), (D, D))
+
+
 def diagonals(packed: np.ndarray) -> np.ndarray:
     """Return the diagonal of each matrix."""
     return packed[:, np.diag(_places(size(packed)))]
