@@ -360,3 +360,40 @@ class TestLater:
         table = pa.table({"user_id": [1, 2], "item_id": [1, 2], "weight": [0.0, 0.0]})
         with pytest.raises(InputError, match="weights sum to 0"):
             TwoTower().fit(table)
+
+
+@pytest.fixture(scope="module")
+def by_groups():
+    """Fit pairs of items whose group says how popular they are."""
+    rng = np.random.default_rng(0)
+    groups = np.arange(60) % 3  # a third of the items is taken up far more often
+    share = np.array([0.02, 0.08, 0.3])[groups]
+    users, items = np.nonzero(rng.random((300, 60)) < share)
+    features = pa.table({"item_id": np.arange(66), "group": [f"g{k % 3}" for k in range(66)]})
+    pairs = pa.table({"user_id": users, "item_id": items})
+    return TwoTower(random_state=0).fit(pairs, items=features)
+
+
+class TestPopularityFromFeatures:
+    """Users of whom nothing is known get new items that are popular by their features."""
+
+    def test_a_new_user_gets_the_new_items_that_most_would_take_up(self, by_groups):
+        new = np.arange(60, 66)
+        lists = by_groups.recommend(pa.array([9999]), k=6, items=new, unknown="prior")
+        assert set(lists["item_id"][:2]) == {62, 65}
+        assert set(lists["item_id"][4:]) == {60, 63}
+
+    def test_it_fades_as_pairs_come_in(self, by_groups):
+        def popularity(model):
+            rows = model.items_.rows([60, 62])
+            return np.asarray(model.parts_["uptake"].heads.items.vectors)[rows, -1]
+
+        said = popularity(by_groups)
+        known = np.asarray(by_groups.parts_["uptake"].heads.items.vectors)[:60, -1]
+        assert said[0] < known.mean() < said[1] < known.max()
+        model = copy.deepcopy(by_groups)
+        takers = np.arange(150)
+        model.update(pa.table({"user_id": takers, "item_id": np.full(150, 60)}))
+        found = popularity(model)
+        assert found[0] > known.mean()
+        assert found[1] == said[1]

@@ -146,6 +146,8 @@ class Solver:
                 self.begun_zero,
                 self.begun_ridge,
             )
+            if side == "items":  # what features say of it fades as pairs come in
+                moved[:, -1] += counts[~fitted] / self.n_users
             out[~fitted] = moved * unit
         return out
 

@@ -38,6 +38,8 @@ class Regression:
         Ridge penalty.
     workers : Workers
         The workers between whom the rows are divided.
+    idf : numpy.ndarray, optional
+        Rarity of the features, where it is not that in X.
     """
 
     def __init__(
@@ -46,9 +48,10 @@ class Regression:
         by_rarity: bool,
         penalty: float,
         workers: Workers = ONE_WORKER,
+        idf: np.ndarray | None = None,
     ) -> None:
         self._workers = workers
-        self._idf = _idf(X) if by_rarity else None
+        self._idf = _idf(X) if by_rarity and idf is None else idf
         inputs = Encoder(np.empty((0, 0)), idf=self._idf).inputs(X)
         constant = sparse.csr_matrix(np.ones((X.shape[0], 1), np.float32))
         self._Z = sparse.hstack([inputs, constant], format="csr", dtype=np.float32)
@@ -114,6 +117,35 @@ class Regression:
             p = z + (now / np.maximum(before, 1e-30)) * p
         self._solved = W
         return W
+
+
+def popularity_encoder(
+    X: sparse.csr_matrix, by_rarity: bool, popularity: np.ndarray, n_users: int
+) -> np.ndarray:
+    """Return weights, a constant last, that tell the popularity of an item from its features.
+
+    The logarithm is regressed, with a penalty that every fifth item chooses; counts of a few
+    very popular items would drown all others. What it says is put on the scale of popularity by a
+    line.
+    """
+    logs = np.log(popularity * n_users + 1.0)
+    off = (logs - logs.mean()).astype(np.float32)[:, None]
+    spread = float(off.astype(np.float64).ravel() @ off.ravel())
+    held_out = np.arange(len(off)) % 5 == 0
+    if spread == 0 or held_out.all():
+        return np.zeros(X.shape[1] + 1, np.float32)
+    idf = _idf(X) if by_rarity else None
+    errors = []
+    for penalty in _PENALTIES:
+        encoder = Regression(X[~held_out], by_rarity, penalty, idf=idf).encoder(off[~held_out])
+        left = off[held_out] - encoder(X[held_out])
+        errors.append(float(np.square(left, dtype=np.float64).sum()))
+    best = _PENALTIES[int(np.argmin(errors))]
+    weights = Regression(X, by_rarity, best).encoder(off).weights[:, 0]
+    slope = float((popularity - popularity.mean()) @ off.ravel()) / spread
+    weights = weights * np.float32(slope)
+    weights[-1] += popularity.mean()
+    return weights
 
 
 def _idf(X: sparse.csr_matrix) -> np.ndarray:

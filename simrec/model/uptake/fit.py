@@ -3,7 +3,7 @@
 Every pair of a user and an item counts: one for what was taken up, zero for all the rest. Vectors
 have one coordinate more than an embedding, for popularity::
 
-    known item  [ v * factor,     popularity ]       new item  [ features -> v,        0     ]
+    known item  [ v * factor,     popularity ]       new item  [ features -> v,  of features ]
     known user  [ u,              0          ]       new user  [ features -> u,  share of it ]
 """
 
@@ -30,7 +30,7 @@ from simrec.model.uptake.choices import (
     factor_norm,
     item_factor,
 )
-from simrec.model.uptake.encoders import Regression, choose_regression
+from simrec.model.uptake.encoders import Regression, choose_regression, popularity_encoder
 from simrec.model.uptake.held_out import HeldOut
 from simrec.model.uptake.least_squares import products, start_vectors
 from simrec.model.uptake.sweeps import factorize, solve_items
@@ -191,7 +191,8 @@ def _assembled(
     items = Encoder(prior_item[None].copy())
     if item_encoder is not None:
         items = item_encoder
-        items.weights = np.pad(items.weights, ((0, 0), (0, 1)))
+        said = popularity_encoder(features.items, items.idf is not None, counts / n_users, n_users)
+        items.weights = np.hstack([items.weights, said[:, None]])
     users = Encoder(np.zeros((features.users.shape[1] + 1, d + 1), np.float32))
     users.weights[-1] = prior_user
     if features.users.shape[1] and choices.popularity_share < 1:

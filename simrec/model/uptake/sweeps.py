@@ -87,7 +87,7 @@ def _solve_items(
     weight, squares = pair_squares(RT, U)
     a_pair = workers.sum(squares) / max(workers.total(weight), 1e-30)
     diagonal = D + (weights[:, None] * a_pair).astype(np.float32)
-    rows = np.repeat(np.arange(RT.shape[0]), np.diff(RT.indptr))
+    rows = np.repeat(np.arange(RT.shape[0], dtype=np.int32), np.diff(RT.indptr))
 
     def said(V: np.ndarray) -> np.ndarray:
         """Return sum c (v . u) u over the users of each item."""
