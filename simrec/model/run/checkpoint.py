@@ -13,7 +13,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,6 +58,8 @@ class Checkpoint:
     workers: Workers = ONE_WORKER
     _cost: float = field(default=0.0, init=False)
     _last: float = field(default=-np.inf, init=False)
+    _looked: bool = field(default=False, init=False)
+    _found: artifacts.Artifact | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         artifacts.check_replaceable(self.path)
@@ -87,15 +88,18 @@ class Checkpoint:
 
         The arrays of all workers' users are `Rows`, of which a worker takes its own.
         """
+        # Read once, by all workers at once. (No cached_property: before Python 3.12 it holds a lock
+        # that all checkpoints share, and workers that are threads would wait for each other.)
+        if not self._looked:
+            self._looked, self._found = True, self._read()
         found = self._found
         if found is None or found.documents["state"]["stage"] != stage:
             return None
-        self.__dict__["_found"] = None  # once: its files are replaced soon, and may then go
+        self._found = None  # its files are replaced soon, and may then go
         return found
 
-    @cached_property
-    def _found(self) -> artifacts.Artifact | None:
-        """What is there to go on from; read once, by all workers at once."""
+    def _read(self) -> artifacts.Artifact | None:
+        """Read what is there to go on from."""
         there = self.resume and self._there()
         if self.workers.total(float(there)) not in (0, self.workers.size):
             raise InputError(
