@@ -10,7 +10,8 @@ agree      One, two and three workers on one split: errors of each task, list qu
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
 memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings: of 1, 2
            and 4 workers, and of one with half and with a quarter of what it took.
-fragments  Which process reads which fragment of the ratings.
+fragments  Which process reads which fragment of the ratings, and whether it holds an array that is
+           as long as all users.
 faults     Workers, the training and a node of a Ray cluster killed, and disks that become full
            (small tmpfs mounts: as root), all in the middle; resumed, it is the same model.
            --only WORD runs the rows with this word.
@@ -35,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from _faults import compared, faults_table
+from _longest import as_long_as, watched
 from _report import machine
 from _shards import shards as shards_table
 from _train import train
@@ -185,7 +187,27 @@ def fragments(arguments: argparse.Namespace, directory: Path) -> str:
         twice = sum(len(who) > 1 for who in readers.values())
         again = len(read) / max(len(readers), 1)
         lines.append(f"| {name} | {len(readers)} | {twice} | {again:.0f} times |")
+    lines += ["", *_longest(directory)]
     return "\n".join(lines)
+
+
+def _longest(directory: Path) -> list[str]:
+    """Look at the arrays of one worker and of two, with more users than ratings of a worker."""
+    n_users = 200_000
+    data = directory / "many users"
+    write_large(data, 300_000, n_users, 500)
+    lines = [
+        f"Arrays of {n_users:,} rows, as many as users, of {300_000:,} ratings:",
+        "",
+        "| workers | lengths seen | times that one was as long as all users |",
+        "| --- | --- | --- |",
+    ]
+    for n in (1, 2):
+        folder = directory / f"watched-{n}"
+        train(data, directory / "model", *_FEW, workers=n, env=watched(folder))
+        seen, times = as_long_as(folder, n_users)
+        lines.append(f"| {n} | {seen:,} | {times:,} |")
+    return lines
 
 
 def faults(arguments: argparse.Namespace, directory: Path) -> str:
