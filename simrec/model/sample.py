@@ -13,7 +13,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.mapped import release
 from simrec.model.prepare import Prepared
-from simrec.model.run.arrange import pieces
+from simrec.model.run.arrange import places
 from simrec.model.run.workers import Workers, own_places
 
 # Ratings of the users that networks are trained on, about; all where there are no more.
@@ -54,7 +54,7 @@ def sample_users(
     rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng, n_more)
     place = np.full(ratings.n_users, -1, np.int64)
     place[rows] = np.arange(len(rows)) + workers.places(len(rows)).start
-    here = _rated_by(place >= 0, ratings)
+    here = places(ratings.user_rows, lambda users: place[users] >= 0)
     X_users = gathered_matrix(sides.users.X[rows], workers)
     ids = pa.concat_tables(workers.gather_tables(pa.table({"id": ratings.users.take(rows)})))
 
@@ -74,15 +74,6 @@ def sample_users(
     )
     groups = sides.map(lambda side: side.groups)
     return Sample(taken, Sides(sides.items.X, X_users), groups, data.bounds)
-
-
-def _rated_by(taken: np.ndarray, ratings: Ratings) -> np.ndarray:
-    """Return the positions of the ratings of some users."""
-    found = []
-    for at in pieces(len(ratings)):
-        found.append(at.start + np.flatnonzero(taken[ratings.user_rows[at]]))
-        release(ratings.user_rows[at])
-    return np.concatenate(found)
 
 
 def drawn_users(

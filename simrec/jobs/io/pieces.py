@@ -20,7 +20,7 @@ from simrec.data.ratings import Ratings, settled
 from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.sources import Source
 from simrec.mapped import release
-from simrec.model.run.arrange import PIECE, pieces
+from simrec.model.run.arrange import PIECE, pieces, places
 from simrec.model.run.scratch import Scratch
 
 if TYPE_CHECKING:
@@ -104,11 +104,7 @@ def _repeated(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.
     n_parts = -(-len(user_rows) // PIECE)
     found = []
     for part in range(n_parts):
-        at = []
-        for piece in pieces(len(user_rows)):
-            at.append(piece.start + np.flatnonzero(user_rows[piece] % n_parts == part))
-            release(user_rows[piece])
-        some = np.concatenate(at)
+        some = places(user_rows, lambda users, part=part: users % n_parts == part)
         pairs = user_rows[some], item_rows[some]
         release(user_rows, item_rows)
         found.append(some[repeated_pairs(*pairs, n_items)])

@@ -35,6 +35,15 @@ def counted(rows: np.ndarray, n: int, weights: np.ndarray | None = None) -> np.n
     return total
 
 
+def places(rows: np.ndarray, holds: Callable[..., np.ndarray]) -> np.ndarray:
+    """Return the positions of the rows for which something holds, ascending."""
+    found = [np.empty(0, np.int64)]
+    for at in pieces(len(rows)):
+        found.append(at.start + np.flatnonzero(holds(rows[at])))
+        release(rows[at])
+    return np.concatenate(found)
+
+
 def arranged(
     rows: np.ndarray,
     columns: np.ndarray,
@@ -60,7 +69,7 @@ def arranged(
         return _sorted(values(slice(None)), rows, columns, shape)
     matrix = _empty(counted(rows, shape[0]), shape, scratch)
     for a, b in itertools.pairwise(_cuts(matrix.indptr)):
-        at = np.concatenate([_within(rows, piece, a, b) for piece in pieces(n)])
+        at = places(rows, lambda some, a=a, b=b: (some >= a) & (some < b))
         part = _sorted(values(at), rows[at] - a, columns[at], (b - a, shape[1]))
         place = slice(matrix.indptr[a], matrix.indptr[b])
         matrix.data[place], matrix.indices[place] = part.data, part.indices
@@ -78,8 +87,8 @@ def transposed(matrix: sparse.csr_matrix, scratch: Scratch = IN_MEMORY) -> spars
     for a, b in itertools.pairwise(_cuts(matrix.indptr)):
         part = matrix[a:b].T.tocsr()
         lengths = np.diff(part.indptr)
-        places = np.repeat(free - part.indptr[:-1], lengths) + np.arange(part.nnz)
-        out.data[places], out.indices[places] = part.data, part.indices + a
+        at = np.repeat(free - part.indptr[:-1], lengths) + np.arange(part.nnz)
+        out.data[at], out.indices[at] = part.data, part.indices + a
         free += lengths
         release(out.data, out.indices, matrix.data, matrix.indices)
     return out
@@ -109,11 +118,3 @@ def _cuts(indptr: np.ndarray) -> np.ndarray:
     """Return edges between rows such that about a piece of entries lies between two of them."""
     cuts = np.searchsorted(indptr, np.arange(PIECE, indptr[-1], PIECE))
     return np.unique(np.concatenate([[0], cuts, [len(indptr) - 1]])).astype(np.int64)
-
-
-def _within(rows: np.ndarray, piece: slice, low: int, high: int) -> np.ndarray:
-    """Return where rows from `low` to below `high` are in a piece."""
-    some = rows[piece]
-    found = piece.start + np.flatnonzero((some >= low) & (some < high))
-    release(some)
-    return found
