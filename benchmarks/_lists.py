@@ -14,7 +14,7 @@ from scipy import sparse
 
 from simrec import IdMap, Ratings
 from simrec.data.split import ColdStartSplit
-from simrec.evaluation.metrics import hits, ndcg_at_k, recall_at_k
+from simrec.scoring.metrics import hits, ndcg_at_k, recall_at_k
 
 N_GIVEN = 5  # ratings of a new user that are folded in
 PROTOCOL = 1  # raise it when the tasks change: what was measured before is then not used again

@@ -15,7 +15,7 @@ from peers import ALS, EASE, PEERS
 
 _LABELS = {
     "simrec": "**SimRec**",
-    "simrec-simec": 'SimRec, two SimEcs (`method="simec"`)',
+    "simrec-simec": "SimRec, two SimEcs (`refine=False`)",
     "mean": "mean of all ratings",
     "bias": "shrunken biases",
     "ridge-svd": "SVD + ridge from features",

@@ -18,7 +18,7 @@ from peers import Peer, peer_class
 import simrec
 from simrec import Ratings, cold_start_split, make_synthetic
 from simrec.data.split import ColdStartSplit
-from simrec.evaluation.metrics import rmse
+from simrec.scoring.metrics import rmse
 
 # Lower ends of the bins of an entity's number of training ratings: 0, 1-4, 5-9, ...
 BINS = (0, 1, 5, 10, 20, 50, 100, 200, 500)

@@ -18,7 +18,7 @@ from simrec import InputError, TwoTower, make_synthetic
 from simrec.data.ids import IdMap
 from simrec.data.sides import Sides
 from simrec.model import files
-from simrec.rows import Rows, blocks
+from simrec.storage.rows import Rows, blocks
 
 _FITTED = 1_000  # users that are fitted; the others are copies of them
 _ITEMS = 500
@@ -72,7 +72,7 @@ def large_model(n_users: int) -> TwoTower:
             rows = {name: tiled(getattr(kept, name)) for name in _rows_of(kept)}
             both = {
                 name: replace(one, mean=tiled(one.mean), factors=tiled(one.factors))
-                for name, one in (("own", kept.own), ("to_new", kept.to_new))
+                for name, one in (("warm", kept.warm), ("cold", kept.cold))
             }
             sides = part.evidence.sides.with_side("users", replace(kept, **rows, **both))
             more["evidence"] = replace(part.evidence, sides=sides)

@@ -8,25 +8,25 @@
 
 agree      One, two and three workers on one split: errors of each task, list quality, CPU seconds,
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
-memory     Peak memory of a worker, above that of the bare imports, on synthetic ratings: of 1, 2
-           and 4 workers, and of one with half and with a quarter of what it took.
+memory     Peak memory of a worker, above what it has at its start (imports, Ray), on synthetic
+           ratings: of 1, 2 and 4 workers.
 fragments  Which process reads which fragment of the ratings, and whether it holds an array that is
            as long as all users.
-faults     Workers, the training and a node of a Ray cluster killed, and disks that become full
-           (small tmpfs mounts: as root), all in the middle; resumed, it is the same model.
-           --only WORD runs the rows with this word.
+faults     Workers killed and stopped, strangers at their ports, the network cut between two
+           network namespaces, a node of a Ray cluster and the training itself killed, and disks
+           that become full (small tmpfs mounts), all in the middle, as root: each ends in the
+           same model or a clear error. --only REGEX runs the rows that match, and keeps the
+           others of the earlier results.
 shards     A model in 8 shards against the same in one piece: results, CPU time, memory, what is
            written.
 
-Workers are processes of this machine and share its cores: several are not faster here than one. All
-trainings are `simrec train`, as anybody runs it.
+Workers are processes of this machine, started by Ray, and share its cores: several are not faster
+here than one. All trainings are `simrec train`, as anybody runs it.
 """
 
 import argparse
 import re
 import shutil
-import subprocess
-import sys
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -48,11 +48,12 @@ TASKS = ("warm", "new_items", "new_users", "new_both")
 _FEW = ("--epochs", "2", "--folds", "2")
 
 
-def write_split(directory: Path, data: Path | None, seed: int) -> Any:
+def write_split(directory: Path, data: Path | None, seed: int, n_users: int = 3000) -> Any:
     """Write the training tables of a split; return the split."""
     if data is None:
         data = directory / "synthetic"
-        make_synthetic(n_users=3000, n_items=1000, n_ratings=200_000).write(data)
+        n_items, n_ratings = n_users // 3, 66 * n_users
+        make_synthetic(n_users=n_users, n_items=n_items, n_ratings=n_ratings).write(data)
     split = cold_start_split(Ratings.from_parquet(data / "ratings.parquet"), random_state=seed)
     for name in ("items", "users"):
         shutil.copy(data / f"{name}.parquet", directory / f"{name}.parquet")
@@ -72,7 +73,7 @@ def agree(arguments: argparse.Namespace, directory: Path) -> str:
         "| sums | MB summed | s in sums | share of time |",
         "|" + " --- |" * 12,
     ]
-    errors = []
+    errors, models = [], []
     for n in arguments.workers:
         told = train(directory, directory / f"model-{n}", *arguments.options, workers=n)
         table = evaluate(TwoTower.load(directory / f"model-{n}"), split, random_state=0)
@@ -85,10 +86,14 @@ def agree(arguments: argparse.Namespace, directory: Path) -> str:
         cells += [f"{sum(one['cpu_seconds'] for one in workers):.1f}", f"{sums:,}"]
         cells += [f"{workers[0]['bytes_summed'] / 1e6:.0f}", f"{seconds:.1f}"]
         cells += [f"{seconds / told['seconds']:.0%}"]
+        models.append(directory / f"model-{n}")
         lines.append(f"| {n} worker{'s' * (n > 1)} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
     worst = float(np.abs(np.array(errors) - errors[0]).max())
-    return "\n".join([*lines, "", f"Largest difference between RMSEs of a task: {worst:.6f}."])
+    lines += ["", f"Largest difference between RMSEs of a task: {worst:.6f}."]
+    for n, model in zip(arguments.workers[1:], models[1:], strict=True):
+        lines.append(f"{n} against {arguments.workers[0]}: {compared(models[0], model)}.")
+    return "\n".join(lines)
 
 
 def write_large(directory: Path, n_ratings: int, n_users: int, n_items: int) -> None:
@@ -111,49 +116,36 @@ def write_large(directory: Path, n_ratings: int, n_users: int, n_items: int) -> 
         pq.write_table(pa.table(table), directory / f"{name}.parquet", row_group_size=100_000)
 
 
-def bare_imports() -> float:
-    """Return the peak of a process that imports what a training imports, in MB."""
-    code = (
-        "import resource, simrec.jobs.train, simrec.model.two_tower, simrec.jobs.shared.portion\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)"
-    )
-    return float(subprocess.run([sys.executable, "-c", code], capture_output=True).stdout)
-
-
 def memory(arguments: argparse.Namespace, directory: Path) -> str:
     """Measure the peak of each worker."""
     write_large(directory, arguments.ratings, arguments.users, arguments.items)
-    bare = bare_imports()
     lines = [
-        f"{arguments.ratings:,} ratings, {arguments.users:,} users, {arguments.items:,} items; "
-        f"bare imports {bare:.0f} MB.",
+        f"{arguments.ratings:,} ratings, {arguments.users:,} users, {arguments.items:,} items.",
         "",
-        "| workers | peak MB of a worker | above the imports | of one worker's | s | CPU s "
+        "| workers | peak MB of a worker | above its start | of one worker's | s | CPU s "
         "| against the first model |",
         "|" + " --- |" * 7,
     ]
     plain: Path | None = None
     peaks: list[float] = []
-
-    def measured(name: str, *options: str, workers: int = 1) -> None:
-        nonlocal plain
+    for n in arguments.workers:
         out = directory / f"model-{len(peaks)}"
-        told = train(directory, out, *_FEW, *options, *arguments.options, workers=workers)
-        peaks.append(max(one["peak_bytes"] for one in told["workers"]) / 2**20 - bare)
+        told = train(directory, out, *_FEW, *arguments.options, workers=n)
+        worst = max(told["workers"], key=lambda one: one["peak_bytes"])
+        peaks.append((worst["peak_bytes"] - worst["bytes_at_start"]) / 2**20)
         cpu = sum(one["cpu_seconds"] for one in told["workers"])
-        cells = [f"{peaks[-1] + bare:.0f}", f"{peaks[-1]:.0f}", f"{peaks[-1] / peaks[0]:.2f}"]
+        cells = [
+            f"{worst['peak_bytes'] / 2**20:.0f}",
+            f"{peaks[-1]:.0f}",
+            f"{peaks[-1] / peaks[0]:.2f}",
+        ]
         plain = plain or out
         cells += [f"{told['seconds']:.0f}", f"{cpu:.0f}", compared(plain, out)]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        lines.append(f"| {n} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
         if out != plain:
             shutil.rmtree(out)
 
-    for n in arguments.workers:
-        measured(str(n), workers=n)
-    for share in (2, 4):
-        limit = f"{peaks[0] / share:.0f}MB"
-        measured(f"1, `--memory {limit}`", "--memory", limit, "--scratch", str(directory))
     return "\n".join(lines)
 
 
@@ -212,8 +204,11 @@ def _longest(directory: Path) -> list[str]:
 
 def faults(arguments: argparse.Namespace, directory: Path) -> str:
     """Disturb trainings, resume them, and compare the models."""
-    write_split(directory, arguments.data, arguments.seed)
-    return faults_table(directory, ("--epochs", "12", *arguments.options), arguments.only)
+    write_split(directory, arguments.data, arguments.seed, n_users=1500)
+    file = arguments.out / "distributed-faults.md"
+    earlier = file.read_text(encoding="utf-8") if file.exists() else ""
+    options = ("--epochs", "12", "--folds", "3", *arguments.options)
+    return faults_table(directory, options, arguments.only, earlier)
 
 
 def shards(arguments: argparse.Namespace, directory: Path) -> str:
@@ -242,7 +237,7 @@ def main() -> None:
     parser.add_argument("--ratings", type=int, default=20_000_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--items", type=int, default=20_000)
-    parser.add_argument("--only", default="", help="rows of faults: those with this word")
+    parser.add_argument("--only", default="", help="rows of faults that match")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     arguments, arguments.options = parser.parse_known_args()
     arguments.workers = arguments.workers or (

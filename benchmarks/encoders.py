@@ -25,14 +25,16 @@ from threadpoolctl import threadpool_limits
 
 from simrec import Ratings, cold_start_split
 from simrec.data.sides import SIDES, Side, Sides
-from simrec.evaluation.metrics import rmse
+from simrec.model.new_entities.cross_fit import CrossFit
+from simrec.model.new_entities.fit import NewEntities, fit_new, refit_partners
+from simrec.model.new_entities.networks import HiddenLayer
+from simrec.model.params import Settings
+from simrec.model.posterior.observed import Entries, Observed
+from simrec.model.posterior.posterior import KnownEntities, statistics
+from simrec.model.posterior.problem import Problem
+from simrec.model.posterior.sweeps import posteriors
 from simrec.model.prepare import Encoding, Prepared, prepare
-from simrec.model.rating.hidden_layer import HiddenLayer
-from simrec.model.rating.known_entities import KnownEntities, Problem, fit_known
-from simrec.model.rating.linear_encoder import cross_fit
-from simrec.model.rating.new_entities import NewEntities, fit_new, with_partners
-from simrec.model.rating.observed import Entries, Observed
-from simrec.model.rating.posterior import statistics
+from simrec.scoring.metrics import rmse
 
 Layer = Callable[[sparse.csr_matrix], np.ndarray]
 # Shares of what features say that columns say together.
@@ -107,7 +109,7 @@ def make_case(tables: tuple[Ratings, pa.Table | None, pa.Table | None], seed: in
     groups = data.sides.map(lambda side: side.groups)
     problem = Problem(Observed.of(data.ratings), features, groups)
     rng = np.random.default_rng(seed)
-    known = fit_known(problem, 16, 16, rng, lambda _: None)
+    known = posteriors(problem, Settings(16, 16), rng, lambda _: None)
     entries = problem.observed.sample(100_000, rng)
     return Case(problem, known, entries, data, Sides(split.new_items, split.new_users), rng)
 
@@ -117,7 +119,7 @@ def candidates(
 ) -> dict[tuple[str, float], np.ndarray]:
     """Return the changes of the held-out and of the test error, in per cent."""
     problem, known = case.problem, case.known
-    linear = fit_new(problem, known, side, 5, case.entries, case.rng, lambda _: None)
+    linear = fit_new(problem, known, side, Settings(), case.entries, case.rng, lambda _: None)
     assert linear.penalty is not None
     penalty = replace(linear.penalty, hidden=None)
     inputs = problem.inputs(side, history=False)
@@ -130,10 +132,9 @@ def candidates(
         units = None if layer is None else layer(X)
         given = replace(inputs, units=units)
         of_weights = replace(penalty, hidden=value).of_weights(given, stats.h.shape[1])
-        weights, held_out = cross_fit(given, stats, of_weights, fold, 5)
-        new: NewEntities = with_partners(
-            problem, known, side, weights, held_out, case.entries, lambda _: None
-        )
+        encoders = CrossFit(given, stats.unpacked(), fold, 5).fitted(of_weights)
+        weights, held_out = encoders.weights, encoders.held_out()
+        new: NewEntities = refit_partners(problem, known, side, case.entries, held_out)
         n = everyone.shape[1]
         encoded = everyone @ weights[:n] + weights[n]
         if layer is not None:

@@ -23,15 +23,17 @@ import pyarrow.parquet as pq
 from _report import machine
 from scipy import sparse
 
+from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
 from simrec.data.sides import Side, Sides
-from simrec.files import sha256
 from simrec.model.head import Encoder, StoredHead
-from simrec.model.rating.layout import Layout
-from simrec.model.rating.part import RatingPart
+from simrec.model.layout import Layout
+from simrec.model.lists.blend import Blend
+from simrec.model.rating_part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.two_tower import TwoTower
 from simrec.scoring.output import Output
+from simrec.storage.files import sha256
 
 BARE = """
 import sys, pyarrow as pa, pyarrow.parquet as pq
@@ -93,11 +95,12 @@ def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
 
     model.towers_ = Sides.of(tower)
     output = Output(1, 5, 3.5, "clip")
-    model.parts_ = {"rating": RatingPart(Sides.of(head), output, layout, None)}
+    model.parts_ = {"rating": RatingPart(Sides.of(head), output, layout, (1, 5), None)}
     model.rated_ = sparse.csr_matrix((n_users, n_items), dtype=np.float32)
-    model.uptake_weight_ = 0.0
+    ones = Sides(np.ones((2, 1), np.float32), np.ones((3, 1), np.float32))
+    model.blend_ = Blend({"rating": ones}, few=5.0, many=10.0)
     model.schema_, model.chosen_, model.history_ = {}, {}, []
-    model.parent_, model.updates_ = None, []
+    model.parent_, model.updates_, model.columns_ = None, [], USUAL
     model.save(path)
 
 

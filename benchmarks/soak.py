@@ -31,8 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from simrec import InputError, TwoTower, console, make_synthetic, manifest
-from simrec.files import sha256
+from simrec import InputError, TwoTower, console, make_synthetic
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.export import export
@@ -41,6 +40,8 @@ from simrec.jobs.report import report
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, train
 from simrec.jobs.update import update
+from simrec.storage import manifest
+from simrec.storage.files import sha256
 
 DONE, REFUSED, FAILED = 0, 2, 3
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -94,7 +95,7 @@ def prepare(root: Path) -> None:
     pq.write_table(few, root / "few.parquet")
     pq.write_table(few.set_column(0, "user_id", [[10**6] * 5]), root / "feedback.parquet")
     jobs(root)["train"](root / "model")
-    two_simecs = TwoTower(embedding_dim=4, bounds=(0.5, 5), method="simec", epochs=20)
+    two_simecs = TwoTower(embedding_dim=4, bounds=(0.5, 5), refine=False)
     two_simecs.fit(made.ratings, items=made.items, users=made.users).save(root / "two_simecs")
 
 

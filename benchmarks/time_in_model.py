@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 
 from simrec import Ratings, TwoTower, evaluate, time_split
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.evaluate import list_figures
 from simrec.evaluation.tasks import liked_threshold, tasks_of
 
 HERE = Path(__file__).resolve().parent
@@ -141,7 +140,7 @@ def popularity(ratings: Ratings) -> list[str]:
             age = _age(train)
             counts = np.bincount(train.item_rows, 0.5 ** (n * age / age.max()))
             popular = PopularityBaseline(train.items, counts, 0.0)
-            cells.append(f"{list_figures(task, task.lists(popular, 10))['ndcg'].mean():.4f}")
+            cells.append(f"{task.ndcg(task.lists(popular, 10)).mean():.4f}")
         rows.append(f"| {share:.0%} | {len(task.users)} | " + " | ".join(cells) + " |")
     return rows
 

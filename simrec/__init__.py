@@ -16,11 +16,14 @@ _PUBLIC = {
     "cold_start_split": "simrec.data.split",
     "compare": "simrec.evaluation.compare",
     "evaluate": "simrec.evaluation.evaluate",
+    "load_movielens": "simrec.data.movielens",
     "make_synthetic": "simrec.data.synthetic",
+    "off_policy": "simrec.evaluation.off_policy",
     "report": "simrec.evaluation.report.write",
     "replay": "simrec.evaluation.replay",
     "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",
+    "tune": "simrec.evaluation.tune",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

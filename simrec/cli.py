@@ -24,7 +24,14 @@ _EPILOG = (
     "`simrec COMMAND --help` lists its options. Exit codes: 0 done, 1 failed, 2 bad usage or input."
 )
 _GO_ON = "a batch job goes on from here when it is started again"
-_GROUPS = {"": "options", "data": "data", "model": "model", "batch": "how the job runs"}
+_GROUPS = {
+    "": "options",
+    "data": "data",
+    "hold_out": "what is held out",
+    "model": "model",
+    "names": "names of columns",
+    "batch": "how the job runs",
+}
 
 
 class _Terminated(BaseException):
@@ -56,12 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     # Flags may stand before the command as well as after it.
     early = []
-    while words and words[0] in ("--verbose", "--quiet", "--json"):
+    while words and words[0] in ("--verbose", "-v", "--quiet", "--json"):
         early.append(words.pop(0))
     if not words or words[0].startswith("-"):
         _top_parser().parse_args(words or ["--help"])
         return 2
-    command, verbose = words[0], "--verbose" in [*early, *words]
+    command, verbose = words[0], bool({"--verbose", "-v"} & {*early, *words})
     if command not in COMMANDS:
         _top_parser().error(f"invalid choice: {command!r}; {nearest(command, COMMANDS)}")
     try:
@@ -107,15 +114,17 @@ def _terminable() -> Iterator[None]:
 def _run(command: str, values: dict[str, Any]) -> int:
     to_json = values.pop("json", None)
     quiet = values.pop("quiet", False)
-    level = logging.DEBUG if values.pop("verbose", False) else logging.INFO
+    verbose = values.pop("verbose", False)
+    level = logging.DEBUG if verbose else logging.INFO
     console.log_to_terminal(logging.WARNING if quiet else level)
-    progress = 0 if quiet else 1
+    # A bar for people at a terminal, not for files and pipes.
+    progress = 0 if quiet else 1 if sys.stderr.isatty() else 2 if verbose else 0
     show = to_json is None or to_json != "-"
     outcome: Any
     if command == "run":
         outcome = []
         run = commands.function("run")
-        for result in run(values["file"], values.get("set", ()), progress):
+        for result in run(values["file"], values.get("set", ()), progress, values.get("date")):
             _show(f"{result['job']}:", result, show)
             outcome.append(result)
     elif command == "demo":
@@ -144,7 +153,7 @@ def _write_json(outcome: Any, to_json: str | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     else:
-        from simrec.files import write_text
+        from simrec.storage.files import write_text
 
         write_text(to_json, text)
 
@@ -182,6 +191,8 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"simrec {command}",
         description=summary[0].upper() + summary[1:] + ".",
+        epilog="Tables are Parquet or CSV files, directories, globs or URIs of them. How CSV is "
+        "written is found, or given: ratings.csv#delimiter=tab&decimal=,&encoding=cp1252.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
@@ -193,6 +204,9 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             metavar="SECTION.OPTION=VALUE",
             help="replace an option of the file; may be repeated",
         )
+        parser.add_argument(
+            "--date", metavar="DATE", help="what {date} in paths stands for (default: today)"
+        )
     else:
         groups: dict[str, Any] = {}
         for option in commands.options(command).values():
@@ -201,7 +215,8 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
                 continue
             if option.group not in groups:
                 groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
-            _add_option(groups[option.group], option)
+            also = [f"--{short}" for short, o in COMMANDS[command].also.items() if o == option.name]
+            _add_option(groups[option.group], option, also)
     common = parser.add_argument_group("output")
     common.add_argument(
         "--json",
@@ -211,11 +226,13 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         help="print the result as JSON, or write it to FILE",
     )
     common.add_argument("--quiet", action="store_true", help="no progress")
-    common.add_argument("--verbose", action="store_true", help="more log, tracebacks of errors")
+    common.add_argument(
+        "-v", "--verbose", action="store_true", help="more log, choices made, tracebacks of errors"
+    )
     return parser
 
 
-def _add_option(group: Any, option: Option) -> None:
+def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
     text = option.help[:1].upper() + option.help[1:]
     if not option.required and option.default is not None:
         default = option.default
@@ -237,7 +254,7 @@ def _add_option(group: Any, option: Option) -> None:
     if option.count is not None and not option.mapping:
         settings["nargs"] = option.count
         settings["action"] = _Several
-    group.add_argument(option.flag, **settings)
+    group.add_argument(*also, option.flag, **settings)
 
 
 def _metavar(option: Option) -> str | tuple[str, ...]:

@@ -12,13 +12,29 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 _MOST_DECIMALS = 4
 # Lists of records that a result may hold, with the column to draw as a bar.
 _TABLES = {
+    "features": "",
     "figures": "",
     "policies": "",
+    "list": "",
+    "trials": "",
     "contributions": "contribution",
     "neighbours": "similarity",
 }
+# Columns of these that are shown, all where none are named.
+_COLUMNS = {"figures": ("task", "metric", "value", "other_value", "low", "high", "result")}
+# Baselines of lists: of the figures they have only this one is shown.
+_LIST_BASELINES, _OF_LISTS = ("_popular", "_ease", "_content"), "ndcg"
 # Records that are for machines and pictures.
-_HIDDEN = ("tasks", "periods", "job")
+_HIDDEN = ("tasks", "periods", "job", "workers", "best")
+
+
+class Id(int):
+    """A number that names something: written without separators of thousands."""
+
+    @classmethod
+    def of(cls, value: Any) -> Any:
+        """Mark a whole number; text stays as it is."""
+        return cls(value) if isinstance(value, int) else value
 
 
 def plain(text: str) -> str:
@@ -77,7 +93,7 @@ def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}"
+        return str(int(value)) if isinstance(value, Id) else f"{value:,}"
     if isinstance(value, float):
         return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:,.0f}"
     if isinstance(value, list):
@@ -92,7 +108,7 @@ def table(records: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
     names = list(columns or records[0])
     shown = []
     for name in names:
-        values = [record.get(name) for record in records]
+        values = [Id.of(record.get(name)) for record in records]
         decimals = _decimals([value for value in values if isinstance(value, float)])
         cells = [plain(name), *(number(value, decimals) for value in values)]
         width = max(map(len, cells))
@@ -113,8 +129,9 @@ def result(values: Mapping[str, Any]) -> str:
     """Show the result of a job: its tables, if any, and what else it says."""
     parts = [four_tasks(values["tasks"])] if values.get("tasks") else []
     for name, column in _TABLES.items():
-        if name in values:
-            parts.append(table(_with_bars(values[name], column) if column else values[name]))
+        if values.get(name) or (name in values and name != "features"):
+            rows = _with_bars(values[name], column) if column else values[name]
+            parts.append(table(rows, _COLUMNS.get(name)))
     rest = {
         name: value
         for name, value in values.items()
@@ -128,7 +145,9 @@ def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
     """Show a record for each task as a column, a figure a line, with its deviation if known."""
     lines = []
     for name in records[0]:
-        if name == "task" or name.endswith("_std"):
+        beside = name.endswith(_LIST_BASELINES) and not name.startswith(_OF_LISTS)
+        nothing = all(record[name] is None for record in records)
+        if name == "task" or name.endswith("_std") or beside or nothing:
             continue
         line: dict[str, Any] = {"": name}
         for record in records:
@@ -144,8 +163,8 @@ def _with_bars(
     records: Sequence[Mapping[str, Any]], column: str, width: int = 24
 ) -> list[dict[str, Any]]:
     """Draw a number of each record beside it: ``+`` if it adds, ``-`` if it takes away."""
-    # The first contribution is what all start from; it would dwarf the others.
-    skip = 1 if column == "contribution" else 0
+    # The mean, which all start from, would dwarf the others.
+    skip = 1 if records and records[0].get("side") == "model" else 0
     most = max((abs(record[column]) for record in records[skip:]), default=0) or 1.0
     drawn = []
     for i, record in enumerate(records):

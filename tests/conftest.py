@@ -5,6 +5,11 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# One process per processor runs tests: more threads in each would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
+os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
 
 import pytest
 from hypothesis import settings
@@ -17,13 +22,27 @@ ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("SIMREC_DATA", ROOT.parent / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items):
+    """Start with the files that wait for Ray, so that no process waits for them in the end."""
+    long = {item.path for item in items if {"cluster", "ray"} & {*item.fixturenames}}
+    items.sort(key=lambda item: item.path not in long)
+
+
 @pytest.fixture(autouse=True)
 def log_level():
     """The command line sets how much is logged: not for the tests that follow."""
     log = logging.getLogger("simrec")
-    level = log.level
+    log.setLevel(logging.NOTSET)
     yield
-    log.setLevel(level)
+    log.setLevel(logging.NOTSET)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_draw():
+    """Hold out from small data once instead of five times: most tests are not about lists."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -156,6 +156,7 @@ def test_ahead_means_by_more_than_the_paired_standard_error():
     assert paired_table(lines("bias", [1.0, 1.2])) is None
 
 
+@pytest.mark.slow
 def test_ten_ratings_a_user_and_few_features():
     """No constant was chosen on such data; columns that work together are harder still."""
     from _few_ratings import few_ratings

@@ -276,6 +276,7 @@ def demo(tmp_path_factory):
     return directory, out.getvalue(), json.loads((directory.parent / "here.json").read_text())
 
 
+@pytest.mark.slow
 def test_demo(demo):
     directory, out, outcome = demo
     assert "best_rmse" in out and "new items" in out
@@ -290,6 +291,7 @@ def test_demo(demo):
         assert task["best_rmse"] < task["rmse"] * 1.02
 
 
+@pytest.mark.slow
 def test_demo_commands_to_go_on_with(run, demo):
     _, _, outcome = demo
     assert len(outcome["go_on"]) == 3

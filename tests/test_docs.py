@@ -10,6 +10,7 @@ import simrec
 from simrec.jobs import commands
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs(repository, tmp_path):
     nbformat = pytest.importorskip("nbformat")
     nbclient = pytest.importorskip("nbclient")
@@ -19,7 +20,11 @@ def test_the_tutorial_runs(repository, tmp_path):
         if cell.cell_type == "code":
             assert cell.outputs or cell.source.startswith("import"), "saved without its outputs"
     where = {"metadata": {"path": str(tmp_path)}}
-    ran = nbclient.NotebookClient(notebook, timeout=300, resources=where).execute()
+    client = nbclient.NotebookClient(notebook, timeout=300, resources=where)
+    try:
+        ran = client.execute()
+    except AssertionError:  # of a socket of the kernel that was lost, on a busy machine; no cell's
+        ran = client.execute()
     shown = str([cell.outputs for cell in ran.cells if cell.cell_type == "code"])
     for word in ("new_both", "fitted to", "contribution", "rank"):
         assert word in shown
@@ -31,6 +36,7 @@ def test_commands_and_options_of_the_choosing_page_exist(repository):
     assert {name for name, _ in named} <= set(commands.COMMANDS)
     for name, rest in named:
         flags = {option.flag for option in commands.options(name).values()}
+        flags |= {f"--{short}" for short in commands.COMMANDS[name].also}
         assert set(re.findall(r"--[\w-]+", rest)) <= flags, name
     # Every command that people type is there.
     assert set(commands.COMMANDS) <= {name for name, _ in named}

@@ -1,9 +1,7 @@
 """The paper's experiments, small: they run, draw and tell what they found."""
 
+import importlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,17 +9,18 @@ import pytest
 PAPER = Path(__file__).parents[1] / "pipelines" / "paper"
 
 
-def run(script, *arguments):
-    env = {**os.environ, "PYTHONPATH": str(PAPER.parents[1])}
-    command = [sys.executable, str(PAPER / script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=env, timeout=300)
+@pytest.fixture
+def script(monkeypatch):
+    """Import a script as if from its own directory."""
+    monkeypatch.syspath_prepend(PAPER)
+    return importlib.import_module
 
 
-def test_quick_reproduction_on_small_digits(tmp_path):
+@pytest.mark.slow
+def test_quick_reproduction_on_small_digits(script, tmp_path):
     pytest.importorskip("sklearn")
     pytest.importorskip("matplotlib")
-    done = run("reproduce.py", "--out", tmp_path, "--quick", "--digits", 600)
-    assert done.returncode == 0, done.stderr
+    script("reproduce").main(["--out", str(tmp_path), "--quick", "--digits", "600"])
     results = json.loads((tmp_path / "results.json").read_text())
     assert sorted(results["figures"]) == [f"fig{n}" for n in range(3, 9)]
     for name in results["figures"]:
@@ -35,7 +34,6 @@ def test_quick_reproduction_on_small_digits(tmp_path):
     assert half["simec"][0] < half["mean-filled"]
 
 
-def test_context_encoder_example():
-    done = run("context.py")
-    assert done.returncode == 0, done.stderr
-    assert "for 100% of them" in done.stdout
+def test_context_encoder_example(script, capsys):
+    script("context").main()
+    assert "for 100% of them" in capsys.readouterr().out

@@ -58,9 +58,9 @@ class SimRec(Peer):
 
 
 class SimRecSimEc(SimRec):
-    """`TwoTower(method="simec")`: the two SimEcs as ordered, and nothing added."""
+    """`TwoTower(refine=False)`: the two SimEcs, and nothing added."""
 
     name = "simrec-simec"
 
     def _model(self) -> TwoTower:
-        return super()._model().set_params(method="simec")
+        return super()._model().set_params(refine=False)

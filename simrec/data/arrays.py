@@ -1,28 +1,21 @@
-"""Arrow columns and NumPy arrays: new memory, views, and types that all of SimRec understands."""
+"""Arrow columns, NumPy arrays and pandas frames: views, plain types, and pandas' index."""
 
+import json
+import re
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from simrec.data.messages import show_row
+from simrec.data.sides import ID_COLUMNS
+from simrec.errors import InputError
 
-def empty(n: int, dtype: npt.DTypeLike) -> np.ndarray:
-    """Make an uninitialised array in memory of Arrow's pool.
-
-    `numpy.empty` asks the system for fresh pages, and on virtual machines the first access to
-    those costs several times what filling them does. Arrow's pool hands out the pages that
-    reading a file has just freed.
-
-    Parameters
-    ----------
-    n : int
-        Number of elements.
-    dtype : numpy.dtype
-        Their type.
-    """
-    return np.frombuffer(pa.allocate_buffer(n * np.dtype(dtype).itemsize), dtype=dtype)
+# Names that pandas gives to an index without a name, in Parquet, in frames read from CSV, in CSV.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0|")
 
 
 def as_numpy(array: pa.Array) -> np.ndarray:
@@ -45,6 +38,12 @@ def null_mask(values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(values.is_null().to_numpy(), dtype=bool)
 
 
+def is_list(type_: pa.DataType) -> bool:
+    """Check for list types, of fixed and of varying length."""
+    types = pa.types
+    return types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+
+
 def plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Decode the types that most of Arrow's functions do not take.
 
@@ -54,33 +53,30 @@ def plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
     target = _plain_type(values.type)
     if target == values.type:
         return values
-    chunks = [_decode(chunk, target) for chunk in values.chunks]
-    return pa.chunked_array(chunks, type=target)
+    return pa.chunked_array([_decode(chunk, target) for chunk in values.chunks], type=target)
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
     types = pa.types
     if isinstance(type_, pa.BaseExtensionType):
         return _plain_type(type_.storage_type)
-    if types.is_run_end_encoded(type_):
-        return _plain_type(type_.value_type)
     if types.is_string_view(type_):
         return pa.large_string()
     if types.is_binary_view(type_):
         return pa.large_binary()
-    if types.is_list_view(type_) or types.is_large_list_view(type_):
-        return pa.large_list(_plain_type(type_.value_type))
+    views = types.is_list_view(type_) or types.is_large_list_view(type_)
+    runs = types.is_run_end_encoded(type_)
+    if not (views or runs or types.is_dictionary(type_) or is_list(type_)):
+        return type_
+    inner = _plain_type(type_.value_type)
+    if runs:
+        return inner
+    if inner == type_.value_type and not views:
+        return type_
     if types.is_dictionary(type_):
-        inner = _plain_type(type_.value_type)
-        return type_ if inner == type_.value_type else inner
-    if is_list(type_):
-        inner = _plain_type(type_.value_type)
-        if inner == type_.value_type:
-            return type_
-        if types.is_fixed_size_list(type_):
-            return pa.list_(inner, type_.list_size)
-        return pa.large_list(inner)
-    return type_
+        return inner
+    fixed = types.is_fixed_size_list(type_)
+    return pa.list_(inner, type_.list_size) if fixed else pa.large_list(inner)
 
 
 def _decode(chunk: Any, target: pa.DataType) -> pa.Array:
@@ -99,7 +95,85 @@ def _decode(chunk: Any, target: pa.DataType) -> pa.Array:
     return pa.array(chunk.to_pylist(), target)
 
 
-def is_list(type_: pa.DataType) -> bool:
-    """Check for list types, of fixed and of varying length."""
-    types = pa.types
-    return types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+def is_frame(source: object) -> bool:
+    """Check for a pandas DataFrame without importing pandas, which takes long."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(source, pandas.DataFrame)
+
+
+def frame_columns(frame: Any) -> tuple[list[str], list[str]]:
+    """Return the columns of a frame, those of its index first, and which of them are index."""
+    columns = [str(name) for name in frame.columns]
+    levels = [str(n) for n in frame.index.names if n is not None and str(n) not in columns]
+    return levels + columns, levels + [n for n in columns if _UNNAMED_INDEX.fullmatch(n)]
+
+
+def read_frame(frame: Any, names: Sequence[str], label: str) -> pa.Table:
+    """Take some columns of a frame, or levels of its index; missing values become nulls."""
+    columns = [str(name) for name in frame.columns]
+    arrays = []
+    for name in names:
+        if name in columns:
+            series = frame.iloc[:, columns.index(name)]
+        else:
+            place = [str(n) for n in frame.index.names].index(name)
+            series = frame.index.get_level_values(place).to_series()
+        try:
+            arrays.append(pa.Array.from_pandas(series))
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            raise _mixed(name, series, error, label) from error
+    try:
+        return pa.table(arrays, names=list(names)) if arrays else pa.table({})
+    except ValueError as error:
+        raise InputError(f"{label}: the columns cannot be named in Arrow: {error}.") from error
+
+
+def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
+    """Make the error for an object column of mixed types, with a row of the rarer one."""
+    types = np.array([type(value).__name__ for value in series], dtype=object)
+    kinds, counts = np.unique(types.astype(str), return_counts=True)
+    if len(kinds) < 2:
+        return InputError(f"{label}: column {name!r} cannot be converted to Arrow: {error}.")
+    rare = kinds[np.argmin(counts)]
+    row = int(np.argmax(types == rare))
+    mix = ", ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True))
+    try:
+        example = f": {show_row(pa.Table.from_pylist([{name: series.iloc[row]}]), 0)}"
+    except (pa.ArrowException, ValueError, OverflowError):
+        example = ""
+    return InputError(
+        f"{label}: column {name!r} mixes types ({mix}); the first {rare} is in row {row:,}"
+        f"{example}. Give the column one type, for example "
+        f"frame[{name!r}] = frame[{name!r}].astype(str)."
+    )
+
+
+def index_columns(schema: pa.Schema) -> set[str]:
+    """Return the columns that hold pandas' index, by their names and by pandas' metadata."""
+    found = {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
+    return found | {name for name in _pandas_index(schema) if isinstance(name, str)}
+
+
+def range_ids(schema: pa.Schema, rows: int) -> dict[str, range]:
+    """Return columns of ids that pandas wrote as the start, stop and step of a range alone."""
+    found = {}
+    for index in _pandas_index(schema):
+        if isinstance(index, dict) and index.get("name") in ID_COLUMNS.values():
+            limits: list[Any] = [index.get(key) for key in ("start", "stop", "step")]
+            whole = all(isinstance(n, int) and abs(n) < 1 << 62 for n in limits)
+            if index["name"] not in schema.names and whole and limits[2]:
+                found[index["name"]] = range(*limits)
+    return {name: ids for name, ids in found.items() if len(ids) == rows}
+
+
+def range_array(ids: range) -> pa.Array:
+    """Spell out a range of ids."""
+    return as_arrow(np.arange(ids.start, ids.stop, ids.step, dtype=np.int64))
+
+
+def _pandas_index(schema: pa.Schema) -> list[Any]:
+    """Return pandas' metadata of the index: names of columns, or dictionaries of ranges."""
+    try:
+        return list(json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"])
+    except (ValueError, KeyError, TypeError):
+        return []  # another program's

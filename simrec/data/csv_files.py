@@ -1,101 +1,182 @@
-"""CSV files: read whole, or looked through once and then streamed, in bounded memory."""
+"""CSV files: how each is written is found in its first bytes; then types of all rows, and rows."""
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
-from pyarrow import csv, fs
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+from pyarrow import fs
 
-# Bytes that are parsed at once.
-_BLOCK = 1 << 22
-# How pyarrow says that a value is not of the type of the values before it.
-_MISFIT = re.compile(r"In CSV column #(\d+).*CSV conversion error to", re.S)
+from simrec.errors import InputError
 
-
-def read_csv(path: str, filesystem: fs.FileSystem) -> pa.Table:
-    """Read a file whole."""
-    # Types are inferred from the first block. If they do not fit the rows that follow (numbers
-    # that turn into text), the whole file is one block.
-    try:
-        return _read(path, filesystem, _BLOCK)
-    except pa.ArrowException as error:
-        if _MISFIT.search(str(error)) is None:
-            raise
-    return _read(path, filesystem, (1 << 31) - 1)
+# Bytes that are parsed at once; pyarrow reads 32 such blocks ahead.
+BLOCK = 1 << 20
+# Bytes and lines from which the dialect is found.
+_SAMPLE, _LINES = 1 << 18, 100
+_DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", r"\t": "\t"}
+_NUMBER = re.compile(r"-?\d+([.,]\d+)?")
 
 
-def _read(path: str, filesystem: fs.FileSystem, block: int) -> pa.Table:
+class Dialect(NamedTuple):
+    """How a CSV file is written.
+
+    Quoted fields may go over several lines; columns are named where the file has no row of names.
+    """
+
+    delimiter: str
+    decimal: str
+    encoding: str
+    quotes: bool
+    columns: tuple[str, ...] = ()
+
+
+def find_dialect(path: str, filesystem: fs.FileSystem, given: Mapping[str, str]) -> Dialect:
+    """Find how a file is written, but for what is given; see `paths.reading_options`."""
+    unknown = [name for name in given if name not in Dialect._fields or name == "quotes"]
+    if unknown:
+        raise InputError(
+            f"{path}: {unknown[0]!r} does not say how a CSV file is written. Give delimiter, "
+            "decimal, encoding or columns, such as ratings.csv#delimiter=tab."
+        )
     with filesystem.open_input_stream(path) as stream:
-        options = csv.ReadOptions(block_size=block)
-        return csv.read_csv(stream, read_options=options, convert_options=_convert())
+        start = stream.read(_SAMPLE)
+    encoding = given.get("encoding") or "utf-8"
+    if "encoding" not in given and start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        encoding = "utf-16"
+    elif "encoding" not in given:
+        try:
+            start[: start.rfind(b"\n") + 1].decode("utf-8")
+        except UnicodeDecodeError:
+            encoding = "cp1252"
+    text = start.decode(encoding, errors="ignore").lstrip("\ufeff")
+    delimiter = given.get("delimiter", "")
+    delimiter = _DELIMITERS.get(delimiter, delimiter) or _delimiter(text)
+    columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
+    decimal = given.get("decimal") or _decimal(text, delimiter)
+    return Dialect(delimiter, decimal, encoding, '"' in text, columns)
 
 
-def look_through(path: str, filesystem: fs.FileSystem) -> tuple[pa.Schema, int]:
+def _delimiter(text: str) -> str:
+    """Choose what occurs in the row of names, and equally often in the rows that follow."""
+    bare = re.sub(r'(?<![^,;\t|\n])"(?:[^"]|"")*"', "", text)
+    lines = [line for line in bare.splitlines()[:_LINES] if line]
+    if len(text) >= _SAMPLE // 4:
+        lines = lines[:-1] or lines  # the last one may be cut short
+    counts = {d: [line.count(d) for line in lines] for d in ",\t;|"}
+    found = {d: n for d, n in counts.items() if n and n[0]}
+    even = {d: n for d, n in found.items() if min(n) == max(n)} or found
+    return max(even, key=lambda d: even[d][0], default=",")
+
+
+def _decimal(text: str, delimiter: str) -> str:
+    """Find a decimal comma: in some column all values are numbers, some of them with a comma."""
+    if delimiter == ",":
+        return "."
+    rows = list(csv.reader(io.StringIO(text), delimiter=delimiter))[1:_LINES]
+    for values in zip(*(row for row in rows if len(row) == len(rows[0])), strict=False):
+        known = [value for value in values if value]
+        if any("," in v for v in known) and all(_NUMBER.fullmatch(v) for v in known):
+            return "." if any("." in v for v in known) else ","
+    return "."
+
+
+def look_through(path: str, filesystem: fs.FileSystem, dialect: Dialect) -> tuple[pa.Schema, int]:
     """Return the columns of a file, with types that all of its rows have, and how many rows.
 
     Types are inferred from the first block, and widened where a later row has another: whole
-    numbers to numbers, all else to text.
+    numbers to numbers, all else to text. Whole numbers with leading zeros are text: `010526` is
+    another id than `10526`.
     """
-    types: dict[str, pa.DataType] = {}
-    while True:
-        with _open(path, filesystem, types) as reader:
-            try:
-                return reader.schema, sum(batch.num_rows for batch in reader)
-            except pa.ArrowException as error:
-                misfit = _MISFIT.search(str(error))
-                if misfit is None:
-                    raise
-                field = reader.schema.field(int(misfit.group(1)))
-                if pa.types.is_string(field.type):
-                    raise
-                whole = pa.types.is_integer(field.type)
-                types[field.name] = pa.float64() if whole else pa.string()
+    with _open(path, filesystem, dialect, {}) as reader:
+        types = {field.name: field.type for field in reader.schema}
+    _check_names(path, reader.schema.names)
+    numbers = [n for n, t in types.items() if t in (pa.int64(), pa.float64())]
+    types |= dict.fromkeys(numbers, pa.null())
+    rows, texts = 0, dict.fromkeys(types, pa.string())
+    with _open(path, filesystem, dialect, texts) as reader:
+        for batch in reader:
+            rows += batch.num_rows
+            for name, kind in types.items():
+                types[name] = _widened(kind, batch[name], dialect.decimal)
+    return pa.schema(list(types.items())), rows
+
+
+def _check_names(path: str, names: list[str]) -> None:
+    twice = [name for name in names if names.count(name) > 1]
+    if names and all(_NUMBER.fullmatch(name) for name in names):
+        problem = f"the first row holds numbers ({', '.join(names[:4])}), not names of columns"
+    elif twice:
+        problem = f"more than one column is called {twice[0]!r}. Rename or drop one"
+    else:
+        return
+    raise InputError(
+        f"{path}: {problem}; where there is no row of names, say them: "
+        f"{path}#columns=user_id,item_id,rating"
+    )
+
+
+def _widened(kind: pa.DataType, texts: pa.Array, decimal: str) -> pa.DataType:
+    """Return the type of a column with some more of its values, given as text."""
+    if pa.types.is_string(kind) or texts.null_count == len(texts):
+        return kind
+    if kind not in (pa.null(), pa.int64(), pa.float64()):
+        try:
+            texts.cast(kind)
+            return kind
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return pa.string()
+    if not pa.types.is_floating(kind):
+        zeros = (pc.any(pc.starts_with(texts, start)).as_py() for start in ("0", "-0"))
+        if any(zeros) and pc.any(pc.match_substring_regex(texts, "^-?0[0-9]+$")).as_py():
+            return pa.string()
+        try:
+            texts.cast(pa.int64())
+            return pa.int64()
+        except pa.ArrowInvalid:
+            if pc.all(pc.match_substring_regex(texts, "^-?[0-9]+$")).as_py():
+                return pa.string()  # too long for numbers, which would lose digits
+    try:
+        pc.replace_substring(pc.utf8_trim_whitespace(texts), decimal, ".").cast(pa.float64())
+        return pa.float64()
+    except pa.ArrowInvalid:
+        return pa.string()
 
 
 def stream(
-    path: str, filesystem: fs.FileSystem, schema: pa.Schema, columns: Sequence[str], rows: int
+    path: str, filesystem: fs.FileSystem, dialect: Dialect, schema: pa.Schema, rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Read some columns of a file, at most so many rows at a time."""
+    """Read the columns of a schema, at most so many rows at a time."""
     types = {field.name: field.type for field in schema}
-    with _open(path, filesystem, types, columns) as reader:
+    with _open(path, filesystem, dialect, types, schema.names) as reader:
         for batch in reader:
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
 
 
-def common(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return the columns of several files of the same columns, with types that hold all of them."""
-    return pa.schema(
-        [(name, _common([s.field(name).type for s in schemas])) for name in schemas[0].names]
-    )
-
-
-def _common(types: Sequence[pa.DataType]) -> pa.DataType:
-    distinct = set(types) - {pa.null()}
-    if len(distinct) < 2:
-        return distinct.pop() if distinct else pa.null()
-    return pa.float64() if distinct == {pa.int64(), pa.float64()} else pa.string()
-
-
 def _open(
     path: str,
     filesystem: fs.FileSystem,
+    dialect: Dialect,
     types: Mapping[str, pa.DataType],
-    columns: Sequence[str] | None = None,
-) -> csv.CSVStreamingReader:
-    return csv.open_csv(
+    columns: Sequence[str] = (),
+) -> arrow_csv.CSVStreamingReader:
+    return arrow_csv.open_csv(
         filesystem.open_input_stream(path),
-        read_options=csv.ReadOptions(block_size=_BLOCK),
-        convert_options=_convert(types, columns),
-    )
-
-
-def _convert(
-    types: Mapping[str, pa.DataType] | None = None, columns: Sequence[str] | None = None
-) -> csv.ConvertOptions:
-    return csv.ConvertOptions(
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        column_types=dict(types or {}),
-        include_columns=list(columns) if columns is not None else None,
+        read_options=arrow_csv.ReadOptions(
+            block_size=BLOCK, encoding=dialect.encoding, column_names=list(dialect.columns)
+        ),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=dialect.delimiter, newlines_in_values=dialect.quotes
+        ),
+        convert_options=arrow_csv.ConvertOptions(
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            decimal_point=dialect.decimal,
+            column_types=dict(types),
+            include_columns=list(columns),
+        ),
     )

@@ -1,17 +1,24 @@
-"""Ids, integers or strings: checking them, and the row numbers SimRec works with."""
+"""Ids, integers or strings, and the row numbers SimRec works with."""
 
 import bisect
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.arrays import as_arrow, as_numpy, null_mask, plain
-from simrec.data.messages import bad_rows
-from simrec.data.number_ids import dense_span, id_offsets, number_ids
-from simrec.errors import InputError
+from simrec.data.arrays import as_arrow, as_numpy, null_mask
+from simrec.data.id_columns import (
+    check_ids,
+    dense_span,
+    id_kind,
+    id_offsets,
+    is_ascending,
+    number_ids,
+    one_piece,
+    whole_numbers,
+)
+from simrec.errors import InputError, listing
 
 # Below this many values, a binary search each beats building a hash table of all known ids.
 _FEW = 64
@@ -46,15 +53,13 @@ class IdMap:
     __slots__ = ("_direct", "_ids")
 
     def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
-        checked = check_ids(ids, "id", "IdMap")
-        array = _flat(checked)
-        if not _ascending(array):
+        self._ids: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
+        self._direct: np.ndarray | None = None  # row by offset from the first id
+        if not is_ascending(self._ids):
             raise InputError(
                 "IdMap: the ids are not distinct and ascending. "
                 "Use IdMap.from_values, which sorts them."
             )
-        self._ids: pa.Array = array
-        self._direct: tuple[int, np.ndarray] | None = None
 
     @classmethod
     def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
@@ -78,8 +83,6 @@ class IdMap:
     def ids(self) -> pa.Array:
         """The ids, one per row.
 
-        Examples
-        --------
         >>> ids.ids.to_pylist()
         ['mate', 'tea']
         """
@@ -89,8 +92,6 @@ class IdMap:
     def column(self) -> pa.ChunkedArray:
         """The ids as a column, in as many chunks as they are in shards; none is copied.
 
-        Examples
-        --------
         >>> ids.column.num_chunks
         1
         """
@@ -100,8 +101,6 @@ class IdMap:
     def sizes(self) -> tuple[int, ...]:
         """Ids of each shard; of a map in one piece, of all.
 
-        Examples
-        --------
         >>> ids.sizes
         (2,)
         """
@@ -111,8 +110,6 @@ class IdMap:
     def type(self) -> pa.DataType:
         """The Arrow type of the ids.
 
-        Examples
-        --------
         >>> ids.type
         DataType(string)
         """
@@ -136,8 +133,7 @@ class IdMap:
         return {"ids": self._ids}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._ids = state["ids"]
-        self._direct = None
+        self._ids, self._direct = state["ids"], None
 
     def rows(self, values: Any, name: str = "ids") -> np.ndarray:
         """Find the row of each id.
@@ -145,7 +141,8 @@ class IdMap:
         Parameters
         ----------
         values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
-            Ids of the same kind, integers or strings; integers may be of another width.
+            Ids, integers or strings. Integers may be of another width, and integers where the map
+            has strings, or the other way round, are found by the number that they are.
         name : str
             What the ids are, for error messages.
 
@@ -157,7 +154,8 @@ class IdMap:
         Raises
         ------
         InputError
-            If ids are null, or are strings where the map has integers or the other way round.
+            If ids are null, or are strings where the map has integers or the other way round, and
+            are not the same numbers either.
 
         Examples
         --------
@@ -167,21 +165,41 @@ class IdMap:
         array = check_ids(values, name)
         if not len(array) or not len(self):
             return np.full(len(array), -1, dtype=np.int64)
-        kind, own = id_kind(array.type), id_kind(self.type)
-        if kind != own:
-            cast = "int" if own == "integer" else "str"
-            raise InputError(
-                f"{name}: {kind} ids were given ({array.type}, such as {array[0].as_py()!r}) where "
-                f"the known ids are {own}s (such as {self.take([0])[0].as_py()!r}). "
-                f"Convert the column, for example with .astype({cast!r}) in pandas."
-            )
+        if id_kind(array.type) != id_kind(self.type):
+            return self._rows_by_number(array, name)
         return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
+
+    def _rows_by_number(self, array: pa.ChunkedArray, name: str) -> np.ndarray:
+        """Find integers among strings such as "7" or "007", or such strings among integers."""
+        own = id_kind(self.type)
+        numbers = whole_numbers(self.column if own == "string" else array)
+        if (numbers.null_count if own == "integer" else numbers.null_count == len(numbers)) > 0:
+            odd = array.filter(numbers.is_null())[0] if own == "integer" else array[0]
+            raise InputError(
+                f"{name}: {id_kind(array.type)} ids were given (such as {odd.as_py()!r}) where the "
+                f"known ids are {own}s (such as {self.take([0])[0].as_py()!r}), and cannot be "
+                f"matched as numbers. Give ids as they were in training; or train again with a "
+                f"{name} of strings, which can be any ids."
+            )
+        if own == "integer":
+            return self.rows(numbers, name)
+        known, places = encode_ids(numbers.drop_null())
+        at = known.rows(array, name)
+        twice = (np.bincount(places) > 1)[at] & (at >= 0)
+        if twice.any():
+            number = array[int(np.argmax(twice))].as_py()
+            alike = [v for v in self.column.to_pylist() if v.isdecimal() and int(v) == number]
+            raise InputError(
+                f"{name}: {number} could be any of {listing([repr(v) for v in alike])}, which the "
+                "model knows. Give the ids as text, as they were in training."
+            )
+        rows = np.empty(len(known), np.int64)
+        rows[places] = np.flatnonzero(~null_mask(numbers))
+        return np.where(at >= 0, rows[at], -1)
 
     def contains(self, values: Any, name: str = "ids") -> np.ndarray:
         """Check for each id whether it is in the map.
 
-        Examples
-        --------
         >>> ids.contains(["tea", "milk"])
         array([ True, False])
         """
@@ -190,8 +208,6 @@ class IdMap:
     def take(self, rows: Any) -> pa.Array:
         """Return the ids of some rows, in the Arrow type they came in.
 
-        Examples
-        --------
         >>> ids.take([1, 0]).to_pylist()
         ['tea', 'mate']
         """
@@ -206,8 +222,6 @@ class IdMap:
     def without(self, rows: Any) -> "IdMap":
         """Return the map of the ids of all other rows.
 
-        Examples
-        --------
         >>> ids.without([0]).ids.to_pylist()
         ['tea']
         """
@@ -218,8 +232,6 @@ class IdMap:
     def none(self) -> "IdMap":
         """Return a map of no ids, of the same type.
 
-        Examples
-        --------
         >>> len(ids.none())
         0
         """
@@ -228,35 +240,42 @@ class IdMap:
     def union(self, other: "IdMap") -> "IdMap":
         """Return the map of the ids that are in either.
 
-        Examples
-        --------
         >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
         ['mate', 'milk', 'tea']
         """
-        if not len(other):
-            return self
-        if not len(self):
-            return other
+        if not len(other) or not len(self):
+            return other if len(other) else self
+        other = other.as_kind(self.type)
         shared = shared_type(self, other)
         return IdMap.from_values(pa.chunked_array([m.cast(shared).ids for m in (self, other)]))
 
     def cast(self, type_: pa.DataType) -> "IdMap":
         """Return the same ids in another type of the same kind.
 
-        Examples
-        --------
         >>> ids.cast(pa.large_string()).type
         DataType(large_string)
         """
-        if type_ == self.type:
-            return self
         try:
-            return _trusted(self._ids.cast(type_))
+            return self if type_ == self.type else _trusted(self._ids.cast(type_))
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
                 f"ids of type {self.type} and {type_} fit no common type: {error}. "
                 "Make them strings."
             ) from error
+
+    def as_kind(self, type_: pa.DataType) -> "IdMap":
+        """Return the same ids as integers or strings, as those of a type are, if they can be.
+
+        >>> IdMap.from_values([7, 10]).as_kind(pa.string()).ids.to_pylist()
+        ['10', '7']
+        """
+        if id_kind(type_) == id_kind(self.type):
+            return self
+        if id_kind(type_) == "string":
+            return IdMap.from_values(self.column.cast(pa.string()))
+        numbers = whole_numbers(self.column)
+        made = self if numbers.null_count else IdMap.from_values(numbers)
+        return made if len(made) == len(self) else self
 
     def _chunk_rows(self, chunk: pa.Array) -> np.ndarray:
         if isinstance(chunk, pa.DictionaryArray):
@@ -289,10 +308,9 @@ class IdMap:
             rows = np.searchsorted(known, values)
             return np.where(known[rows] == values, rows, -1)
         if self._direct is None:
-            table = np.full(high - low + 1, -1, dtype=np.int64)
-            table[id_offsets(known, low)] = np.arange(len(known))
-            self._direct = low, table
-        return self._direct[1][id_offsets(values, low)]
+            self._direct = np.full(high - low + 1, -1, dtype=np.int64)
+            self._direct[id_offsets(known, low)] = np.arange(len(known))
+        return self._direct[id_offsets(values, low)]
 
 
 def _places(values: pa.Array, known: pa.Array) -> np.ndarray:
@@ -303,24 +321,20 @@ def _places(values: pa.Array, known: pa.Array) -> np.ndarray:
 
 
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
-    """Collect the distinct ids and number every value by them, in one go.
-
-    Parameters
-    ----------
-    values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
-        Ids in any order.
-    name : str
-        What the ids are, for error messages.
-
-    Returns
-    -------
-    ids : IdMap
-        The distinct ids.
-    rows : numpy.ndarray
-        The row of each value, int32 (int64 beyond 2**31 distinct ids).
-    """
+    """Collect the distinct ids, and number every value by them: int32, see `number_ids`."""
     ids, rows = number_ids(check_ids(values, name))
     return _trusted(ids), rows
+
+
+def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
+    """Leave out the ids that no row is of; return the others, and the rows among them."""
+    used = np.zeros(len(ids), dtype=bool)
+    used[rows] = True
+    if used.all():
+        return ids, rows
+    places = np.cumsum(used, dtype=rows.dtype)
+    places -= 1
+    return IdMap(ids.take(np.flatnonzero(used))), places[rows]
 
 
 def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
@@ -337,139 +351,5 @@ def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
 def _trusted(ids: pa.Array) -> IdMap:
     """Wrap ids that are known to be distinct and ascending, without checking again."""
     made = IdMap.__new__(IdMap)
-    made._ids = ids
-    made._direct = None
+    made.__setstate__({"ids": ids})
     return made
-
-
-def _ascending(ids: pa.Array) -> bool:
-    if len(ids) < 2:
-        return True
-    return bool(pc.all(pc.less(ids.slice(0, len(ids) - 1), ids.slice(1))).as_py())
-
-
-def _flat(values: pa.ChunkedArray) -> pa.Array:
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    if pa.types.is_string(values.type) and values.nbytes > np.iinfo(np.int32).max:
-        values = values.cast(pa.large_string())  # 32-bit offsets cannot hold them in one piece
-    flat = values.combine_chunks()
-    return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat
-
-
-def id_kind(type_: pa.DataType) -> str | None:
-    """Return what ids an Arrow type holds: "integer", "string", or None for neither."""
-    if pa.types.is_dictionary(type_):
-        type_ = type_.value_type
-    if pa.types.is_integer(type_):
-        return "integer"
-    strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return "string" if any(is_string(type_) for is_string in strings) else None
-
-
-def check_ids(
-    values: Any,
-    column: str,
-    label: str | None = None,
-    *,
-    table: pa.Table | None = None,
-    unique: bool = False,
-) -> pa.ChunkedArray:
-    """Take ids in any form and refuse those that cannot be ids.
-
-    Parameters
-    ----------
-    values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
-        The ids.
-    column, label : str
-        The column's name and the table's, for error messages.
-    table : pyarrow.Table, optional
-        Where the error takes its example row from.
-    unique : bool
-        Whether each id may occur only once, as in a table of items.
-
-    Returns
-    -------
-    pyarrow.ChunkedArray
-        Integers or strings, or a dictionary of them; no nulls.
-    """
-    array = plain(as_chunked(values, column))
-    where = label or "ids"
-    if not len(array) and pa.types.is_null(array.type):
-        return array.cast(pa.int64())
-    if table is None:
-        table = pa.table({column: array})
-    if array.null_count or (pa.types.is_floating(array.type) and pc.any(pc.is_nan(array)).as_py()):
-        bad = null_mask(array)
-        if pa.types.is_floating(array.type):
-            bad |= np.isnan(array.to_numpy())
-        raise bad_rows(where, column, bad, "have no id (null or NaN)", "Drop these rows.", table)
-    if id_kind(array.type) is None:
-        hint = (
-            "pandas turns integer columns with missing values into floats: "
-            "convert with .astype('int64')."
-            if pa.types.is_floating(array.type)
-            else "Convert the column."
-        )
-        example = f", such as {array[0].as_py()!r}" if len(array) else ""
-        raise InputError(
-            f"{where}: column {column!r} holds {array.type} values{example}; "
-            f"ids must be integers or strings. {hint}"
-        )
-    if pa.types.is_dictionary(array.type) and any(c.dictionary.null_count for c in array.chunks):
-        # Null by way of the dictionary: seen only once the values are spelled out.
-        spelled = array.cast(array.type.value_type)
-        return check_ids(spelled, column, label, table=table, unique=unique)
-    if unique:
-        ids, rows = number_ids(array)
-        repeated = (np.bincount(rows, minlength=len(ids)) > 1)[rows]
-        if repeated.any():
-            raise bad_rows(
-                where,
-                column,
-                repeated,
-                f"share their {column} with another row",
-                f"Keep one row for each {column}.",
-                table,
-            )
-    return array
-
-
-def one_or_several(given: Any, name: str) -> pa.ChunkedArray:
-    """Take one id, or several in any form, as an Arrow column.
-
-    Examples
-    --------
-    >>> one_or_several("tea", "item_id").to_pylist(), one_or_several({7}, "item_id").to_pylist()
-    (['tea'], [7])
-    """
-    one = isinstance(given, str | bytes | pa.Scalar) or not isinstance(given, Iterable)
-    values = as_chunked([given] if one else given, name)
-    if not len(values) or not pa.types.is_null(values.type):
-        return values
-    raise InputError(f"{name}: expected an id or several, got {given!r}.")
-
-
-def as_chunked(values: Any, name: str) -> pa.ChunkedArray:
-    """Take values in any form as an Arrow column; `name` says what they are in errors."""
-    if isinstance(values, pa.ChunkedArray):
-        return values
-    if isinstance(values, str | bytes):
-        raise InputError(f"{name}: expected several ids, got the single value {values!r}.")
-    if not isinstance(values, pa.Array):
-        if isinstance(values, Iterable) and not hasattr(values, "__array__"):
-            values = list(values)
-        if isinstance(values, np.ndarray) and values.ndim != 1:
-            raise InputError(f"{name}: expected one row of ids, got an array of {values.shape}.")
-        try:
-            try:
-                values = pa.array(values, from_pandas=True)
-            except OverflowError:  # integers beyond int64
-                values = pa.array(values, pa.uint64())
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            raise InputError(
-                f"{name}: ids must all be integers or all be strings: {error}."
-            ) from error
-        if isinstance(values, pa.ChunkedArray):
-            return values
-    return pa.chunked_array([values])

@@ -1,11 +1,27 @@
 """Error messages about bad rows: table, column, count, an example row and the remedy."""
 
+import os
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
-from simrec.errors import InputError
+from simrec.errors import InputError, listing, nearest
 
 _MAX_SHOWN = 60
+
+
+def describe(source: object, name: str | None = None) -> str:
+    """Name a table for error messages: `ratings.parquet`, or `items (DataFrame)`."""
+    if name and name.endswith(")"):
+        return name  # it was described before
+    if isinstance(source, str | os.PathLike):
+        where = os.fspath(source)
+    elif isinstance(source, pa.Table | pa.RecordBatch):
+        where = "Arrow table"
+    else:
+        where = type(source).__name__
+    return f"{name} ({where})" if name else str(where)
 
 
 def bad_rows(
@@ -20,16 +36,12 @@ def bad_rows(
 
     Parameters
     ----------
-    label : str
-        The table as the user knows it, a file name for instance.
-    column : str
-        The column at fault.
+    label, column : str
+        The table as the user knows it, a file name for instance, and the column at fault.
     rows : numpy.ndarray
         One boolean per row, True where the row is bad.
-    problem : str
-        What is wrong, to follow "3 of 100 rows": "are null", "are below 1".
-    remedy : str
-        What to do about it, a sentence.
+    problem, remedy : str
+        What is wrong, to follow "3 of 100 rows": "are null"; and what to do, a sentence.
     table : pyarrow.Table, optional
         Where the example row is taken from.
     """
@@ -51,3 +63,12 @@ def show_row(table: pa.Table, row: int) -> str:
             text = f"a {column.type} that Python cannot show"
         shown.append(f"{name}={text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + '...'}")
     return ", ".join(shown)
+
+
+def no_column(missing: Sequence[str], present: Sequence[str], label: str) -> InputError:
+    """Make the error for columns that a table lacks, with the nearest names."""
+    hints = "".join(dict.fromkeys(nearest(column, present) for column in missing))
+    return InputError(
+        f"{label}: no column {' and no column '.join(map(repr, missing))}.{hints} "
+        f"The columns are: {listing(present)}."
+    )

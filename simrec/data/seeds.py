@@ -23,11 +23,5 @@ def check_seed(random_state: Any, name: str = "random_state") -> int:
 
 
 def generator(random_state: Any) -> np.random.Generator:
-    """Return the generator of a seed.
-
-    Examples
-    --------
-    >>> int(generator(0).integers(100))
-    85
-    """
+    """Return the generator of a seed."""
     return np.random.default_rng(check_seed(random_state))

@@ -1,7 +1,8 @@
 """Ids in shards: ranges of ascending ids, each read when an id in its range is asked for."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import bisect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,32 +10,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import as_arrow, as_numpy
-from simrec.data.ids import IdMap, id_kind, shared_type
+from simrec.data.id_columns import id_kind
+from simrec.data.ids import IdMap, shared_type
 from simrec.errors import InputError
-from simrec.rows import divided, first_rows
+from simrec.storage.rows import divided, first_rows
+
+
+def _unread() -> IdMap:
+    raise NotImplementedError("only the ends of this range are known")
 
 
 @dataclass(frozen=True)
 class IdShard:
-    """A range of ids.
+    """A range of ids: how many, the lowest and highest (None where there are none), how to read it.
 
-    Attributes
-    ----------
-    rows : int
-        How many there are.
-    first, last : int, str or None
-        The lowest and the highest; None where there are none.
-    read : callable
-        Returns them as an IdMap.
-    source : object
-        The file they are in, unchanged; None where there is none.
+    `stored` has the stored arrays that they are in, unchanged; empty where there are none.
     """
 
     rows: int
     first: Any
     last: Any
-    read: Callable[[], IdMap]
-    source: Any = None
+    read: Callable[[], IdMap] = _unread
+    stored: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ids: IdMap) -> "IdShard":
@@ -44,22 +41,22 @@ class IdShard:
 
 
 class ShardedIds(IdMap):
-    """Distinct ids in ascending order, in shards; see `IdMap`.
-
-    Parameters
-    ----------
-    shards : sequence of IdShard
-        Ranges in ascending order that have no id in common.
-    type_ : pyarrow.DataType
-        The type of the ids.
-    """
+    """Distinct ids in shards: ranges in ascending order with no id in common; see `IdMap`."""
 
     __slots__ = ("_type", "shards", "starts")
 
     def __init__(self, shards: Sequence[IdShard], type_: pa.DataType) -> None:
-        check_ranges([(shard.rows, shard.first, shard.last) for shard in shards], type_)
+        kind = {"integer": int, "string": str}.get(id_kind(type_) or "")
+        before = None
+        for one in shards:
+            if not one.rows and one.first is None and one.last is None:
+                continue
+            typed = one.rows > 0 and type(one.first) is kind and type(one.last) is kind
+            if not (typed and one.first <= one.last and (before is None or before < one.first)):
+                raise InputError("user_id: the ranges of ids are not distinct and ascending")
+            before = one.last
         self.shards, self._type = tuple(shards), type_
-        self.starts = first_rows([shard.rows for shard in shards])
+        self.starts = first_rows(self.sizes)
 
     @classmethod
     def of(cls, maps: Sequence[IdMap]) -> "ShardedIds":
@@ -89,11 +86,8 @@ class ShardedIds(IdMap):
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"maps": [shard.read() for shard in self.shards]}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__([IdShard.of(ids) for ids in state["maps"]], state["maps"][0].type)  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ShardedIds.of, ([shard.read() for shard in self.shards],)
 
     def take(self, rows: Any) -> pa.Array:
         """Return the ids of some rows, in the Arrow type they came in."""
@@ -102,8 +96,7 @@ class ShardedIds(IdMap):
         for number, here, at in divided(rows, self.starts):
             parts.append(self.shards[number].read().take(at))
             places.append(np.arange(len(rows))[here])
-        joined = pa.concat_arrays(parts)
-        return joined.take(as_arrow(np.argsort(np.concatenate(places))))
+        return pa.concat_arrays(parts).take(as_arrow(np.argsort(np.concatenate(places))))
 
     def without(self, rows: Any) -> IdMap:
         """Return the map of the ids of all other rows."""
@@ -113,21 +106,22 @@ class ShardedIds(IdMap):
         return ShardedIds(shards, self.type)
 
     def union(self, other: IdMap) -> IdMap:
-        """Return the map of the ids that are in either; a new id goes to the range it is next to.
+        """Return the map of the ids in either; a new one goes to the last range that begins below.
 
-        That is the last range which begins before it, or the first of all.
+        One below all goes to the first range.
         """
         if not len(other):
             return self
+        other = other.as_kind(self.type)
         shared = shared_type(self, other)
-        shards, more = list(self.cast(shared).shards), other.cast(shared)
-        begun = [i for i, shard in enumerate(shards) if shard.rows] or [0]
-        firsts = [shards[i].first for i in begun[1:]]
-        bounds = [0, *(_count_below(more.ids, first) for first in firsts), len(more)]
-        for place, i in enumerate(begun):
-            mine = more.ids.slice(bounds[place], bounds[place + 1] - bounds[place])
-            if len(mine):
-                shards[i] = IdShard.of(shards[i].read().union(IdMap(mine)))
+        shards, more = list(self.cast(shared).shards), other.cast(shared).ids
+        filled = [i for i, shard in enumerate(shards) if shard.rows] or [0]
+        firsts = [shards[i].first for i in filled[1:]]
+        starts = [bisect.bisect_left(more, one, key=lambda s: s.as_py()) for one in firsts]
+        for i, start, stop in zip(filled, [0, *starts], [*starts, len(more)], strict=True):
+            if start < stop:
+                mine = IdMap(more.slice(start, stop - start))
+                shards[i] = IdShard.of(shards[i].read().union(mine))
         return ShardedIds(shards, shared)
 
     def cast(self, type_: pa.DataType) -> "ShardedIds":
@@ -156,23 +150,3 @@ class ShardedIds(IdMap):
                 found = shard.read().rows(asked)
                 rows[inside] = np.where(found >= 0, found + start, -1)
         return rows
-
-
-def check_ranges(ranges: Sequence[tuple[int, Any, Any]], type_: pa.DataType) -> None:
-    """Refuse ranges (rows, first, last) that are not ascending, or have an id in common."""
-    kind = {"integer": int, "string": str}.get(id_kind(type_) or "")
-    before = None
-    for rows, first, last in ranges:
-        if not rows and first is None and last is None:
-            continue
-        typed = rows > 0 and type(first) is kind and type(last) is kind
-        if not typed or not first <= last or (before is not None and not before < first):
-            raise InputError("user_id: the ranges of ids in shards are not distinct and ascending")
-        before = last
-
-
-def _count_below(ids: pa.Array, bound: Any) -> int:
-    """Count the ids below a bound, of ids in ascending order."""
-    if id_kind(ids.type) == "integer":
-        return int((as_numpy(ids) < bound).sum())
-    return int(pc.sum(pc.less(ids, pa.scalar(bound, ids.type))).as_py() or 0)

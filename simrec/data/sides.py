@@ -21,24 +21,13 @@ SINGULAR: dict[Side, str] = {"items": "item", "users": "user"}
 
 
 def other(side: Side) -> Side:
-    """Return the opposite side.
-
-    Examples
-    --------
-    >>> other("items")
-    'users'
-    """
+    """Return the opposite side."""
     return "users" if side == "items" else "items"
 
 
 @dataclass(frozen=True)
 class Sides(Generic[T]):
     """One value for the items and one for the users. Iterates over the values, items first.
-
-    Attributes
-    ----------
-    items, users : object
-        The two values.
 
     Examples
     --------
@@ -49,6 +38,8 @@ class Sides(Generic[T]):
     ([3, 5], Sides(items='3', users='5'))
     >>> Sides.of(lambda side: side.upper())
     Sides(items='ITEMS', users='USERS')
+    >>> Sides(1, 2).map(lambda a, b: a + b, Sides(10, 20)).with_side("users", 3)
+    Sides(items=11, users=3)
     """
 
     items: T
@@ -76,33 +67,14 @@ class Sides(Generic[T]):
         return ("items", self.items), ("users", self.users)
 
     def map(self, function: "Callable[..., S]", *more: "Sides[Any]") -> "Sides[S]":
-        """Apply a function to the value of each side, items first.
-
-        Parameters
-        ----------
-        function : callable
-            Called with the value of one side and those of `more` on the same side.
-        *more : Sides
-            Further arguments of the function.
-
-        Examples
-        --------
-        >>> Sides(1, 2).map(lambda a, b: a + b, Sides(10, 20))
-        Sides(items=11, users=22)
-        """
+        """Apply a function to the value of each side, and to those of `more`, items first."""
         return Sides(
             function(self.items, *(sides.items for sides in more)),
             function(self.users, *(sides.users for sides in more)),
         )
 
     def with_side(self, side: Side, value: T) -> "Sides[T]":
-        """Return the same with another value of one side.
-
-        Examples
-        --------
-        >>> Sides(1, 2).with_side("users", 3)
-        Sides(items=1, users=3)
-        """
+        """Return the same with another value of one side."""
         return Sides(value, self.users) if side == "items" else Sides(self.items, value)
 
     def swap(self) -> "Sides[T]":

@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from simrec.errors import InputError
 
 logger = logging.getLogger(__name__)
 
+_TASKS = ("warm", "new_items", "new_users", "new_both")
+
 
 @dataclass(frozen=True)
 class ColdStartSplit:
@@ -24,16 +26,11 @@ class ColdStartSplit:
 
     Attributes
     ----------
-    train : Ratings
+    train, warm : Ratings
         Kept items by kept users.
-    warm : Ratings
-        Other ratings of kept items by kept users.
-    new_items : Ratings
-        Held-out items by kept users.
-    new_users : Ratings
-        Kept items by held-out users.
-    new_both : Ratings
-        Held-out items by held-out users.
+    new_items, new_users, new_both : Ratings
+        Held-out items by kept users, kept items by held-out users, and held-out items by held-out
+        users.
     """
 
     train: Ratings
@@ -44,12 +41,7 @@ class ColdStartSplit:
 
     def tasks(self) -> dict[str, Ratings]:
         """Give the four sets to answer, by name."""
-        return {
-            "warm": self.warm,
-            "new_items": self.new_items,
-            "new_users": self.new_users,
-            "new_both": self.new_both,
-        }
+        return {task: getattr(self, task) for task in _TASKS}
 
 
 def cold_start_split(
@@ -73,7 +65,7 @@ def cold_start_split(
 
     Parameters
     ----------
-    ratings : Ratings, pandas.DataFrame, pyarrow.Table, str or path
+    ratings : Ratings or table-like
         All ratings.
     cold_items, cold_users : float
         Share of the items and of the users to hold out, at least 0 and below 1.
@@ -87,11 +79,6 @@ def cold_start_split(
     ColdStartSplit
         Five sets that together are all ratings, each in the order of the rows. A set to answer
         may be empty.
-
-    Raises
-    ------
-    InputError
-        If a share is out of range, or nothing would be left to train on.
 
     Examples
     --------
@@ -117,15 +104,8 @@ def cold_start_split(
             f"no rating is left to train on: of {len(ratings):,} ratings all belong to a held-out "
             "item or user, or are held out themselves. Hold out smaller shares, or give more data."
         )
-    split = ColdStartSplit(
-        train=ratings.select(known & ~held_out),
-        warm=ratings.select(known & held_out),
-        new_items=ratings.select(item_is_new & ~user_is_new),
-        new_users=ratings.select(~item_is_new & user_is_new),
-        new_both=ratings.select(item_is_new & user_is_new),
-    )
-    _log(split, len(ratings))
-    return split
+    train = ratings.select(known & ~held_out)
+    return _logged(ColdStartSplit(train, *_parts(ratings, item_is_new, user_is_new, held_out)))
 
 
 @dataclass(frozen=True)
@@ -160,7 +140,7 @@ def time_split(
 
     Parameters
     ----------
-    ratings : Ratings, pandas.DataFrame, pyarrow.Table, str or path
+    ratings : Ratings or table-like
         All ratings, with a column `timestamp`: seconds since 1970, dates or datetimes.
     at : str, date, datetime, numpy.datetime64 or number, optional
         The moment, in UTC where it names no zone: a date such as "2014-06-01", a datetime, or
@@ -173,11 +153,6 @@ def time_split(
     -------
     TimeSplit
         Five sets that together are all ratings. A set to answer may be empty.
-
-    Raises
-    ------
-    InputError
-        If there are no timestamps, or nothing would be left to train on or to answer.
 
     Examples
     --------
@@ -206,23 +181,27 @@ def time_split(
             "between the two, or another share of test ratings."
         )
     parts = split_by_known(ratings.select(early), ratings.select(~early))
-    split = TimeSplit(parts.train, **parts.tasks(), at=moment)
     logger.info("split at %s", show_moment(moment))
-    _log(split, len(ratings))
-    return split
+    return _logged(TimeSplit(parts.train, **parts.tasks(), at=moment))
 
 
 def split_by_known(train: Ratings, test: Ratings) -> ColdStartSplit:
     """Divide test ratings by whether `train` has their user and their item."""
     item_is_new = ~train.items.contains(test.items.ids)[test.item_rows]
     user_is_new = ~train.users.contains(test.users.ids)[test.user_rows]
-    return ColdStartSplit(
-        train=train,
-        warm=test.select(~item_is_new & ~user_is_new),
-        new_items=test.select(item_is_new & ~user_is_new),
-        new_users=test.select(~item_is_new & user_is_new),
-        new_both=test.select(item_is_new & user_is_new),
-    )
+    return ColdStartSplit(train, *_parts(test, item_is_new, user_is_new))
+
+
+def _parts(
+    ratings: Ratings, item_is_new: np.ndarray, user_is_new: np.ndarray, held_out: Any = True
+) -> list[Ratings]:
+    """Divide ratings into those of the four tasks; of the warm ones, those that are held out."""
+    return [
+        ratings.select(~item_is_new & ~user_is_new & held_out),
+        ratings.select(item_is_new & ~user_is_new),
+        ratings.select(~item_is_new & user_is_new),
+        ratings.select(item_is_new & user_is_new),
+    ]
 
 
 def as_moment(at: Moment, dtype: np.dtype) -> Any:
@@ -237,7 +216,7 @@ def as_moment(at: Moment, dtype: np.dtype) -> Any:
         if isinstance(moment, str):
             moment = datetime.datetime.fromisoformat(moment)
         if isinstance(moment, datetime.datetime) and moment.tzinfo is not None:
-            moment = moment.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+            moment = moment.astimezone(datetime.UTC).replace(tzinfo=None)
         moment = np.datetime64(moment, "us")
     except (TypeError, ValueError):
         raise InputError(
@@ -268,9 +247,13 @@ def _times(ratings: Ratings) -> np.ndarray:
     return ratings.timestamps
 
 
-def _log(split: ColdStartSplit, n: int) -> None:
+Split = TypeVar("Split", bound=ColdStartSplit)
+
+
+def _logged(split: Split) -> Split:
     sizes = {"train": len(split.train), **{task: len(r) for task, r in split.tasks().items()}}
-    logger.info("split of %d ratings: %s", n, sizes)
+    logger.info("split of %d ratings: %s", sum(sizes.values()), sizes)
+    return split
 
 
 def _choose(rng: np.random.Generator, n: int, share: float) -> np.ndarray:

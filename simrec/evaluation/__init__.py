@@ -1,1 +1,1 @@
-"""Metrics over arrays, baselines, and the four-task table."""
+"""Baselines, the four-task table, comparisons, replays, the report."""

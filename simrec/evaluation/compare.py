@@ -3,30 +3,33 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError
-from simrec.evaluation.evaluate import Predictor, list_figures
+from simrec.errors import InputError, named_arguments
+from simrec.evaluation.baselines import (
+    LIST_BASELINES,
+    BiasBaseline,
+    ListBaseline,
+    MeanBaseline,
+)
+from simrec.evaluation.evaluate import Predictor
+from simrec.evaluation.intervals import paired_difference, student
 from simrec.evaluation.tasks import (
     TASK_NAMES,
+    as_model,
     has_ratings,
     liked_threshold,
     predicts_ratings,
     tasks_of,
 )
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 logger = logging.getLogger(__name__)
 
-# Rows of bootstrap weights that are drawn at once: bounds the memory.
-_AT_ONCE = 2**22
+_UNCLEAR = "they cannot be told apart"
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,20 +41,22 @@ class Comparison:
     table : pandas.DataFrame
         A row for each task, metric and model but the first: task, metric, model, other (the first
         model), n_users, value, other_value, difference (value - other_value), low and high (its
-        interval), better (the name of the better one, or None where it cannot be told).
+        interval), better (the name of the better one, or None where it cannot be told or does not
+        matter), result (of `model`, in words).
     sentences : list of str
         For each model but the first: which is better at what, or that it cannot be told.
     """
 
-    table: "pd.DataFrame"
+    table: pd.DataFrame
     sentences: list[str]
 
     def __str__(self) -> str:
         return "\n".join(self.sentences)
 
 
+@named_arguments
 def compare(
-    models: Mapping[str, Predictor | Sequence[Predictor]],
+    models: Mapping[str, Predictor | str | Sequence[Predictor | str]],
     split: ColdStartSplit,
     k: int = 10,
     threshold: float | None = None,
@@ -75,8 +80,8 @@ def compare(
     ----------
     models : mapping of str to Predictor
         Two or more fitted models by name: anything with ``predict(pairs)`` or ``recommend(users,
-        k, items, exclude)``, or a list of fits of it with several seeds. What one of two lacks is
-        left out.
+        k, items, exclude)``, the path of a saved one, or a list of fits of it with several seeds.
+        What one of two lacks is left out.
     split : ColdStartSplit
         As made by `cold_start_split` or `time_split`; the models were fitted on its `train`.
     k : int
@@ -111,15 +116,9 @@ def compare(
     >>> found.table.columns[:3].tolist()
     ['task', 'metric', 'model']
     """
-    import pandas as pd
-
-    if len(models) < 2:
-        raise InputError(f"compare needs two models or more, got {len(models)}: give a mapping.")
+    fits = _named(models, split)
     threshold = liked_threshold(split.train, threshold)
-    first, *others = models
-    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
-    if not all(fits.values()):
-        raise InputError("compare: a list of fits of a model is empty.")
+    first, *others = fits
     rows = []
     for task in tasks_of(split, threshold, max_users, random_state):
         logger.info("comparing %s", task.name)
@@ -129,9 +128,8 @@ def compare(
             if rated and all(map(predicts_ratings, several)):
                 errors = [task.predictions(fit) - task.ratings.values for fit in several]
                 squares[name] = np.stack(errors) ** 2
-            if len(task.users) and all(hasattr(fit, "recommend") for fit in several):
-                ndcg = [list_figures(task, task.lists(fit, k))["ndcg"] for fit in several]
-                lists[name] = np.stack(ndcg)
+            if all(map(task.has_lists, several)):
+                lists[name] = np.stack([task.ndcg(task.lists(fit, k)) for fit in several])
         for name in others:
             for metric, found, groups in (
                 (f"ndcg@{k}", lists, np.arange(len(task.users))),
@@ -142,134 +140,95 @@ def compare(
                     line = {"task": task.name, "metric": metric, "model": name, "other": first}
                     pair = (found[name], found[first])
                     draw = (n_bootstrap, random_state)
-                    rows.append({**line, **_difference(pair, groups, root, level, draw)})
+                    rows.append({**line, **paired_difference(pair, groups, root, level, draw)})
     if not rows:
         raise InputError("the models have no task and no figure in common to compare.")
     for row in rows:
         row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows), level, margin)
+        row["result"] = in_words(row, margin)
     table = pd.DataFrame(rows)
     sentences = [_sentence(table[table["model"] == name]) for name in others]
     return Comparison(table.drop(columns=["se", "freedom"]), sentences)
 
 
-def paired_interval(
-    values: np.ndarray,
-    other: np.ndarray,
-    groups: np.ndarray,
-    *,
-    root: bool = False,
-    level: float = 0.95,
-    n_bootstrap: int = 2000,
-    random_state: int = 0,
-) -> tuple[float, float, float]:
-    """Return the difference of two means (of their roots) and its cluster-bootstrap interval.
+def compare_with_baselines(
+    model: Any,
+    split: ColdStartSplit,
+    lists: Mapping[str, ListBaseline],
+    k: int = 10,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Compare a model with the best baseline of each figure; `settings` are those of `compare`.
 
-    Parameters
-    ----------
-    values, other : ndarray
-        A figure of each case by one model and by the other, such as the squared error.
-    groups : integer ndarray
-        The group (user) of each case, from 0.
-    root : bool
-        Whether figures are roots of means, such as the RMSE.
-    level, n_bootstrap, random_state
-        As in `compare`.
+    Returns the table of `compare` for ``model`` against ``baseline``, and in the column rival which
+    one that is.
     """
-    pair = (np.asarray(values)[None], np.asarray(other)[None])
-    found = _difference(pair, groups, root, level, (n_bootstrap, random_state))
-    return found["difference"], found["low"], found["high"]
+    if not any(map(len, split.tasks().values())):
+        return pd.DataFrame()
+    rivals: dict[str, Any] = {LIST_BASELINES[name]: rival for name, rival in lists.items()}
+    if has_ratings(split.train):
+        rivals |= {"biases": BiasBaseline.fit(split.train), "mean": MeanBaseline.fit(split.train)}
+    best: dict[tuple[str, str], Any] = {}
+    table = compare({"model": model, **rivals}, split, k, **settings).table
+    for row in table.to_dict("records"):
+        key, errors = (row["task"], row["metric"]), row["metric"] == "rmse"
+        if key in best and (row["value"] > best[key]["other_value"]) == errors:
+            continue
+        who = {"model": "model", row["model"]: "baseline"}.get(row["better"])
+        turned = {"model": "model", "other": "baseline", "better": who}
+        turned |= {"value": row["other_value"], "other_value": row["value"]}
+        turned |= {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
+        rival = "simple averages" if errors else row["model"]
+        best[key] = {**row, **turned, "rival": rival}
+        best[key]["result"] = in_words(best[key], settings.get("margin", 0.01))
+    return pd.DataFrame(best.values())
 
 
-def _difference(
-    pair: tuple[np.ndarray, np.ndarray],
-    groups: np.ndarray,
-    root: bool,
-    level: float,
-    draw: tuple[int, int],
-) -> dict[str, Any]:
-    # A case's figure is the mean over fits; what they differ by comes on top, see below.
-    sums = [np.bincount(groups, v.mean(axis=0, dtype=np.float64)) for v in pair]
-    cases = np.column_stack([*sums, np.bincount(groups)]).astype(np.float64)
-    cases = cases[cases[:, 2] > 0]
-    n = len(cases)
-    value, other = _figures(cases.sum(axis=0)[None], root)[0]
-    difference = float(value - other)
-    drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
-    spread = drawn[:, 0] - drawn[:, 1]
-    tail = 100 * (1 - level) / 2
-    ends = np.percentile(spread, [tail, 100 - tail]) - difference
-    # Percentiles are too narrow where few users have most of the ratings. They give the shape of
-    # the interval; the jackknife, the fits and Student's distribution give its width.
-    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
-    width = float(spread.std())
-    end = 0.5 + level / 2
-    student = _student(end, freedom) / NormalDist().inv_cdf(end)
-    wider = se * student / width if width else 0.0
-    return {
-        "n_users": n,
-        "value": float(value),
-        "other_value": float(other),
-        "difference": difference,
-        "low": difference + wider * ends[0],
-        "high": difference + wider * ends[1],
-        "se": se,
-        "freedom": freedom,
-    }
+def in_words(row: Mapping[str, Any], margin: float = 0.01) -> str:
+    """Say how a model stands to the other in a row of the table.
 
-
-def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
-    """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
-    means = totals[:, :2] / totals[:, 2:]
-    return np.sqrt(means) if root else means
-
-
-def _standard_error(cases: np.ndarray, root: bool) -> float:
-    """Give the jackknife standard error of the difference: each user left out once."""
-    n = len(cases)
-    if n < 2:
-        return float("inf")
-    figures = _figures(cases.sum(axis=0) - cases, root)
-    without = figures[:, 0] - figures[:, 1]
-    return float(np.sqrt((n - 1) * without.var()))
-
-
-def _with_fits(
-    pair: tuple[np.ndarray, np.ndarray], root: bool, se: float, counts: np.ndarray
-) -> tuple[float, float]:
-    """Add the variance between fits to that between users: standard error, degrees of freedom.
-
-    The latter are Satterthwaite's, with the effective number of users.
+    Examples
+    --------
+    >>> row = {"metric": "rmse", "model": "a", "better": None, "difference": -0.005}
+    >>> in_words({**row, "other_value": 1.0, "low": -0.007, "high": -0.003})
+    'better by 0.5%, too little to matter'
+    >>> in_words({**row, "other_value": 1.0, "low": -0.007, "high": 0.001})
+    'no clear difference'
     """
-    parts = [(se**2, max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0))]
-    for fits in pair:
-        if len(fits) > 1:
-            means = fits.mean(axis=1, dtype=np.float64)
-            figures = np.sqrt(means) if root else means
-            parts.append((float(figures.var(ddof=1)) / len(fits), len(fits) - 1.0))
-    total = sum(variance for variance, _ in parts)
-    below = sum(variance**2 / freedom for variance, freedom in parts)
-    return float(np.sqrt(total)), float(total**2 / below) if below else 1.0
+    share = abs(row["difference"] / row["other_value"]) if row["other_value"] else float("inf")
+    gains = (row["difference"] > 0) == (row["metric"] != "rmse")
+    how = f"{'better' if gains else 'worse'} by {share:.{1 if share < 0.1 else 0}%}"
+    how = how if np.isfinite(share) else how.split(" by")[0]
+    if isinstance(row["better"], str):
+        return how
+    if row["low"] * row["high"] <= 0:
+        return "no clear difference"
+    return f"{how}, too little to matter" if share < margin else f"{how}, but it may be chance"
 
 
-def _student(quantile: float, freedom: float) -> float:
-    from scipy.stats import t
-
-    return float(t.ppf(quantile, freedom))
-
-
-def _weights(n: int, draws: int, seed: int) -> Any:
-    """Give how often each of n users is in each draw, some draws at a time."""
-    rng = generator(seed)
-    step = max(1, _AT_ONCE // max(n, 1))
-    for start in range(0, draws, step):
-        size = min(step, draws - start)
-        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+def _named(models: Any, split: Any) -> dict[str, list[Any]]:
+    """Return the fits of each model by its name; refuse anything else."""
+    if not isinstance(models, Mapping):
+        raise InputError(
+            'compare needs a mapping of names to models, such as {"a": a, "b": b}, and a split; '
+            f"got {type(models).__name__}."
+        )
+    if not isinstance(split, ColdStartSplit):
+        raise InputError(
+            "compare needs a split (see cold_start_split, time_split) whose training part the "
+            f"models were fitted on; got {type(split).__name__}."
+        )
+    if len(models) < 2:
+        raise InputError(f"compare needs two models or more, got {len(models)}: give a mapping.")
+    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
+    if not all(fits.values()):
+        raise InputError("compare: a list of fits of a model is empty.")
+    return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
 def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
     """Name the better model of a row, one of n; None where it cannot be told."""
-    far = _student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
+    far = student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
     matters = abs(difference) >= margin * abs(row["other_value"])
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
@@ -277,7 +236,7 @@ def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str 
     return row["model"] if (difference > 0) == (row["metric"] != "rmse") else row["other"]
 
 
-def _sentence(table: "pd.DataFrame") -> str:
+def _sentence(table: pd.DataFrame) -> str:
     """Say which of two models is better at what."""
     name, other = table["model"].iloc[0], table["other"].iloc[0]
     parts = []
@@ -290,13 +249,20 @@ def _sentence(table: "pd.DataFrame") -> str:
         ]
         if what:
             parts.append(f"{who} is better than {whom} at {joined(what)}")
-    open_ = int(table["better"].isna().sum())
-    if not parts:
+    small = int(table["result"].str.endswith("matter").sum())
+    open_ = int(table["better"].isna().sum()) - small
+    if not parts and not small:
         return (
             f"{name} and {other}: it cannot be told which is better at any of {len(table)} figures."
         )
-    rest = f" On {open_} of {len(table)} figures they cannot be told apart." if open_ else ""
-    return "; ".join(parts) + "." + rest
+    rest = [
+        f"on {n} of {len(table)} figures {what}"
+        for n, what in ((small, "the difference is too small to matter"), (open_, _UNCLEAR))
+        if n
+    ]
+    parts = parts or [f"{name} and {other} do not differ by much"]
+    text = "; ".join(parts) + "."
+    return f"{text} {joined(rest).capitalize()}." if rest else text
 
 
 def _figure(row: Mapping[str, Any], who: str) -> str:

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-import copy
 import datetime
 import logging
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from simrec.data.ratings import Ratings
 from simrec.data.split import Moment, days, show_moment, time_split
-from simrec.data.tables import TableLike
+from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
-from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
 from simrec.evaluation.copies import unfitted_copy
-from simrec.evaluation.evaluate import list_figures
-from simrec.evaluation.metrics import rmse
-from simrec.evaluation.replay_sentence import sentence
-from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
-
-if TYPE_CHECKING:
-    import pandas as pd
+from simrec.evaluation.replay_policies import POLICIES, Policy, sentence, start_policies
+from simrec.evaluation.tasks import Task, liked_threshold
 
 logger = logging.getLogger(__name__)
 
-POLICIES = {
-    "stand still": "fitted once, never changed",
-    "fold in": "newcomers are folded in after each period",
-    "update": "all ratings of a period are learned after it",
-    "refit": "fitted again on all ratings now and then",
-    "refit + update": "fitted again now and then, updated in between",
-    "baseline": "biases and popularity, counted again after each period",
-}
 _UNITS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 Duration = str | int | float | datetime.timedelta
 
@@ -67,18 +52,6 @@ class Replay:
 
     def __str__(self) -> str:
         return f"{self.policies.to_string(index=False)}\n{self.sentence}"
-
-
-@dataclass
-class _Policy:
-    """A policy as it lives: its model, when it was last fitted, what it has cost."""
-
-    name: str
-    model: Any
-    fitted: float
-    seconds: float
-    fits: int = 1
-    updates: int = 0
 
 
 def replay(
@@ -146,8 +119,6 @@ def replay(
     >>> walked.policies["policy"].tolist()
     ['stand still', 'update']
     """
-    import pandas as pd
-
     step, again = _days(every, "every"), _days(refit, "refit")
     unknown = [name for name in policies if name not in POLICIES]
     if unknown or not policies:
@@ -158,8 +129,9 @@ def replay(
     threshold = liked_threshold(split.train, threshold)
     assert ratings.timestamps is not None
     clock = days(ratings.timestamps - split.at)  # days since the first period began
-    tables = {"items": items, "users": users}
-    living = _begin(model, split.train, tables, policies)
+    # Baselines know the usual names only.
+    tables = {"items": with_usual_ids(items, ratings.columns, "items"), "users": users}
+    living = start_policies(Policy("", model, tables, again), split.train, policies)
     rows: list[dict[str, Any]] = []
     n_periods = int(np.floor(clock.max() / step)) + 1
     for number in range(n_periods):
@@ -180,112 +152,28 @@ def replay(
             "new_share": float(1 - met.mean()),
             "n_ranked": len(task.users),
         }
+        known, newcomers = ratings.select(clock < end), test.select(~met)
         for policy in living:
-            figures = _measure(policy, task, past, items, threshold, k)
+            figures = policy.measure(task, past, threshold, k)
             spent, policy.seconds = policy.seconds, 0.0
             age = {"age_days": 0.0 if policy.name == "baseline" else start - policy.fitted}
             rows.append({"policy": policy.name, **shared, **age, **figures, "seconds": spent})
             if end <= clock.max():
-                new = test.select(~met)
-                _learn(policy, model, ratings, clock < end, test, new, tables, end, again)
+                policy.learn(known, test, newcomers, end)
     frame = pd.DataFrame(rows)
-    summary = _summary(frame, living, k)
+    summary = pd.DataFrame([_summary(frame, policy, k) for policy in living])
     return Replay(frame, summary, sentence(frame, summary, k), k)
 
 
-def _begin(
-    model: Any, train: Ratings, tables: dict[str, Any], policies: Sequence[str]
-) -> list[_Policy]:
-    """Fit once; all policies start from that model."""
-    first, seconds = _fit(model, train, tables)
-    for name, method in (("update", "update"), ("fold in", "fold_in")):
-        wanted = [policy for policy in policies if name in policy]
-        if wanted and not hasattr(first, method):
-            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
-    return [
-        _Policy(name, copy.copy(first), 0.0, seconds)
-        if name != "baseline"
-        else _Policy(name, None, 0.0, 0.0, fits=0)
-        for name in policies
-    ]
-
-
-def _measure(
-    policy: _Policy,
-    task: Task,
-    past: Ratings,
-    items: TableLike | None,
-    threshold: float,
-    k: int,
-) -> dict[str, float]:
-    """Give the error and the NDCG of a policy's model in a period."""
-    rated = has_ratings(past)
-    error, lists = float("nan"), policy.model
-    if policy.name == "baseline":
-        started = time.perf_counter()
-        biases, lists = BiasBaseline.fit(past), PopularityBaseline.fit(past, items, threshold)
-        policy.seconds += time.perf_counter() - started
-        if rated:
-            error = rmse(task.ratings.values, biases.predict(task.ratings))
-    elif rated and predicts_ratings(policy.model):
-        error = rmse(task.ratings.values, task.predictions(policy.model))
-    ndcg = list_figures(task, task.lists(lists, k))["ndcg"]
-    return {"rmse": error, f"ndcg@{k}": float(ndcg.mean()) if len(ndcg) else float("nan")}
-
-
-def _learn(
-    policy: _Policy,
-    model: Any,
-    ratings: Ratings,
-    known: np.ndarray,
-    test: Ratings,
-    new: Ratings,
-    tables: dict[str, Any],
-    now: float,
-    again: float,
-) -> None:
-    """Let a policy learn what a period has shown; `new` are its ratings with a newcomer."""
-    started = time.perf_counter()
-    if policy.name.startswith("refit") and now - policy.fitted >= again - 1e-9:
-        policy.model, _ = _fit(model, ratings.select(known), tables)
-        policy.fitted, policy.fits = now, policy.fits + 1
-    elif policy.name in ("update", "refit + update"):
-        policy.model.update(test, **tables)
-        policy.updates += 1
-    elif policy.name == "fold in":
-        if len(new):
-            policy.model.fold_in(new, **tables)
-        policy.updates += 1
-    policy.seconds += time.perf_counter() - started
-
-
-def _fit(model: Any, ratings: Ratings, tables: dict[str, Any]) -> tuple[Any, float]:
-    started = time.perf_counter()
-    fitted = unfitted_copy(model)
-    fitted.fit(ratings, **tables)
-    return fitted, time.perf_counter() - started
-
-
-def _summary(frame: pd.DataFrame, living: Sequence[_Policy], k: int) -> pd.DataFrame:
-    import pandas as pd
-
-    rows = []
-    for policy in living:
-        part = frame[frame["policy"] == policy.name]
-        listed = part[part["n_ranked"] > 0]
-        error = np.sqrt(np.average(part["rmse"] ** 2, weights=part["n"]))
-        ndcg = np.average(listed[f"ndcg@{k}"], weights=listed["n_ranked"]) if len(listed) else None
-        rows.append(
-            {
-                "policy": policy.name,
-                "rmse": float(error),
-                f"ndcg@{k}": float("nan") if ndcg is None else float(ndcg),
-                "fits": policy.fits,
-                "updates": policy.updates,
-                "seconds": float(part["seconds"].sum() + policy.seconds),
-            }
-        )
-    return pd.DataFrame(rows)
+def _summary(part: pd.DataFrame, policy: Policy, k: int) -> dict[str, Any]:
+    """Average the periods of a policy, by their ratings and by their lists."""
+    part, name = part[part["policy"] == policy.name], f"ndcg@{k}"
+    listed = part[part["n_ranked"] > 0]
+    error = np.sqrt(np.average(part["rmse"] ** 2, weights=part["n"]))
+    ndcg = np.average(listed[name], weights=listed["n_ranked"]) if len(listed) else np.nan
+    seconds = float(part["seconds"].sum() + policy.seconds)
+    counts = {"fits": policy.fits, "updates": policy.updates, "seconds": seconds}
+    return {"policy": policy.name, "rmse": float(error), name: float(ndcg), **counts}
 
 
 def _days(duration: Duration, name: str) -> float:

@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings, liked_from
 from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
+from simrec.scoring import metrics
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +32,9 @@ TASK_NAMES = {
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One task: ratings to predict, users to make lists for, items to choose from.
+    """One task: ratings to predict, users to make lists for, candidates without those of `exclude`.
 
-    Attributes
-    ----------
-    name : str
-        ``"warm"``, ``"new_items"``, ``"new_users"`` or ``"new_both"``.
-    ratings : Ratings
-        What is to be answered.
-    candidates : IdMap
-        The items lists are made of.
-    exclude : Ratings or None
-        Pairs that are no candidates.
-    users : pyarrow.Array
-        Users with at least one relevant item, or a draw of them; ascending.
-    relevant : scipy.sparse.csr_matrix
-        These users x candidates; a stored entry is a relevant item.
+    `users` have at least one relevant item each; `relevant` (users x candidates) stores these.
     """
 
     name: str
@@ -98,6 +88,11 @@ class Task:
             )
         return predictions
 
+    def has_lists(self, model: Any) -> bool:
+        """Tell whether there are users to make lists for, and a model can make them."""
+        answers = self.name in getattr(model, "tasks", (self.name,))
+        return len(self.users) > 0 and hasattr(model, "recommend") and answers
+
     def lists(self, model: Any, k: int) -> np.ndarray:
         """Ask a model for lists: rows among `candidates`, -1 where a list ends early."""
         ids = np.full((len(self.users), k), -1, np.int64)
@@ -109,8 +104,9 @@ class Task:
         )
         if not isinstance(table, pa.Table):
             table = pa.Table.from_pandas(table, preserve_index=False)
-        user = IdMap(self.users).rows(table.column("user_id"))
-        item = self.candidates.rows(table.column("item_id"))
+        own = getattr(model, "columns_", USUAL)
+        user = IdMap(self.users).rows(table.column(own.user_id))
+        item = self.candidates.rows(table.column(own.item_id))
         rank = table.column("rank").to_numpy()
         if (user < 0).any() or (item < 0).any() or (rank < 1).any() or (rank > k).any():
             raise InputError(
@@ -118,6 +114,14 @@ class Task:
             )
         ids[user, rank - 1] = item
         return ids
+
+    def hits(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Say which places of lists hold a relevant item, and how many each user has."""
+        return metrics.hits(ids, self.relevant), np.diff(self.relevant.indptr)
+
+    def ndcg(self, ids: np.ndarray) -> np.ndarray:
+        """Return the NDCG of each user's list."""
+        return metrics.ndcg_at_k(*self.hits(ids))
 
 
 def tasks_of(
@@ -133,6 +137,22 @@ def tasks_of(
         candidates = kept if name in ("warm", "new_users") else held_out
         exclude = split.train if name == "warm" else None
         yield Task.of(name, ratings, candidates, exclude, threshold, max_users, random_state)
+
+
+def as_model(model: Any, caller: str) -> Any:
+    """Return a model, loaded if it is given by its directory; refuse what cannot be asked."""
+    if isinstance(model, str | os.PathLike):
+        from simrec.model.two_tower import TwoTower
+
+        return TwoTower.load(model)
+    is_class = isinstance(model, type)
+    if is_class or not (hasattr(model, "predict") or hasattr(model, "recommend")):
+        got = f"the class {model.__name__}; give a fitted one" if is_class else type(model).__name__
+        raise InputError(
+            f"{caller}: a model has predict(pairs) or recommend(users, k, items, exclude), or is "
+            f"the path of a saved one; got {got}."
+        )
+    return model
 
 
 def has_ratings(train: Ratings) -> bool:
@@ -155,8 +175,16 @@ def liked_threshold(train: Ratings, threshold: float | None = None) -> float:
     return liked_from((float(train.values.min()), float(train.values.max())))
 
 
-def warn_of_unknown(model: Any, split: ColdStartSplit) -> None:
-    """Log how many ids of the tasks a model answers for as average ones."""
+def warn_about(model: Any, split: ColdStartSplit) -> None:
+    """Log how many ids a model answers for as average ones, and if it has learned too much."""
+    towers, n_train = getattr(model, "towers_", None), len(split.train)
+    learned = 0 if towers is None else int(np.sum(towers.items.counts))
+    if learned > n_train:
+        logger.warning(
+            "the model has learned %d ratings, the training part has %d: it may have seen the "
+            "answers",
+            *(learned, n_train),
+        )
     for side in ("users", "items"):
         known = getattr(model, f"{side}_", None)
         if not isinstance(known, IdMap):

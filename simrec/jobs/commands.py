@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from simrec.jobs.options import Option, options_of
@@ -11,39 +11,20 @@ from simrec.jobs.options import Option, options_of
 
 @dataclass(frozen=True)
 class Command:
-    """A command.
-
-    Attributes
-    ----------
-    summary : str
-        What it does, in a line.
-    module : str
-        Its module in `simrec.jobs`, where the function has the name of the command; by default the
-        module has that name too.
-    section : bool
-        Whether it is a section of a pipeline file.
-    fits : bool
-        Whether it fits a `TwoTower`, whose settings are then options of the command.
-    batch : bool
-        Whether it is a batch job, which takes the options of ``[engine]``.
-    once : bool
-        Whether a pipeline file has at most one such section.
-    positional : tuple of str
-        Options that are given without their names on the command line.
-    without : tuple of str
-        Settings of the model that the command decides by itself.
-    """
+    """A command."""
 
     summary: str
-    module: str = ""
-    section: bool = True
-    fits: bool = False
-    batch: bool = False
-    once: bool = False
-    positional: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
+    module: str = ""  # in simrec.jobs, where the function has the command's name; by default too
+    section: bool = True  # of pipeline files
+    fits: bool = False  # a TwoTower, whose settings are then options
+    batch: bool = False  # takes the options of [engine]
+    once: bool = False  # at most one such section in a file
+    positional: tuple[str, ...] = ()  # options given without their names
+    without: tuple[str, ...] = ()  # settings of the model that it decides by itself
+    also: Mapping[str, str] = field(default_factory=dict)  # shorter names of options
 
 
+_PAIR = {"user": "user_id", "item": "item_id"}
 COMMANDS = {
     "demo": Command("train, evaluate, score, recommend and report on a sample", section=False),
     "train": Command("train a model from ratings and features, save it", fits=True, once=True),
@@ -54,23 +35,27 @@ COMMANDS = {
         once=True,
         without=("random_state",),
     ),
+    "tune": Command("try settings drawn at random, beside the defaults", fits=True, once=True),
     "compare": Command(
         "say which of two models is better at what, or that it cannot be told",
         positional=("a", "b"),
     ),
     "replay": Command("walk through history: how often must a model be trained again?", fits=True),
     "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
-    "recommend": Command("find the best items for each user", batch=True),
-    "similar": Command("find the items or users that are most like one of them"),
-    "explain": Command("tell what adds how much to the score of a user and an item"),
+    "recommend": Command("find the best items for each user, or print those of one", batch=True),
+    "audience": Command("find the best users for each item, such as a new one", batch=True),
+    "similar": Command("find the items or users that are most like one of them", also=_PAIR),
+    "explain": Command("tell what adds how much to the score of a user and an item", also=_PAIR),
     "embed": Command("write the vectors of items or users", batch=True),
     "export": Command("write a model for TensorFlow, Faiss or a vector database"),
     "report": Command("write a page on a model for people who decide: quality, reasons, warnings"),
+    "serve": Command("answer by HTTP: lists, scores, new items and feedback", section=False),
+    "studio": Command("serve a model with a page to try it by hand", module="serve", section=False),
     "run": Command("run the jobs of a pipeline file (TOML)", module="pipeline", section=False),
     "doctor": Command("show versions, threads and memory, and try a small model", section=False),
 }
 # Parameters that the command line decides by itself.
-_NOT_OPTIONS = ("verbose", "program", "file", "overrides")
+_NOT_OPTIONS = ("verbose", "program", "file", "overrides", "date")
 SECTIONS = tuple(name for name, command in COMMANDS.items() if command.section)
 
 
@@ -102,6 +87,7 @@ def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[st
     if not COMMANDS[name].fits:
         return dict(values)
     from simrec.data.seeds import check_seed
+    from simrec.model.params import check_params
     from simrec.model.two_tower import TwoTower
 
     own, settings = options_of(function(name)), model_options()
@@ -109,4 +95,6 @@ def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[st
     # A name that both know, such as the seed, goes to both.
     chosen = {key: value for key, value in values.items() if key in settings}
     rest = {key: value for key, value in values.items() if key in own or key not in settings}
-    return {**rest, "model": TwoTower(**chosen, verbose=verbose)}
+    model = TwoTower(**chosen, verbose=verbose)
+    check_params(model.get_params())
+    return {**rest, "model": model}

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -31,35 +29,27 @@ def demo(
 ) -> dict[str, Any]:
     """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 
+    `say` shows a piece of text; `program` is how the command line was called, for the commands that
+    are shown.
+
     Parameters
     ----------
     out : path
         Where outputs go.
-    say : callable
-        Shows a piece of text.
-    verbose : int
-        Whether to show progress.
-    program : str
-        How the command line was called, for the commands that are shown.
-
-    Returns
-    -------
-    dict
-        The four tasks, where the outputs are, and commands to go on with.
     """
     from simrec.data.ratings import Ratings
     from simrec.data.split import cold_start_split
-    from simrec.data.synthetic import load_sample
+    from simrec.data.synthetic import make_synthetic
     from simrec.evaluation.evaluate import evaluate
-    from simrec.evaluation.metrics import rmse
     from simrec.evaluation.report.write import report
     from simrec.jobs.recommend import recommend
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower
+    from simrec.scoring.metrics import rmse
 
     root = Path(out)
     root.mkdir(parents=True, exist_ok=True)
-    sample = load_sample()
+    sample = make_synthetic()
     ratings = Ratings.from_arrow(sample.ratings)
     split = cold_start_split(ratings, random_state=0)
     say(
@@ -76,18 +66,16 @@ def demo(
 
     tasks = records(evaluate(model, split))
     best = sample.best_rmse(split)
-    say("Training the two SimEcs as ordered, to compare ...")
-    ordered = TwoTower(method="simec", bounds=bounds, random_state=0)
-    ordered.fit(split.train, items=sample.items, users=sample.users)
-    errors = {
-        name: rmse(part.values, ordered.predict(part)) for name, part in split.tasks().items()
-    }
+    say("Training the two SimEcs alone, to compare ...")
+    bare = TwoTower(refine=False, bounds=bounds, random_state=0)
+    bare.fit(split.train, items=sample.items, users=sample.users)
+    errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}
     for task in tasks:
         task["rmse_two_simecs"] = errors.get(task["task"])
         task["best_rmse"] = best.get(task["task"])
     shown = [{**task, "task": _NAMES.get(task["task"], task["task"])} for task in tasks]
     say(
-        '\nOne model, four tasks (RMSE; two_simecs: method="simec"; best: what a model that knew '
+        "\nOne model, four tasks (RMSE; two_simecs: refine=False; best: what a model that knew "
         "the truth would reach):\n"
     )
     say(console.table(shown, _shown_columns(tasks)))
@@ -110,9 +98,14 @@ def demo(
         k=5,
         batch=batch,
     )
-    found = pq.read_table(root / "recommendations.parquet")
-    say(f"\nFive items for each of {users.num_rows:,} new users; the first two of them:\n")
-    say(console.table(_with_features(found.slice(0, 10), sample.items).to_pylist()))
+    found = pq.read_table(root / "recommendations.parquet").slice(0, 10).to_pylist()
+    titles = model.titles()
+    shown = [{**row, "title": titles.get(row["item_id"])} for row in found]
+    say(
+        f"\nFive items for each of {users.num_rows:,} new users; the first two of them (scores have"
+    )
+    say("no unit: compare those of one user):\n")
+    say(console.table(shown))
 
     say("\nA page about the model, its quality and its reasons ...")
     page = root / "report.html"
@@ -126,9 +119,10 @@ def demo(
         "report": root / "report.html",
     }
     say("\nOutputs:\n" + console.facts({name: str(path) for name, path in outputs.items()}))
-    first = found.slice(0, 1).to_pylist()[0]
-    go_on = _go_on(program, root, first["user_id"], first["item_id"])
+    go_on = _go_on(program, root, found[0]["user_id"], found[0]["item_id"])
     say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
+    by_hand = shlex.join(["studio", "--model", str(root / "model")])
+    say(f"\nTry it by hand, in a browser (pip install 'simrec[serve]'):\n  {program} {by_hand}")
     return {
         "job": "demo",
         "tasks": tasks,
@@ -140,12 +134,11 @@ def demo(
 def _go_on(program: str, root: Path, user: Any, item: Any) -> list[str]:
     """Return commands to try next, as they can be typed."""
     model = ["--model", str(root / "model")]
-    users = ["--users", str(root / "new_users.parquet")]
-    every = ["--out", str(root / "for_all"), "--overwrite"]
+    newcomer = ["--user", str(user), "--users", str(root / "new_users.parquet")]
     commands = [
-        ["recommend", *model, "--k", "3", *every],
-        ["similar", *model, "--item-id", str(item)],
-        ["explain", *model, "--user-id", str(user), "--item-id", str(item), *users],
+        ["recommend", *model, *newcomer, "--k", "5"],
+        ["similar", *model, "--item", str(item)],
+        ["explain", *model, *newcomer, "--item", str(item)],
     ]
     return [f"{program} {shlex.join(words)}" for words in commands]
 
@@ -154,17 +147,3 @@ def _shown_columns(tasks: list[dict[str, Any]]) -> list[str]:
     baselines = [name for name in tasks[0] if name.startswith("rmse_") or name.endswith("_rmse")]
     others = [name for name in baselines if name != "best_rmse"]
     return ["task", "n", "rmse", *others, "best_rmse"]
-
-
-def _with_features(found: pa.Table, items: pa.Table) -> pa.Table:
-    """Put some readable features of the items beside the recommendations."""
-    readable = [
-        field.name
-        for field in items.schema
-        if pa.types.is_string(field.type) or pa.types.is_list(field.type)
-    ]
-    names = [name for name in readable if name != "item_id"][:2]
-    rows = np.asarray(pc.index_in(found["item_id"], value_set=items["item_id"].combine_chunks()))
-    for name in names:
-        found = found.append_column(name, items[name].take(pa.array(rows)))
-    return found

@@ -15,18 +15,20 @@ PACKAGES = {
     "tensorflow": "2.21",
     "tf-keras": "2.21",
     "tensorflow-recommenders": "0.7.7",
-    "numpy": "1.26",
+    "numpy": "2",
     "scipy": "1.11",
     "pandas": "2.1",
     "pyarrow": "16",
     "ray": "",
     "matplotlib": "",
 }
+# Of the extra `tensorflow`: networks need them, default models do not.
+_OPTIONAL = ("tensorflow", "tf-keras", "tensorflow-recommenders")
 
 
 def doctor() -> dict[str, Any]:
     """Report versions, the Keras switch, threads and memory, and run a small self-test."""
-    from simrec.scoring.topk import processors
+    from simrec.scoring.threads import processors
 
     report: dict[str, Any] = {"job": "doctor", "python": platform.python_version()}
     wrong = []
@@ -35,7 +37,8 @@ def doctor() -> dict[str, Any]:
             report[package] = found = metadata.version(package)
         except metadata.PackageNotFoundError:
             report[package] = found = "not installed"
-        if oldest and _numbers(found) < _numbers(oldest):
+        absent = found == "not installed" and package in _OPTIONAL
+        if oldest and not absent and _numbers(found) < _numbers(oldest):
             wrong.append(f"{package} {found}: needs {oldest} (pip install '{package}>={oldest}')")
     report["platform"] = platform.platform()
     report["processors"] = processors()
@@ -44,12 +47,15 @@ def doctor() -> dict[str, Any]:
         # Not tried: an import of the wrong version fails with a message about something else.
         return {**report, "wrong": wrong, "self_test": "not run", "healthy": False}
     try:
-        started = time.perf_counter()
-        from simrec.simec.keras import keras, tf
+        if report["tensorflow"] == "not installed":
+            report["tensorflow"] += " (for networks: pip install 'simrec[tensorflow]')"
+        else:
+            started = time.perf_counter()
+            from simrec.simec.keras import keras, tf
 
-        report["keras"] = f"{keras.__version__} (TF_USE_LEGACY_KERAS=1)"
-        report["gpus"] = len(tf.config.list_physical_devices("GPU"))
-        report["tensorflow_import_seconds"] = round(time.perf_counter() - started, 2)
+            report["keras"] = f"{keras.__version__} (TF_USE_LEGACY_KERAS=1)"
+            report["gpus"] = len(tf.config.list_physical_devices("GPU"))
+            report["tensorflow_import_seconds"] = round(time.perf_counter() - started, 2)
         started = time.perf_counter()
         self_test()
         report["self_test"] = f"passed in {time.perf_counter() - started:.1f} s"

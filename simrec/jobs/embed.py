@@ -8,15 +8,15 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.sides import ID_COLUMNS, Side, Sides
+from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.entities import KnownIds, check_columns, check_once
+from simrec.jobs.io.model import ModelReference, RankBy
 from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.sources import Source
+from simrec.jobs.io.tables import NameOptions
 from simrec.jobs.options import Path
-from simrec.jobs.shared.entities import KnownIds, check_columns
-from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 @dataclass(frozen=True)
@@ -50,32 +50,19 @@ def embed(
     users: Path | None = None,
     side: Literal["item", "user"] | None = None,
     rank_by: RankBy = "both",
+    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Write the vectors of items or users, for an index or a vector database.
 
     Parameters
     ----------
-    model : path
-        The model directory.
-    out : path
-        Output directory of Parquet parts, or a single file if the name ends in .parquet.
     items : path, optional
         Items to embed: item_id, with features for those the model does not know.
     users : path, optional
         Users to embed: user_id, with features for those the model does not know.
     side : str, optional
         Embed all items or all users the model knows, instead of those of a table.
-    rank_by : str
-        Whose scalar products are wanted: both (what a user will take up and like), rating or
-        uptake.
-    batch : BatchOptions
-        How to run the job.
-
-    Returns
-    -------
-    dict
-        The summary.
     """
     given = Sides(items, users)
     sides: list[Side] = [name for name, table in given.named() if table is not None]
@@ -89,17 +76,22 @@ def embed(
     column, table = ID_COLUMNS[which], given[which]
     check_apart(out, model=model, items=items, users=users)
     reference = ModelReference.of(model)
+    own = names.over(reference.columns)
     source: Source | KnownIds
     if table is None:
         source = KnownIds(column, reference.load().towers_[which].ids.column)
     else:
         source = open_source(table, which, skip_bad=batch.on_bad_fragment == "skip")
+        source = source.renamed(own.renaming())
         check_columns(source, column)
+        tower = reference.load().towers_[which]
+        check_once(tower, source, batch.on_bad_fragment == "skip")
 
     def prepare(scratch: Scratch) -> EmbedTask:
         width = reference.load().ranking(rank_by)[0][which].width
         vector = pa.field("vector", pa.list_(pa.float32(), width))
-        schema = pa.schema([source.schema.field(column), vector])
+        ids = source.schema.field(column).with_name(own.of(which))
+        schema = pa.schema([ids, vector])
         return EmbedTask(reference, which, rank_by, tuple(source.schema.names), schema)
 
     # The encoder works on dense blocks of its own; here only features in, vectors out.

@@ -4,6 +4,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
@@ -17,30 +18,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def evaluate(
-    data: DataOptions,
-    model: "TwoTower | None" = None,
-    seeds: tuple[int, ...] = (0,),
-    split: Literal["cold", "time"] = "cold",
-    cold_items: float = 0.2,
-    cold_users: float = 0.2,
-    warm: float = 0.1,
-    at: str | None = None,
-    test: float = 0.2,
-    k: int = 10,
-    n_jobs: int = 1,
-) -> dict[str, Any]:
-    """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
+@dataclass(frozen=True)
+class HoldOut:
+    """What is held out to test a model.
 
     Parameters
     ----------
-    data : DataOptions
-        The tables.
-    model : TwoTower, optional
-        The model to fit, with its settings.
-    seeds : sequence of int
-        Seeds of the split and of the model; with several, figures are means, with the standard
-        deviation beside each.
     split : str
         How to hold out: cold (items, users and ratings by chance) or time (what came last).
     cold_items : float
@@ -53,8 +36,43 @@ def evaluate(
         Moment of a split by time, such as 2014-06-01: what came before it is trained on.
     test : float
         Without it: share of the ratings, the latest, that a split by time holds out.
-    k : int
-        Length of the lists.
+    """
+
+    split: Literal["cold", "time"] = "cold"
+    cold_items: float = 0.2
+    cold_users: float = 0.2
+    warm: float = 0.1
+    at: str | None = None
+    test: float = 0.2
+
+    def of(self, ratings: "Ratings") -> "Callable[[int], ColdStartSplit]":
+        """Return the function from a seed to a split."""
+        from simrec.data.split import cold_start_split, time_split
+
+        if self.split == "time":
+            parts = time_split(ratings, at=self.at, test=self.test)
+            return lambda seed: parts
+        if self.at is not None:
+            raise InputError("at: a moment is for a split by time; add --split time.")
+        shares = (self.cold_items, self.cold_users, self.warm)
+        return lambda seed: cold_start_split(ratings, *shares, seed)
+
+
+def evaluate(
+    data: DataOptions,
+    model: "TwoTower | None" = None,
+    seeds: tuple[int, ...] = (0,),
+    k: int = 10,
+    n_jobs: int = 1,
+    hold_out: HoldOut = HoldOut(),
+) -> dict[str, Any]:
+    """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        Seeds of the split and of the model; with several, figures are means, with the standard
+        deviation beside each.
     n_jobs : int
         Fits for several seeds side by side, at most, within memory; -1 for one per processor.
 
@@ -65,44 +83,23 @@ def evaluate(
         model is no better than a baseline; and the time.
     """
     from simrec.evaluation.evaluate import evaluate as four_tasks
-    from simrec.evaluation.evaluate import verdicts
+    from simrec.evaluation.figures import BEST, verdicts
     from simrec.model.two_tower import TwoTower
 
     model = model if model is not None else TwoTower()
     ratings = data.load_ratings(model.bounds)
-    make = splitter(ratings, split, cold_items, cold_users, warm, at, test)
+    make = hold_out.of(ratings)
     started = time.perf_counter()
     tables: dict[str, Any] = {"items": data.load_items(), "users": data.load_users()}
     table = four_tasks(model, make, k, seeds=seeds, n_jobs=n_jobs, **tables)
-    best = "the model beats the baselines everywhere"
     return {
         "job": "evaluate",
         "seeds": list(seeds),
-        "split": split,
+        "split": hold_out.split,
         "tasks": records(table),
-        "verdict": verdicts(table, k) or [best],
+        "verdict": verdicts(table, k) or [BEST],
         "seconds": round(time.perf_counter() - started, 3),
     }
-
-
-def splitter(
-    ratings: "Ratings",
-    split: str,
-    cold_items: float,
-    cold_users: float,
-    warm: float,
-    at: str | None,
-    test: float,
-) -> "Callable[[int], ColdStartSplit]":
-    """Return the function from a seed to a split that the options ask for."""
-    from simrec.data.split import cold_start_split, time_split
-
-    if split == "time":
-        parts = time_split(ratings, at=at, test=test)
-        return lambda seed: parts
-    if at is not None:
-        raise InputError("at: a moment is for a split by time; add --split time.")
-    return lambda seed: cold_start_split(ratings, cold_items, cold_users, warm, seed)
 
 
 def records(table: Any) -> list[dict[str, Any]]:

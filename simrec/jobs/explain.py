@@ -4,8 +4,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from simrec.console import Id
+from simrec.jobs.io.model import RankBy
+from simrec.jobs.io.tables import NameOptions, read_id, records
+from simrec.jobs.one_list import open_model, score_words, titles
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import read_id, records, table_at
 
 
 def explain(
@@ -15,22 +18,21 @@ def explain(
     item_id: str,
     items: Path | None = None,
     users: Path | None = None,
+    feedback: Path | None = None,
+    rank_by: RankBy = "both",
     unknown: Literal["error", "prior"] = "error",
+    name_column: str | None = None,
 ) -> dict[str, Any]:
     """Tell what adds how much to the score of a user and an item.
 
     Parameters
     ----------
-    model : path
-        The model directory.
     user_id : str
         Id of the user.
     item_id : str
         Id of the item.
-    items : path, optional
-        Features of an item the model does not know.
-    users : path, optional
-        Features of a user the model does not know.
+    rank_by : str
+        Which score to explain, as in recommend: both, rating or uptake.
     unknown : str
         What to do with an id that has neither ratings nor features: error or prior (answer for an
         average entity).
@@ -38,26 +40,23 @@ def explain(
     Returns
     -------
     dict
-        ``score``, what it is before bounding (with a sigmoid output, its logit), and
-        ``contributions``, one record each.
+        ``score``, as in the list; ``predicted``, as `score` predicts it; and ``contributions``, one
+        record each, which sum to the score.
     """
-    from simrec.model.two_tower import TwoTower
-
-    loaded = TwoTower.load(model)
+    loaded, own = open_model(model, NameOptions(), feedback, items, users)
     user = read_id(user_id, loaded.users_, "user_id")
     item = read_id(item_id, loaded.items_, "item_id")
-    tables: dict[str, Any] = {
-        "items": table_at(items, "items"),
-        "users": table_at(users, "users"),
-    }
-    parts = records(loaded.explain(user, item, **tables, unknown=unknown, output="arrow"))
+    tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
+    parts = records(loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow"))
     pair = pa.table({"user_id": [user], "item_id": [item]})
-    score = loaded.predict(pair, **tables, unknown=unknown)
+    named = titles(loaded, pair["item_id"], items, name_column, own)
     return {
         "job": "explain",
-        "user_id": user,
-        "item_id": item,
-        "score": round(float(score[0]), 6),
-        "before_bounding": round(sum(part["contribution"] for part in parts), 6),
+        own.user_id: Id.of(user),
+        own.item_id: Id.of(item),
+        **({"title": named[0]} if named else {}),
+        "score": round(sum(part["contribution"] for part in parts), 6),
+        "predicted": round(float(loaded.predict(pair, **tables)[0]), 6),
         "contributions": parts,
+        "scores": score_words(loaded, rank_by),
     }

@@ -2,11 +2,9 @@
 
 from typing import Any, Literal
 
-from simrec.data.sides import Sides
 from simrec.jobs.io.claim import claim
+from simrec.jobs.io.model import ModelReference, RankBy
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import table_at
-from simrec.jobs.shared.model import ModelReference, RankBy
 
 
 def export(
@@ -25,8 +23,6 @@ def export(
 
     Parameters
     ----------
-    model : path
-        The model directory.
     out : path
         The directory to write; an earlier export there is replaced.
     format : str
@@ -38,8 +34,6 @@ def export(
         Items to export instead of all known ones: item_id, with features of those not known.
     users : path, optional
         Users to export instead of all known ones, likewise; for parquet.
-    rank_by : str
-        Which score to export: both (what a user will take up and like), rating or uptake.
     index : str
         Kind of the Faiss index: flat, hnsw, ivf, or auto, which chooses by the number of items.
     unknown : str
@@ -52,24 +46,19 @@ def export(
         What was written; for faiss with its recall@10 against exact search.
     """
     from simrec.model.export.formats import check_replaceable
-    from simrec.model.export.formats import export as export_model
 
     # Found out now rather than after loading.
     check_replaceable(out)
     reference = ModelReference.of(model)
     with claim(out, model=model, items=items, users=users):
         loaded = reference.load()
-        heads, shift = loaded.ranking(rank_by)
-        tables = Sides(table_at(items, "items"), table_at(users, "users"))
-        return export_model(
-            loaded.towers_,
-            heads,
-            shift,
+        return loaded.export(
             out,
             format,
-            side,
-            tables,
-            index,
-            unknown,
-            reference.model_id,
+            side=side,
+            items=items,
+            users=users,
+            rank_by=rank_by,
+            index=index,
+            unknown=unknown,
         )

@@ -21,47 +21,33 @@ from simrec.errors import InputError
 
 Path = str | os.PathLike
 REQUIRED = inspect.Parameter.empty
+# Options that mean the same wherever a docstring does not say more.
+_HELP = {
+    "model": "The model directory",
+    "out": "Output directory of Parquet parts, or one file, if it ends in .parquet, .csv or .tsv",
+    "items": "Features of items the model does not know, by item_id",
+    "users": "Features of users the model does not know, by user_id",
+    "k": "Length of the lists",
+    "name_column": "Column of the items with their names; by default what looks like a title",
+    "rank_by": "Which score: both (the blend of all components), rating or uptake",
+    "feedback": "A few ratings of users or items without any, folded in before",
+}
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of a command.
-
-    Attributes
-    ----------
-    name : str
-        The name of the Python parameter.
-    kinds : tuple of type
-        What a value may be, of ``bool``, ``int``, ``float``, ``str``; tried in this order.
-    choices : tuple of str
-        The words allowed where `kinds` has ``str``; empty for any. Of a path, words that mean
-        something else than a file.
-    count : int or str or None
-        How many values: None for one, a number, or ``"*"``.
-    mapping : bool
-        Whether the value is a table of names and words (``name=word`` on the command line).
-    optional : bool
-        Whether None is a value.
-    path : bool
-        Whether it names a file or directory.
-    default : object
-        `REQUIRED` where there is none.
-    help : str
-        One sentence.
-    group : str
-        The parameter this is a field of, where the function takes a dataclass of options.
-    """
+    """One option of a command, named as the Python parameter."""
 
     name: str
-    kinds: tuple[type, ...]
-    choices: tuple[str, ...] = ()
-    count: int | str | None = None
-    mapping: bool = False
-    optional: bool = False
+    kinds: tuple[type, ...]  # of bool, int, float, str, tried in this order
+    choices: tuple[str, ...] = ()  # the only words; of a path, words that are no files
+    count: int | str | None = None  # None for one value, a number, or "*"
+    mapping: bool = False  # a table of names and words: name=word on the command line
+    optional: bool = False  # None is a value
     path: bool = False
     default: Any = REQUIRED
     help: str = ""
-    group: str = ""
+    group: str = ""  # the parameter this is a field of, where it is a dataclass of options
 
     @property
     def flag(self) -> str:
@@ -156,7 +142,10 @@ def options_of(function: Callable, skip: Iterable[str] = ()) -> dict[str, Option
         kind = _read_type(hints[name])
         if kind is not None:
             options[name] = Option(
-                name, **kind, default=parameter.default, help=help_texts.get(name, "")
+                name,
+                **kind,
+                default=parameter.default,
+                help=help_texts.get(name) or _HELP.get(name, ""),
             )
     return options
 

@@ -14,33 +14,45 @@
     [engine]               # options all batch jobs share; its cluster is that of train too
     engine = "local"
 
-Jobs run in the order of their sections. Paths are relative to the file. A section takes every
-option of its command, and its own value counts more than that of a shared section. The new ratings
-of ``[update]`` are its own; of ``[data]`` it takes the names of columns only.
+Jobs run in the order of their sections. Paths are relative to the file; ``{date}`` in them is the
+day of the run. A section takes every option of its command, and its own value counts more than
+that of a shared section. The new ratings of ``[update]`` are its own; of ``[data]`` it takes the
+names of columns only. Inputs, outputs and columns of all sections are checked before the first job
+starts, and outputs of an earlier run are replaced.
 """
 
+import datetime
 import os
-import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from simrec.data.columns import USUAL, Columns
+from simrec.data.source import open_source
 from simrec.errors import InputError
 from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
+from simrec.jobs.io.claim import check_apart
+from simrec.jobs.io.entities import check_columns
+from simrec.jobs.io.model import ModelReference
+from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # What a training takes of [engine].
 _CLUSTER = ("engine", "workers", "address")
 _TABLES = ("ratings", "items", "users")
 _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
+# Columns that the tables of these options need.
+_PAIR = ("user_id", "item_id")
+_COLUMNS = {
+    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude"), _PAIR),
+    **{"eligible": ("item_id",), "items": ("item_id",), "users": ("user_id",)},
+}
+_MODELS, _WRITTEN = ("model", "parent", "a", "b"), ("out", "checkpoint", "log_dir")
 
 Sections = dict[str, list[dict[str, Any]]]
 
@@ -55,34 +67,36 @@ def section_options(section: str) -> dict[str, Option]:
 
 
 def run(
-    file: str | os.PathLike, overrides: Sequence[str] = (), verbose: int = 1
+    file: str | os.PathLike,
+    overrides: Sequence[str] = (),
+    verbose: int = 1,
+    date: str | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
-    Parameters
-    ----------
-    file : path
-        The TOML file.
-    overrides : sequence of str
-        Options that replace those of the file, as ``section.option=value``; paths among them are
-        relative to the working directory.
-    verbose : int
-        Whether models show their progress.
-
-    Raises
-    ------
-    InputError
-        Before any job starts, if a section or option is unknown, missing or of the wrong type.
+    `overrides` replace options of the file, as ``section.option=value``; paths among them are
+    relative to the working directory. ``{date}`` in paths is `date`, by default today. InputError
+    is raised before any job starts, if a section or option is unknown, missing or of the wrong
+    type, an input is not there or lacks a column, or an output would destroy something.
     """
-    sections = read(file, overrides)
-    jobs = list(_plan(sections, str(file), verbose))
+    jobs = list(_plan(read(file, overrides, date), str(file)))
+    outputs: list[tuple[str, str, Columns]] = []
     for name, values in jobs:
-        yield call(commands.function(name), values)
+        try:
+            _check_job(name, values, outputs)
+        except InputError as error:
+            raise InputError(f"{file}: [{name}] {error}") from None
+    # Settings are checked by making the models.
+    prepared = [(name, commands.arguments(name, values, verbose)) for name, values in jobs]
+    for name, arguments in prepared:
+        yield call(commands.function(name), arguments)
 
 
-def read(file: str | os.PathLike, overrides: Sequence[str] = ()) -> Sections:
+def read(
+    file: str | os.PathLike, overrides: Sequence[str] = (), date: str | None = None
+) -> Sections:
     """Read and check a pipeline file: the values of each section, in order."""
-    path = Path(file)
+    path, date = Path(file), date or datetime.date.today().isoformat()
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -102,13 +116,21 @@ def read(file: str | os.PathLike, overrides: Sequence[str] = ()) -> Sections:
         sections[section] = [_check(path, section, table) for table in tables]
     for override in overrides:
         _override(sections, override)
+    for section, tables in sections.items():
+        options = section_options(section)
+        for table in tables:
+            for key, value in table.items():
+                if options[key].path and isinstance(value, str):
+                    table[key] = value.replace("{date}", date)
     return sections
 
 
 def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
     options = section_options(section)
     values = {}
-    for key, value in table.items():
+    also = COMMANDS[section].also if section in COMMANDS else {}
+    for given, value in table.items():
+        key = also.get(given, given)
         if key not in options:
             hint = nearest(key, options)
             raise InputError(f"{path}: [{section}] has no option {key!r}; {hint}")
@@ -143,8 +165,8 @@ def _override(sections: Sections, text: str) -> None:
         table[key] = parsed
 
 
-def _plan(sections: Sections, file: str, verbose: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each job with all its arguments; raise if a required option is missing."""
+def _plan(sections: Sections, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each job with all its options; raise if a required one is missing."""
     if not any(section in COMMANDS for section in sections):
         raise InputError(f"{file}: no job in it: add a section of {', '.join(commands.SECTIONS)}")
     model = sections.get("train", [{}])[0].get("out")
@@ -158,7 +180,7 @@ def _plan(sections: Sections, file: str, verbose: int) -> Iterator[tuple[str, di
                 if option.required and name not in values:
                     where = "data" if option.group == "data" and section != "update" else section
                     raise InputError(f"{file}: [{where}] lacks {name!r} ({option.help})")
-            yield section, commands.arguments(section, values, verbose)
+            yield section, values
             if section == "update":
                 model = values["out"]
 
@@ -169,7 +191,7 @@ def _shared(sections: Sections, section: str, table: Mapping[str, Any]) -> dict[
     groups = {option.group for option in commands.options(section).values()}
     values: dict[str, Any] = {}
     if COMMANDS[section].batch:
-        values |= engine
+        values |= {"overwrite": True, **engine}  # what an earlier run wrote
     elif section == "train" and table.get("engine", engine.get("engine")) == "ray":
         values |= {key: engine[key] for key in _CLUSTER if key in engine}
     if "data" in groups:
@@ -178,3 +200,67 @@ def _shared(sections: Sections, section: str, table: Mapping[str, Any]) -> dict[
     if COMMANDS[section].fits:
         values |= settings
     return values
+
+
+def _check_job(
+    section: str, values: Mapping[str, Any], outputs: list[tuple[str, str, Columns]]
+) -> None:
+    """Look at the inputs and the output of a job; those of earlier jobs are yet to be written."""
+    options = commands.options(section)
+    paths = {
+        name: values[name]
+        for name, option in options.items()
+        if option.path and isinstance(values.get(name), str) and values[name] not in option.choices
+    }
+    inputs = {name: path for name, path in paths.items() if name not in _WRITTEN}
+    made = {name: _maker(path, outputs) for name, path in inputs.items()}
+    own = USUAL
+    for name in [name for name in _MODELS if name in inputs]:
+        earlier = made[name]
+        found = ModelReference.of(inputs[name]).columns if earlier is None else earlier[2]
+        own = found if name in ("model", "a") else own
+    own = replace(own, **{name: values[name] for name in asdict(own) if name in values})
+    for name, path in inputs.items():
+        if name in _COLUMNS and made[name] is None:
+            source = open_source(path, name, skip_bad=values.get("on_bad_fragment") == "skip")
+            rated = name == "ratings" and own.rating is not None
+            needed = (*_COLUMNS[name], "rating") if rated else _COLUMNS[name]
+            check_columns(source.renamed(own.renaming()), *needed)
+            if name == "pairs" and section == "score":
+                check_columns(source, *(values.get("select") or ()))
+    out = paths.get("out")
+    if out is None:
+        return
+    check_apart(out, **inputs)
+    for earlier in outputs:
+        check_apart(out, **{f"the output of [{earlier[0]}]": earlier[1]})
+    _check_replaceable(section, out, values)
+    outputs.append((section, out, own))
+
+
+def _maker(
+    path: str, outputs: Sequence[tuple[str, str, Columns]]
+) -> tuple[str, str, Columns] | None:
+    """Return the earlier job that writes a path, or the directory it lies in."""
+    inside = [one for one in outputs if f"{path.rstrip('/')}/".startswith(f"{one[1].rstrip('/')}/")]
+    return inside[-1] if inside else None
+
+
+def _check_replaceable(section: str, out: str, values: Mapping[str, Any]) -> None:
+    """Raise InputError if an output cannot be written, or would destroy what no job wrote."""
+    from simrec.evaluation.report.write import check_out
+    from simrec.model.export import formats
+    from simrec.storage import artifacts
+
+    if COMMANDS[section].batch:
+        job = OutputDirectory(out, {}, True)
+        if values.get("overwrite"):
+            job.finished()
+    else:
+        models = dict.fromkeys(("train", "update"), artifacts.check_replaceable)
+        {**models, "export": formats.check_replaceable}.get(section, check_out)(out)
+    above = Path(os.path.realpath(out)).parent
+    while not above.exists():
+        above = above.parent
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise InputError(f"out: {out}: {above} is no directory that can be written to")

@@ -10,16 +10,17 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from simrec.data.sides import Sides
+from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.io.candidates import Candidates, ItemLists
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.entities import BLOCK, KnownIds, Unknown, check_columns, check_once
+from simrec.jobs.io.model import ModelReference, RankBy, model_with_feedback
 from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.sources import Source
+from simrec.jobs.io.tables import NameOptions
+from simrec.jobs.one_list import open_model, recommend_one
 from simrec.jobs.options import Path
-from simrec.jobs.shared.candidates import Candidates, ItemLists
-from simrec.jobs.shared.entities import BLOCK, KnownIds, Unknown, check_columns
-from simrec.jobs.shared.model import ModelReference, RankBy, model_with_feedback
 from simrec.model.answer.recommend import exclusions
 from simrec.model.head import Found
 from simrec.scoring.pairs import score_pairs
@@ -28,19 +29,7 @@ from simrec.scoring.topk import top_k
 
 @dataclass(frozen=True)
 class RecommendTask:
-    """Find the k best candidates for each user.
-
-    Attributes
-    ----------
-    rated : bool
-        Whether to leave out what a user has rated.
-    exclude, eligible : ItemLists or None
-        What else to leave out for each user, and what alone may be recommended to each.
-    ranked : numpy.ndarray or None
-        The candidates' vectors with what exploring adds to their scores, as one more coordinate.
-    threads : int or None
-        As in `top_k`.
-    """
+    """Find the k best candidates for each user."""
 
     model: ModelReference
     candidates: Candidates
@@ -48,12 +37,12 @@ class RecommendTask:
     k: int
     min_score: float | None
     unknown: Unknown
-    rated: bool
-    exclude: ItemLists | None
-    eligible: ItemLists | None
+    rated: bool  # leave out what a user has rated
+    exclude: ItemLists | None  # and this
+    eligible: ItemLists | None  # what alone may be recommended to each
     columns: Sequence[str]
     schema: pa.Schema
-    ranked: np.ndarray | None
+    ranked: np.ndarray | None  # candidates' vectors, and what exploring adds as one more coordinate
     threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
@@ -139,8 +128,10 @@ class RecommendTask:
 
 def recommend(
     model: Path,
-    out: Path,
+    out: Path | None = None,
     *,
+    user: str | None = None,
+    new_user: Path | None = None,
     items: Path | None = None,
     users: Path | None = None,
     k: int = 10,
@@ -152,16 +143,18 @@ def recommend(
     feedback: Path | None = None,
     explore: float = 0.0,
     unknown: Unknown = "error",
+    name_column: str | None = None,
+    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
-    """Find the best items for each user.
+    """Find the best items for each user, or for one and print them.
 
     Parameters
     ----------
-    model : path
-        The model directory.
-    out : path
-        Output directory of Parquet parts, or a single file if the name ends in .parquet.
+    user : str, optional
+        Id of one user, whose list is printed with titles; nothing is written.
+    new_user : path, optional
+        A few ratings of one new user (item_id, rating), whose list is printed likewise.
     items : path, optional
         The catalogue: item_id, with features for new ones; all known items by default.
     users : path, optional
@@ -171,29 +164,17 @@ def recommend(
     exclude : "rated", path or None
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
-    rank_by : str
-        Rank by what a user will take up and like (both), by the predicted rating, or by uptake
-        alone.
     eligible : path, optional
         Table of what may be recommended: item_id, or user_id and item_id.
     min_score : float, optional
         Leave out items that score lower.
     new_items_only : bool
         Recommend only items without any rating in training.
-    feedback : path, optional
-        A few ratings of users or items without any: folded in before recommending.
     explore : float
         Rank by score + explore * posterior standard deviation of the item, so that new items get a
         chance; the score that is written does not contain it.
     unknown : str
         What to do with a user without ratings and features: error, prior (an average user) or skip.
-    batch : BatchOptions
-        How to run the job.
-
-    Returns
-    -------
-    dict
-        The summary.
     """
     if k < 1:
         raise InputError(f"k: expected at least 1, got {k}")
@@ -203,13 +184,30 @@ def recommend(
         raise InputError(f"explore must be a number from 0 on, got {explore}.")
     if batch.partition_by:
         raise InputError("partition_by: recommend writes no column to partition by")
+    one = user is not None or new_user is not None
+    if (out is None) != one:
+        raise InputError(
+            "recommend: give out, where lists are written, or else a user or new_user, whose list "
+            "is printed."
+        )
+    asked: dict[str, Any] = {"k": k, "rank_by": rank_by}
+    asked |= {"new_items_only": new_items_only, "explore": explore}
+    if out is None:
+        loaded, own = open_model(model, names, feedback, items, users)
+        paths = {"items": items, "users": users, "exclude": exclude, "eligible": eligible}
+        asked["unknown"] = "prior" if unknown == "prior" else "error"
+        return recommend_one(loaded, own, user, new_user, paths, asked, min_score, name_column)
     seen = None if exclude == "rated" else exclude
     given = {"items": items, "exclude": seen, "eligible": eligible}
     check_apart(out, model=model, users=users, feedback=feedback, **given)
+    own = names.over(ModelReference.of(model).columns)
     tables = {
-        name: open_source(path, name) if path is not None else None for name, path in given.items()
+        name: open_source(path, name).renamed(own.renaming()) if path is not None else None
+        for name, path in given.items()
     }
-    with model_with_feedback(model, out, feedback=feedback, items=items, users=users) as reference:
+    with model_with_feedback(
+        model, out, feedback=feedback, items=items, users=users, names=names
+    ) as reference:
         loaded = reference.load()
         heads, _ = loaded.ranking(rank_by)
         source: Source | KnownIds
@@ -217,15 +215,14 @@ def recommend(
             source = KnownIds("user_id", loaded.users_.column)
         else:
             source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
+            source = source.renamed(own.renaming())
             check_columns(source, "user_id")
+            check_once(loaded.towers_.users, source, batch.on_bad_fragment == "skip")
         job = {
             "job": "recommend",
-            "k": k,
-            "rank_by": rank_by,
+            **asked,
             "rated": exclude is not None,
             "min_score": min_score,
-            "new_items_only": new_items_only,
-            "explore": explore,
             "unknown": unknown,
             **{name: table and table.identity() for name, table in tables.items()},
         }
@@ -243,8 +240,8 @@ def recommend(
             )
             schema = pa.schema(
                 [
-                    ("user_id", source.schema.field("user_id").type),
-                    ("item_id", candidates.ids.type),
+                    (own.user_id, source.schema.field("user_id").type),
+                    (own.item_id, candidates.ids.type),
                     ("score", pa.float32()),
                     ("rank", pa.int32()),
                 ]

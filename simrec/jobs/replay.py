@@ -27,12 +27,8 @@ def replay(
 
     Parameters
     ----------
-    data : DataOptions
-        The tables; ratings with timestamps.
     out : path, optional
         An HTML page to write, with pictures and the table of periods.
-    model : TwoTower, optional
-        The model to fit, with its settings.
     every : str
         Length of a period, after which models learn: 7d, 12h, 2w.
     refit : str
@@ -41,19 +37,11 @@ def replay(
         When the first period begins, such as 2014-06-01.
     train : float
         Without it: share of the ratings, the earliest, that the first fit learns from.
-    k : int
-        Length of the lists.
-
-    Returns
-    -------
-    dict
-        ``policies`` and ``periods`` as records, and a sentence.
     """
     from simrec.evaluation.replay import replay as walk
-    from simrec.evaluation.report.replay_page import replay_page
-    from simrec.evaluation.report.write import check_out
-    from simrec.files import write_text
+    from simrec.evaluation.report.write import check_out, replay_page
     from simrec.model.two_tower import TwoTower
+    from simrec.storage.files import write_text
 
     if out is not None:
         check_out(out)

@@ -15,7 +15,7 @@ def report(
     out: Path,
     parent: Path | None = None,
     item_name: str | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     cold_items: float = 0.2,
     cold_users: float = 0.2,
     warm: float = 0.1,
@@ -28,17 +28,13 @@ def report(
 
     Parameters
     ----------
-    model : path
-        The model directory.
-    data : DataOptions
-        The tables the model was trained on.
     out : path
         The HTML file to write; an earlier report there is replaced.
     parent : path, optional
         Directory of the model before this one, to see its figures beside.
     item_name : str, optional
         Column of the items that names them; by default the one that looks like a title.
-    seed : int
+    random_state : int
         Seed of the split and of all samples.
     cold_items : float
         Share of the items to hold out whole.
@@ -46,13 +42,6 @@ def report(
         Share of the users to hold out whole.
     warm : float
         Share of the remaining ratings to hold out.
-    k : int
-        Length of the lists.
-
-    Returns
-    -------
-    dict
-        ``tasks``: one record per task; the verdict; the warnings; where the page is.
     """
     from simrec.evaluation.report.write import check_out
     from simrec.evaluation.report.write import report as write
@@ -64,17 +53,17 @@ def report(
     loaded = TwoTower.load(model)
     made = write(
         loaded,
-        data.load_ratings(loaded.bounds),
+        data.load_ratings(loaded.bounds, loaded.columns_),
         out,
-        items=data.load_items(),
-        users=data.load_users(),
+        items=data.load_items(loaded.columns_),
+        users=data.load_users(loaded.columns_),
         parent=None if parent is None else TwoTower.load(parent),
         item_name=item_name,
         k=k,
         cold_items=cold_items,
         cold_users=cold_users,
         warm=warm,
-        random_state=seed,
+        random_state=random_state,
     )
     return {
         "job": "report",

@@ -8,16 +8,16 @@ import pyarrow as pa
 
 from simrec.data.arrays import as_arrow
 from simrec.data.sides import Side, Sides
+from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, run_batch
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.discover import open_source
+from simrec.jobs.io.entities import Entities, Unknown
+from simrec.jobs.io.model import ModelReference, model_with_feedback
 from simrec.jobs.io.outputs import is_single
 from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.sources import Source
+from simrec.jobs.io.tables import NameOptions
 from simrec.jobs.options import Path, nearest
-from simrec.jobs.shared.entities import Entities, Unknown
-from simrec.jobs.shared.model import model_with_feedback
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
@@ -31,11 +31,12 @@ class ScoreTask:
     output: Output
     columns: Sequence[str]
     schema: pa.Schema
+    names: tuple[str, str]
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return the rows with their scores; rows with unknown ids as the policy says."""
-        user_rows, unknown_users = self.users.rows(table["user_id"])
-        item_rows, unknown_items = self.items.rows(table["item_id"])
+        user_rows, unknown_users = self.users.rows(table[self.names[0]])
+        item_rows, unknown_items = self.items.rows(table[self.names[1]])
         keep = (user_rows >= 0) & (item_rows >= 0)
         if not keep.all():
             table = table.filter(pa.array(keep))
@@ -65,44 +66,31 @@ def score(
     feedback: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
+    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Predict the rating of each (user, item) row; without ratings, the probability of uptake.
 
     Parameters
     ----------
-    model : path
-        The model directory.
     pairs : path
-        Table with user_id and item_id: a Parquet file, a directory, a glob or a URI.
-    out : path
-        Output directory of Parquet parts, or a single file if the name ends in .parquet.
-    items : path, optional
-        Features of items the model does not know.
-    users : path, optional
-        Features of users the model does not know.
-    feedback : path, optional
-        A few ratings of users or items without any: folded in before scoring.
+        Table with user_id and item_id: a Parquet or CSV file, a directory, a glob or a URI.
     unknown : str
         What to do with an id that has neither ratings nor features: error, prior (score it as an
         average entity) or skip (leave the row out).
     select : sequence of str, optional
         Input columns to carry to the output; all by default.
-    batch : BatchOptions
-        How to run the job.
-
-    Returns
-    -------
-    dict
-        The summary: rows in and out, unknown ids, parts, time.
     """
     check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
     source = open_source(pairs, "pairs", skip_bad=batch.on_bad_fragment == "skip")
-    source.require("user_id", "item_id")
-    tables = Sides(
-        open_source(items, "items") if items is not None else None,
-        open_source(users, "users") if users is not None else None,
-    )
+    own = names.over(ModelReference.of(model).columns)
+    user_id, item_id = (own.in_table(n, source.schema.names) for n in ("user_id", "item_id"))
+    source.require(user_id, item_id)
+
+    def opened(path: Path | None, side: Side) -> Source | None:
+        return None if path is None else open_source(path, side).renamed(own.renaming())
+
+    tables = Sides(opened(items, "items"), opened(users, "users"))
     carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
@@ -113,7 +101,9 @@ def score(
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    with model_with_feedback(model, out, feedback=feedback, items=items, users=users) as reference:
+    with model_with_feedback(
+        model, out, feedback=feedback, items=items, users=users, names=names
+    ) as reference:
 
         def prepare(scratch: Scratch) -> ScoreTask:
             loaded = reference.load()
@@ -127,8 +117,9 @@ def score(
                 entities("items"),
                 entities("users"),
                 part.output,
-                tuple(dict.fromkeys([*carried, "user_id", "item_id"])),
+                tuple(dict.fromkeys([*carried, user_id, item_id])),
                 schema,
+                (user_id, item_id),
             )
 
         return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)

@@ -8,17 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
-from simrec import files
 from simrec.errors import InputError
 from simrec.jobs.io.claim import check_apart, claim
+from simrec.jobs.io.tables import DataOptions, absolute
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import DataOptions, absolute
+from simrec.storage import files
 
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
     from simrec.data.tables import TableLike
-    from simrec.jobs.shared.portion import Portions
-    from simrec.model.run.scratch import Scratch
+    from simrec.jobs.io.portions import Portions
     from simrec.model.run.workers import Workers
     from simrec.model.two_tower import TwoTower
 
@@ -39,17 +38,12 @@ def train(
     address: str | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
-    memory: str | None = None,
-    scratch: Path | None = None,
+    timeout: int = 300,
 ) -> dict[str, Any]:
     """Train a model on all ratings and save it.
 
     Parameters
     ----------
-    model : TwoTower
-        The model to fit, with its settings.
-    data : DataOptions
-        The tables.
     out : path
         The model directory to write; an earlier model there is replaced.
     shards : int, optional
@@ -59,8 +53,8 @@ def train(
     engine : str
         Where to train: local, on this machine, or ray, on a cluster.
     workers : int, optional
-        Processes that divide the users between them, each with its own part of the memory. One by
-        default; on ray as many as the cluster has nodes.
+        Processes that divide the users between them, each with its own part of the memory; Ray
+        starts them. One by default; on ray as many as the cluster has nodes.
     address : str, optional
         The Ray cluster (host:port); a new one on this machine by default.
     checkpoint : path, optional
@@ -68,22 +62,17 @@ def train(
         default.
     resume : bool
         Whether to go on from the checkpoint of a training that was killed.
-    memory : str, optional
-        Memory to work in, such as 4GB; what is as long as the users then lives in files.
-    scratch : path, optional
-        Directory for these files; that of temporary files by default.
-
-    Returns
-    -------
-    dict
-        What was trained: counts, model id, time.
+    timeout : int
+        Seconds that a worker may keep the others waiting; then it is lost, and all start again
+        from the last checkpoint.
     """
-    from simrec.artifacts import check_replaceable
+    from simrec.model.checkpoint import clear
     from simrec.model.files import check_shards
-    from simrec.model.run.checkpoint import clear
-    from simrec.model.run.scratch import Scratch
+    from simrec.model.params import check_params
+    from simrec.storage.artifacts import check_replaceable
 
     # Found out now rather than after the training.
+    check_params(model.get_params())
     check_replaceable(out)
     if shards is not None:
         check_shards(shards)
@@ -94,16 +83,20 @@ def train(
     check_apart(checkpoint, out=out, **inputs)
     if workers is not None and workers < 1:
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
+    if (workers or 1) > 1 and shards not in (None, workers):
+        raise InputError(f"shards: {workers} workers write one each, not {shards} in all.")
+    if timeout < 1:
+        raise InputError(f"timeout: expected seconds from 1 on, got {timeout}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    Scratch.of(memory, scratch)  # found out now, too
-    work = Training(model, data, out, log_dir, checkpoint, shards, memory, scratch)
+    work = Training(model, data, out, log_dir, checkpoint, shards)
     with claim(out, **inputs):
         try:
             if engine == "local" and workers in (None, 1):
                 result = work.run(resume=resume)
             else:
-                result = _with_workers(work, engine, workers, address, resume)
+                where = address if engine == "ray" else "local"
+                result = _with_workers(work, workers, where, resume, timeout)
         except OSError as error:
             if not (files.is_full_disk(error) and os.path.isdir(checkpoint)):
                 raise
@@ -114,9 +107,10 @@ def train(
 
 
 def _with_workers(
-    work: "Training", engine: str, workers: int | None, address: str | None, resume: bool
+    work: "Training", workers: int | None, address: str | None, resume: bool, timeout: int
 ) -> dict[str, Any]:
-    from simrec.jobs.shared.portion import Portions
+    from simrec.jobs.engine import ray_train
+    from simrec.jobs.io.portions import Portions
 
     work = work.absolute()
     target = FilePath(os.path.realpath(work.out))
@@ -125,13 +119,7 @@ def _with_workers(
     try:
         with files.own_directory(target, ".shuffle") as scratch:
             work = replace(work, portions=Portions.of(work.data, scratch))
-            if engine == "ray":
-                from simrec.jobs.engine import ray_train
-
-                return ray_train.run(work, workers, address, resume)
-            from simrec.jobs.engine import processes
-
-            return processes.run(work, workers or 1, resume)
+            return ray_train.run(work, workers, address, scratch, resume, timeout)
     finally:  # of workers that were ended
         files.remove_leftovers(target)
         files.remove_leftovers(os.path.realpath(work.checkpoint))
@@ -147,8 +135,6 @@ class Training:
     log_dir: Path | None
     checkpoint: Path
     shards: int | None = None
-    memory: str | None = None
-    scratch: Path | None = None
     portions: "Portions | None" = None
 
     def absolute(self) -> "Training":
@@ -159,30 +145,30 @@ class Training:
             out=absolute(self.out),
             log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
-            scratch=absolute(self.scratch),
         )
 
     def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
-        """Train as one of the workers, or alone."""
-        from simrec.artifacts import read_manifest
-        from simrec.model.divided import save_divided
+        """Train as one of the workers, or alone; after a first attempt, from the checkpoint."""
+        from simrec.data.sides import Sides
+        from simrec.model.checkpoint import Run
+        from simrec.model.files import save
+        from simrec.model.fit import fit_model
         from simrec.model.run.workers import ONE_WORKER
+        from simrec.storage.artifacts import read_manifest
 
-        workers = workers or ONE_WORKER
-        ratings, users = self._read(workers)
-        self.model.fit(
+        workers, at_start = workers or ONE_WORKER, _peak_bytes()
+        attempt = 0 if self.portions is None else self.portions.attempt(workers)
+        ratings, users = self._read(workers, attempt)
+        fit_model(
+            self.model,
             ratings,
-            items=self.data.load_items(),
-            users=users,
+            Sides(self.data.load_items(), users),
+            Run(workers, self.checkpoint, resume or attempt > 0),
             log_dir=None if self.log_dir is None else os.fspath(self.log_dir),
-            strategy=workers,
-            divided=True,
-            checkpoint=self.checkpoint,
-            resume=resume,
-            memory=self.memory,
-            scratch=self.scratch,
         )
-        save_divided(self.model, self.out, workers, self.shards)
+        # Several write one each, and may have become fewer.
+        shards = self.shards if workers.size == 1 else None
+        self.model.model_id_ = save(self.model, self.out, shards, workers)
         return {
             "job": "train",
             "out": os.fspath(self.out),
@@ -191,24 +177,27 @@ class Training:
             "users": int(workers.total(ratings.n_users)),
             "items": len(self.model.items_),
             "duplicates": int(workers.total(ratings.n_duplicates)),
-            "workers": workers.documents(_cost(workers)),
+            "workers": workers.documents(_cost(workers, at_start)),
+            "features": self.model.describe(output="arrow").to_pylist(),
         }
 
-    def _read(self, workers: "Workers") -> "tuple[Ratings, TableLike | None]":
+    def _read(self, workers: "Workers", attempt: int) -> "tuple[Ratings, TableLike | None]":
         """Read the ratings and features of this worker's users."""
-        from simrec.model.run.scratch import Scratch
-
         if workers.size == 1 or self.portions is None:
-            room = Scratch.of(self.memory, self.scratch)
-            return _load(self.data, self.model, room), self.data.load_users()
-        return self.portions.read(self.model.bounds, workers)
+            return _load(self.data, self.model), self.data.load_users()
+        return self.portions.read(self.model.bounds, workers, attempt)
 
 
-def _cost(workers: "Workers") -> dict[str, Any]:
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _cost(workers: "Workers", at_start: int) -> dict[str, Any]:
     """Return what a worker has used: memory, time, and what it has told the others."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "peak_bytes": used.ru_maxrss * 1024,
+        "bytes_at_start": at_start,
+        "peak_bytes": _peak_bytes(),
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
         "sums": workers.sums,
         "bytes_summed": workers.bytes_summed,
@@ -216,13 +205,8 @@ def _cost(workers: "Workers") -> dict[str, Any]:
     }
 
 
-def _load(data: DataOptions, model: "TwoTower", room: "Scratch") -> "Ratings":
-    if room.limited:
-        from simrec.jobs.io.pieces import read_pieces
-
-        ratings = read_pieces(data, model.bounds, room)
-    else:
-        ratings = data.load_ratings(model.bounds)
+def _load(data: DataOptions, model: "TwoTower") -> "Ratings":
+    ratings = data.load_ratings(model.bounds)
     if len(ratings) == 0:
         raise InputError(f"{data.ratings}: no ratings to train on")
     logger.info(

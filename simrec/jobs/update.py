@@ -5,8 +5,8 @@ import time
 from typing import Any
 
 from simrec.jobs.io.claim import claim
+from simrec.jobs.io.tables import DataOptions
 from simrec.jobs.options import Path
-from simrec.jobs.shared.data import DataOptions
 
 logger = logging.getLogger(__name__)
 
@@ -22,21 +22,17 @@ def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
         The new ratings only, and features of new items and users.
     out : path
         The model directory to write; the new version names the old one as its parent.
-
-    Returns
-    -------
-    dict
-        What was learned, the new model's id and its parent's.
     """
-    from simrec.artifacts import check_replaceable
     from simrec.model.two_tower import TwoTower
+    from simrec.storage.artifacts import check_replaceable
 
     check_replaceable(out)
     started = time.perf_counter()
     with claim(out, model=model, ratings=data.ratings, items=data.items, users=data.users):
         loaded = TwoTower.load(model)
-        ratings = data.load_ratings(loaded.rating_bounds())
-        loaded.update(ratings, items=data.load_items(), users=data.load_users())
+        own = loaded.columns_
+        ratings = data.load_ratings(loaded.rating_bounds(), own)
+        loaded.update(ratings, items=data.load_items(own), users=data.load_users(own))
         loaded.save(out)
     learned = loaded.updates_[-1]
     for name, columns in learned["unknown_values"].items():

@@ -1,4 +1,4 @@
-"""What each column of features contributes to a vector."""
+"""A vector as a sum: what the average entity, feature columns, history and ratings contribute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,20 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
-from simrec.model.head import Encoder, Network
+from simrec.data.sides import SINGULAR
+from simrec.model.head import Encoder, Network, StoredHead
+from simrec.model.layout import Layout
+from simrec.model.part import Entity
+from simrec.model.posterior.encoder import history_weight
+from simrec.model.posterior.evidence import SideEvidence
+from simrec.scoring.shares import Parts
+
+# What the ratings of an entity add: by which partners it has, and by what they say and how many
+# they are.
+_HISTORY = {
+    "items": ("who rated it", "how it was rated"),
+    "users": ("what they rated", "how they rated"),
+}
 
 
 def by_column(
@@ -46,3 +59,38 @@ def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     weights[x.indices[there]] = (share[:, x.indices[there]] / x.data[there]).T
     weights[-1] = base
     return weights @ network.place
+
+
+def explain_rating(
+    entity: Entity, vector: np.ndarray, head: StoredHead, kept: SideEvidence, layout: Layout
+) -> Parts:
+    """Take the rating vector of one entity apart."""
+    side, count, x = entity.side, entity.count, entity.features
+    vector = np.asarray(vector, np.float64)
+    warmth = float(kept.warmth[entity.row]) if entity.row >= 0 else 0.0
+    constant = layout.constants(side, warmth)
+    names, values = [f"average {SINGULAR[side]}"], [""]
+    if x is None:
+        return Parts(names, values, (vector - constant)[None], constant)
+    if entity.encoder is not None and not x.nnz:
+        # Without a row of features: taken as average.
+        pieces = (np.array(head.prior, np.float64) if count else vector.copy())[None]
+    else:
+        pieces = encoded_by_column(entity.encoder, x, head.encoder)
+        columns = {} if entity.encoder is None else entity.encoder.words(x)
+        names, values = [*names, *columns], [*values, *columns.values()]
+    if warmth == 1 and layout.refined:
+        warm = cold = by_column(entity.encoder, x, kept.weights)[: len(pieces)]
+    else:
+        warm, cold = layout.from_features(side, pieces)
+    found = [layout.without_constants(side, warm, cold, warmth)]
+    start = len(vector) - layout.content
+    found[0][:, start:] = pieces[:, start:]
+    if count and layout.refined:
+        history = (history_weight(np.array([count])) * kept.history[entity.row])[None]
+        found.append(layout.without_constants(side, history, history, warmth))
+        names, values = [*names, _HISTORY[side][0]], [*values, f"{count:,} ratings"]
+    if count:
+        found.append((vector - constant - np.concatenate(found).sum(0))[None])
+        names, values = [*names, _HISTORY[side][1]], [*values, f"{count:,} ratings"]
+    return Parts(names, values, np.concatenate(found), constant)

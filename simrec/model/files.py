@@ -6,148 +6,122 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
-import pyarrow as pa
 
-from simrec import artifacts
-from simrec import manifest as manifests
+from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
-from simrec.data.sides import ID_COLUMNS, Side, Sides
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
-from simrec.model import shard_files
+from simrec.model import catalogue
 from simrec.model.head import Saved
-from simrec.model.ordered.part import OrderedPart
+from simrec.model.lists.blend import KINDS, NEW, Blend
+from simrec.model.lists.components import ContentPart, EasePart, PopularityPart
+from simrec.model.lists.uptake.part import UptakePart
 from simrec.model.params import check_params
 from simrec.model.part import Part
-from simrec.model.rating.evidence import EVIDENCE
-from simrec.model.rating.part import RatingPart
-from simrec.model.shard_files import Shard, rating_counts
+from simrec.model.posterior.evidence import EVIDENCE
+from simrec.model.rating_part import RatingPart
+from simrec.model.run.workers import ONE_WORKER, Workers, written_together
+from simrec.model.shards import COUNTS, IDS, document, users_of, write_shard
 from simrec.model.tower import Tower
-from simrec.model.uptake.part import UptakePart
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
+from simrec.storage import artifacts
+from simrec.storage import manifest as manifests
+from simrec.storage.arrays import id_arrays
+from simrec.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
-    from simrec.model.two_tower import TwoTower
+    from simrec.model.fitted import FittedModel
+
+Model = TypeVar("Model", bound="FittedModel")
 
 KIND = "two_tower"
 _MOST_SHARDS = 1_000  # each is some 25 mapped files, of which a process may have 65,530
+_PARTS = (RatingPart, UptakePart, EasePart, ContentPart, PopularityPart)
 # Every kind of part.
-PARTS: dict[str, type[Part]] = {part.kind: part for part in (RatingPart, OrderedPart, UptakePart)}
+PARTS: dict[str, type[Part]] = {part.kind: part for part in _PARTS}
 # Arguments that are networks: what was trained from them is in the parts.
 _NETWORKS = ("item_encoder", "user_encoder")
 # What was noted while fitting, and as what.
-_FACTS = {
-    "schema": dict,
-    "chosen": dict,
-    "history": list,
-    "parent": str | None,
-    "updates": list,
-}
+_FACTS = {"schema": dict, "chosen": dict, "history": list, "parent": str | None, "updates": list}
 
 
-def save(model: TwoTower, path: str | os.PathLike[str], shards: int | None = None) -> str:
-    """Write a fitted model; return its id.
+def save(
+    model: FittedModel,
+    path: str | os.PathLike[str],
+    shards: int | None = None,
+    workers: Workers = ONE_WORKER,
+) -> str:
+    """Write a fitted model, in as many shards as it was loaded from or in others; return its id.
 
-    Parameters
-    ----------
-    model : TwoTower
-        The model.
-    path : path
-        The directory.
-    shards : int, optional
-        Into how many ranges of users to divide it; by default as many as it was loaded from.
+    Each of several workers writes its own users as a shard, the first one what all share. The
+    directory, on storage that all of them see, takes its place once all shards are written.
     """
-    sizes = _sizes(model.users_, shards)
-    with artifacts.aside(path) as directory:
+    users, sizes = model.users_, model.users_.sizes
+    numbers = range(len(sizes)) if shards is None else range(check_shards(shards))
+    if workers.size > 1:
+        if shards not in (None, workers.size):
+            raise InputError(f"shards: {workers.size} workers write one each, not {shards} in all.")
+        numbers = range(workers.rank, workers.rank + 1)
+        sizes = (0,) * workers.rank + (len(users),) + (0,) * (workers.size - workers.rank - 1)
+    elif len(numbers) != len(sizes):
+        sizes = tuple(np.diff([len(users) * i // len(numbers) for i in (*numbers, len(numbers))]))
+    with written_together(path, workers) as directory:
         saved = content(model, in_shards=len(sizes) > 1)
+        written = None
         if len(sizes) > 1:
-            written = [
-                shard_files.write_rows(model, saved, directory, number, sizes)
-                for number in range(len(sizes))
-            ]
-            return _commit(model, saved, directory, written)
-        artifacts.write(
-            directory,
-            {**saved.arrays, **saved.whole("items"), **saved.whole("users")},
-            {side: table_of(tower) for side, tower in model.towers_.named()},
-            saved.documents,
-            saved.networks,
-        )
-        users = model.towers_.users.counts
-        return _sign(model, directory, len(users), int((np.asarray(users) > 0).sum()))
+            mine = [write_shard(users, saved, directory, number, sizes) for number in numbers]
+            written = [one for some in workers.documents(mine) for one in some]
+        found = _commit(model, saved, directory, written) if workers.rank == 0 else ""
+    return workers.agreed(found)
 
 
-def write_shard(model: TwoTower, directory: Path, number: int, of: int) -> Shard:
-    """Write the users of a model as one shard of a model directory.
-
-    Parameters
-    ----------
-    model : TwoTower
-        A model with the users of this shard only, and with all items.
-    directory : Path
-        What `artifacts.aside` gave to the process that calls `commit`.
-    number, of : int
-        Which shard of how many, in the order of the ids of their users.
-
-    Returns
-    -------
-    Shard
-        What `commit` has to know of it.
-    """
-    sizes = [len(model.users_) if i == number else 0 for i in range(of)]
-    return shard_files.write_rows(model, content(model, True), directory, number, sizes)
-
-
-def commit(model: TwoTower, directory: Path, shards: Sequence[Shard]) -> str:
-    """Write what all shards share, and the manifest of all; return the model id.
-
-    Parameters
-    ----------
-    model : TwoTower
-        One of those whose users were written: all have the same items and settings.
-    directory : Path
-        What `artifacts.aside` gave; it becomes a model when that ends.
-    shards : sequence of Shard
-        What `write_shard` returned, in order.
-    """
-    return _commit(model, content(model, True), directory, shards)
+def _commit(
+    model: FittedModel, saved: Saved, directory: Path, shards: Sequence[Mapping[str, Any]] | None
+) -> str:
+    """Write what all shards share, or all, and the manifest; return the model id."""
+    arrays = {**saved.arrays, **saved.whole("items"), **id_arrays("items_ids", model.items_.ids)}
+    known: dict[str, Any] = {}
+    if shards is None:
+        arrays |= {**saved.whole("users"), **id_arrays(IDS, model.users_.ids)}
+        n_users, n_rating = len(arrays[COUNTS]), int((arrays[COUNTS] > 0).sum())
+    else:
+        saved.documents["shards"] = document(shards)
+        n_users, n_rating = (sum(one[name] for one in shards) for name in ("rows", "rated"))
+        known = {name: entry for shard in shards for name, entry in shard["files"].items()}
+    artifacts.write(directory, arrays, saved.documents, saved.networks)
+    items = arrays["items_n_ratings"]
+    # Progress is no part of a model: its id is the same with and without.
+    left_out = (*_NETWORKS, "verbose")
+    params = {name: v for name, v in model.get_params().items() if name not in left_out}
+    facts = {
+        "seed": params["random_state"],
+        "counts": {
+            "ratings": int(items.sum()),
+            "items": len(items),
+            "users": n_users,
+            "rated_items": int((items > 0).sum()),
+            "rating_users": n_rating,
+        },
+        "columns": asdict(model.columns_),
+        **{name: getattr(model, f"{name}_") for name in _FACTS},
+    }
+    return manifests.write(directory, KIND, plain(params), facts, known)
 
 
-def _commit(model: TwoTower, saved: Saved, directory: Path, shards: Sequence[Shard]) -> str:
-    artifacts.write(
-        directory,
-        {**saved.arrays, **saved.whole("items")},
-        {"items": table_of(model.towers_.items)},
-        {**saved.documents, "shards": shard_files.document(shards)},
-        saved.networks,
-    )
-    known = {name: entry for shard in shards for name, entry in shard.files.items()}
-    n_users, n_rating = sum(shard.rows for shard in shards), sum(shard.rated for shard in shards)
-    return _sign(model, directory, n_users, n_rating, known)
-
-
-def check_shards(shards: int) -> None:
-    """Raise InputError unless a model can be divided into so many shards."""
+def check_shards(shards: int) -> int:
+    """Return the number of shards; InputError unless a model can be divided into so many."""
     whole = isinstance(shards, int | np.integer) and not isinstance(shards, bool)
     if not whole or not 1 <= shards <= _MOST_SHARDS:
         raise InputError(f"shards must be a whole number from 1 to {_MOST_SHARDS}, got {shards!r}.")
+    return shards
 
 
-def _sizes(users: IdMap, shards: int | None) -> tuple[int, ...]:
-    """Return how many users go into each shard."""
-    if shards is not None:
-        check_shards(shards)
-    if shards is None or shards == len(users.sizes):
-        return users.sizes
-    n = len(users)
-    return tuple(np.diff([n * i // shards for i in range(shards + 1)]).tolist())
-
-
-def content(model: TwoTower, in_shards: bool) -> Saved:
+def content(model: FittedModel, in_shards: bool) -> Saved:
     """Return all of a model but its ids as plain data."""
     saved = Saved()
     saved.documents |= {
@@ -155,87 +129,45 @@ def content(model: TwoTower, in_shards: bool) -> Saved:
             name: {"kind": part.kind, "output": asdict(part.output)}
             for name, part in model.parts_.items()
         },
-        "lists": {"uptake_weight": model.uptake_weight_},
+        "lists": {"few": model.blend_.few, "many": model.blend_.many},
     }
+    for name, factors in model.blend_.factors.items():
+        for side, one in factors.named():
+            saved.arrays[f"lists_{name}_{side}"] = one
     for side, tower in model.towers_.named():
+        saved.rows[side][f"{side}_n_ratings"] = tower.counts
         saved.sparse[side][f"{side}_features"] = tower.features
         if tower.encoder is not None:
             saved.documents[f"{side}_encoder"] = tower.encoder.to_dict()
+    if model.catalogue_ is not None:
+        saved.arrays[catalogue.NAME] = catalogue.stored(model.catalogue_)
     for part in model.parts_.values():
         saved.add(part.saved(in_shards))
     saved.sparse.users["rated"] = model.rated_
     return saved
 
 
-def table_of(tower: Tower) -> pa.Table:
-    """Return the ids of a tower, with their numbers of ratings."""
-    return pa.table({tower.id_column: tower.ids.ids, "n_ratings": np.asarray(tower.counts)})
-
-
-def _sign(
-    model: TwoTower,
-    directory: Path,
-    n_users: int,
-    n_rating_users: int,
-    known: Mapping[str, Mapping[str, Any]] | None = None,
-) -> str:
-    """Write the manifest; return the model id."""
-    items = np.asarray(model.towers_.items.counts)
-    params = {name: v for name, v in model.get_params().items() if name not in _NETWORKS}
-    facts = {
-        "seed": model.random_state,
-        "counts": {
-            "ratings": int(items.sum()),
-            "items": len(items),
-            "users": n_users,
-            "rated_items": int((items > 0).sum()),
-            "rating_users": n_rating_users,
-        },
-        "schema": model.schema_,
-        "chosen": model.chosen_,
-        "history": model.history_,
-        "parent": model.parent_,
-        "updates": model.updates_,
-    }
-    return manifests.write(directory, KIND, plain(params), facts, known)
-
-
 def load(
-    cls: type[TwoTower],
+    cls: type[Model],
     path: str | os.PathLike[str],
     evidence: bool = True,
     shard: int | None = None,
-) -> TwoTower:
-    """Read a model directory.
+) -> Model:
+    """Read a model directory, or the users of one shard only.
 
-    Parameters
-    ----------
-    cls : type
-        `TwoTower`.
-    path : path
-        The directory.
-    evidence : bool
-        Whether to read the posteriors, which are most of it and of no use to a job that scores.
-    shard : int, optional
-        Read the users of this shard only.
+    Without `evidence` the posteriors are not read: most of it, and of no use to a job that scores.
     """
     artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE, shard=shard)
     with artifact.fitting_together():
-        config: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in artifact.config.items()
-        }
-        model = cls(**config)
+        model = cls(**artifact.arguments)
         check_params(model.get_params())
         restore(model, artifact, shard)
         rating = model.parts_.get("rating")
-        if isinstance(rating, OrderedPart):
-            model.item_encoder, model.user_encoder = rating.own_encoders()
-        model.uptake_weight_ = float(artifact.documents["lists"]["uptake_weight"])
+        if isinstance(rating, RatingPart):
+            model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))
         if not model.parts_:
             raise InputError("parts.json: the model has learned nothing")
-        if not np.isfinite(model.uptake_weight_):
-            raise InputError("lists.json: the weight of uptake is no number")
+        model.blend_ = _blend(artifact, model.parts_)
         for name, kind in _FACTS.items():
             if not isinstance(artifact.facts[name], kind):
                 raise InputError(f"manifest.json: {name} is {artifact.facts[name]!r}")
@@ -244,9 +176,13 @@ def load(
     return model
 
 
-def restore(model: TwoTower, artifact: artifacts.Artifact, shard: int | None = None) -> None:
+def restore(model: FittedModel, artifact: Artifact, shard: int | None = None) -> None:
     """Give a model the towers and the parts of a directory."""
+    model.columns_ = Columns.from_dict(artifact.facts.get("columns", {}))
     model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side, shard))
+    for side, tower in towers.named():
+        tower.own_column = model.columns_.of(side)
+    towers.items.table = catalogue.restored(artifact, len(towers.items.ids))
     model.parts_ = {
         name: _part(name, document, artifact, towers)
         for name, document in artifact.documents["parts"].items()
@@ -255,13 +191,33 @@ def restore(model: TwoTower, artifact: artifacts.Artifact, shard: int | None = N
     model.rated_ = artifact.csr_matrix("rated", shape, towers.users.ids.sizes)
 
 
-def _part(
-    name: str, document: Mapping[str, Any], artifact: artifacts.Artifact, towers: Sides[Tower]
-) -> Part:
+def _part(name: str, document: Mapping[str, Any], artifact: Artifact, towers: Sides[Tower]) -> Part:
     kind = PARTS[document["kind"]]
     if kind.name != name:
         raise InputError(f"parts.json: {document['kind']!r} is no {name!r} part")
     return kind.restored(_output(document["output"]), artifact, towers)
+
+
+def _blend(artifact: Artifact, parts: Mapping[str, Part]) -> Blend:
+    """Read the blend of the components; it has factors for every kind of entity."""
+
+    def factors(name: str, side: Side) -> np.ndarray:
+        width = parts[name.removeprefix(NEW)].heads[side].width
+        array = artifact.array(f"lists_{name}_{side}", (KINDS[side], None))
+        if array.shape[1] not in (1, width):
+            raise InputError(f"lists_{name}_{side}: expected 1 or {width} columns")
+        return array
+
+    document = artifact.documents["lists"]
+    few, many = (document[name] for name in ("few", "many"))
+    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in (few, many)):
+        raise InputError("lists.json: few and many are no numbers")
+    names = [name for part in sorted(parts) for name in (part, f"{NEW}{part}")]
+    names = sorted(name for name in names if f"lists_{name}_items" in artifact.arrays)
+    if not names:
+        raise InputError("lists.json: no component has a weight")
+    found = {name: Sides(factors(name, "items"), factors(name, "users")) for name in names}
+    return Blend(found, float(few), float(many))
 
 
 def _output(document: Mapping[str, Any]) -> Output:
@@ -277,15 +233,15 @@ def _output(document: Mapping[str, Any]) -> Output:
     return output
 
 
-def _tower(artifact: artifacts.Artifact, side: Side, shard: int | None) -> Tower:
+def _tower(artifact: Artifact, side: Side, shard: int | None) -> Tower:
     """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
-    table = artifact.tables[side]
     if side == "users" and "shards" in artifact.documents:
-        ids, counts = shard_files.ids_and_counts(artifact, table, shard)
+        ids, counts = users_of(artifact, shard)
     else:
-        ids, counts = IdMap(table[ID_COLUMNS[side]]), rating_counts(table, f"{side}.arrow")
-    document = artifact.documents.get(f"{side}_encoder")
-    encoder = None if document is None else FeatureEncoder.from_dict(document)
+        ids = IdMap(artifact.ids(f"{side}_ids"))
+        counts = artifact.rows(f"{side}_n_ratings", ids.sizes, (), "iu")
+    fitted = artifact.documents.get(f"{side}_encoder")
+    encoder = None if fitted is None else FeatureEncoder.from_dict(fitted)
     width = 0 if encoder is None else encoder.n_features_
     features = artifact.csr_matrix(f"{side}_features", (len(ids), width), ids.sizes)
     return Tower(side, ids, counts, encoder, features)

@@ -1,197 +1,191 @@
-"""What a `TwoTower` learns, in order: ratings, uptake, and the weight between them in lists."""
+"""What a `TwoTower` learns, in order: ratings, then the components of lists and their blend."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import logging
+import os
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simrec.data.sides import Sides
-from simrec.model.kept_part import KeptPart, keep_part, kept_part
-from simrec.model.lists import choose_uptake_weight
-from simrec.model.ordered.part import OrderedPart
+from simrec.data.ratings import Ratings
+from simrec.data.sides import SINGULAR, Sides
+from simrec.data.tables import TableLike
+from simrec.model.checkpoint import Checkpoint, FittedRating, Run, read_rating, write_rating
+from simrec.model.content_block import add_block, choose_coefficient
+from simrec.model.lists.fading import find_fading
+from simrec.model.lists.fit import fit_lists
+from simrec.model.new_entities.fit import BothNew, RatingFit, fit_both, fit_new, unrefined
+from simrec.model.output import choose_output
+from simrec.model.params import Settings
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, check_weights, mean_confidence, pair_matrix
-from simrec.model.rating.known_entities import Report
-from simrec.model.rating.output import OutputKind
-from simrec.model.rating.part import RatingPart
-from simrec.model.run.checkpoint import Checkpoint
+from simrec.model.posterior.problem import Problem
+from simrec.model.posterior.sweeps import Log, posteriors
+from simrec.model.prepare import Encoding, Prepared, check_weights, prepare
+from simrec.model.rating_part import RatingPart
 from simrec.model.run.progress import Progress, Stage
-from simrec.model.sample import sample_users
-from simrec.model.uptake.fit import fit_uptake
-from simrec.model.uptake.held_out import NEW_USERS, PAIRS
-from simrec.model.uptake.part import UptakePart
-from simrec.model.uptake.popularity import find_fading
+from simrec.scoring.threads import one_blas_thread
 
-# Sweeps of the rating part, or most iterations of each of two SimEcs, where they are not given.
-EPOCHS = {"default": 16, "simec": 200}
-# Coordinates of the rating part's embeddings, likewise.
-_EMBEDDING_DIM = 16
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
 
+logger = logging.getLogger(__name__)
 
-_SWEEPS, _NEW_ITEMS, _NEW_USERS = "ratings", "new items", "new users"
-_UPTAKE, _WEIGHT = "uptake", "weight of uptake"
+_SWEEPS, _NEW_ITEMS, _NEW_USERS, _LISTS = "ratings", "new items", "new users", "lists"
 _STAGE_OF = {"val_new_items": _NEW_ITEMS, "val_new_users": _NEW_USERS}
+# Ratings on which errors are estimated.
+_SAMPLE = 100_000
 
 
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of `TwoTower` that learning depends on."""
+def fit_model(
+    model: TwoTower,
+    ratings: Ratings,
+    tables: Sides[TableLike | None],
+    run: Run,
+    callbacks: Sequence[Any] | None = None,
+    log_dir: str | os.PathLike[str] | None = None,
+) -> None:
+    """Fit a model to ratings, where there are any, and to pairs.
 
-    embedding_dim: int | None
-    epochs: int
-    folds: int
-    hidden_layers: tuple[int, ...]
-    random_state: int
-    method: Literal["default", "simec"] = "default"
-    rating_output: OutputKind = "auto"
-    own_encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
-    keep_evidence: bool = True
-    half_life: float | Literal["auto"] | None = None
-
-
-def stages_of(settings: Settings, has_ratings: bool) -> list[Stage]:
-    """Return the stages of a fit; their shares are those of fits of MovieLens 100K and Amazon."""
-    new = 200 if settings.hidden_layers else 10
-    rating = [
-        Stage(_SWEEPS, 25, settings.epochs),
-        Stage(_NEW_ITEMS, new, 6),
-        Stage(_NEW_USERS, new, 6),
-    ]
-    if settings.method == "simec":
-        rating = [Stage(_NEW_ITEMS, 70, 4), Stage(_NEW_USERS, 25, 4)]
-    uptake = [Stage(_UPTAKE, 65, 60), Stage(_WEIGHT, 15, 30)]
-    return [*rating, *uptake] if has_ratings else uptake[:1]
-
-
-@dataclass(eq=False)
-class FittedParts:
-    """What was learned.
-
-    Attributes
-    ----------
-    parts : dict of str to Part
-        By name.
-    uptake_weight : float
-        Weight of uptake in lists, where the predicted rating has weight 1.
-    chosen : dict
-        What was chosen on the way, and the errors to expect.
+    Each of several workers has all items, and a range of ascending ids of the users; the ranges
+    are in the order of the workers. It ends with its own users: a shard, as `save` writes it.
     """
-
-    parts: dict[str, Part] = field(default_factory=dict)
-    uptake_weight: float = 1.0
-    chosen: dict[str, Any] = field(default_factory=dict)
-
-
-def fit_parts(
-    data: Prepared,
-    settings: Settings,
-    checkpoint: Checkpoint | None,
-    progress: Progress,
-) -> FittedParts:
-    """Learn ratings, where there are any, and uptake."""
-    fitted, fading = FittedParts(), None
-    if settings.half_life is not None:
-        fading = find_fading(data.ratings, settings.half_life, data.workers)
-        fitted.chosen["half_life"] = fading and 1 / fading.rate
-    embedding_dim = settings.embedding_dim or _EMBEDDING_DIM
-    if data.ratings.has_ratings:
-        rating, chosen = _fit_rating(data, settings, embedding_dim, checkpoint, progress)
-        fitted.parts[rating.name] = rating
-        fitted.chosen |= chosen
-    # A generator of its own, so that what is learned of ratings does not depend on uptake.
-    rng = np.random.default_rng([settings.random_state, 1])
-    check_weights(data)
-    sample = sample_users(data, PAIRS, rng, NEW_USERS)
-    features = data.sides.map(lambda side: side.X[:, :-1])
-    # In units of the mean confidence: play counts and seconds of dwell time mean the same.
-    confidence = mean_confidence(data.ratings, data.workers)
-    uptake = fit_uptake(
-        pair_matrix(data.ratings, confidence, data.scratch),
-        features,
-        pair_matrix(sample.ratings, confidence),
-        sample.X.users[:, :-1],
-        confidence,
-        settings.embedding_dim,
-        rng,
-        data.workers,
-        partial(progress.step, _UPTAKE),
-        data.scratch,
-    )
-    del features
-    fitted.chosen |= uptake.chosen
-    progress.epoch(_UPTAKE, {"val_lists": uptake.chosen["expected_ndcg@20_known_users"]})
-    if fitted.parts:
-        step = partial(progress.step, _WEIGHT)
-        weight, alone, reached = data.workers.agreed(
-            choose_uptake_weight(sample, uptake, embedding_dim, rng, step)
+    columns = Sides(model.item_columns, model.user_columns)
+    encoding = Encoding(columns, model.min_count, model.knots)
+    data = prepare(ratings, model.bounds, tables, encoding, run.workers)
+    settings = Settings.of(model.get_params())
+    parts: dict[str, Part] = {}
+    chosen: dict[str, Any] = {}
+    fading = None
+    with _progress(model, data, settings, callbacks, log_dir) as progress:
+        identity = {**model.get_params(), "bounds": data.bounds}
+        kept = run.checkpoint(identity, data)
+        if settings.half_life is not None:
+            fading = find_fading(data.ratings, settings.half_life, data.workers)
+            chosen["half_life"] = fading and 1 / fading.rate
+        if data.ratings.has_ratings:
+            parts["rating"], more = _fit_or_resume(data, settings, kept, progress)
+            chosen |= more
+        check_weights(data)
+        output, content = chosen.get("rating_output", "identity"), chosen.get("content", 0.0)
+        quick = settings.quick(output, content)
+        lists = fit_lists(
+            data,
+            parts.get("rating"),
+            lambda held_out: fit_ratings(held_out, quick, lambda logs: None)[0],
+            settings.embedding_dim,
+            settings.random_state,
+            fading,
+            partial(progress.step, _LISTS),
         )
-        uptake.solver = replace(uptake.solver, alone=alone)
-        # Chosen with ratings as they are; a scalar product before a sigmoid is on another scale.
-        fitted.uptake_weight = weight / fitted.parts["rating"].output.slope()
-        fitted.chosen |= {"uptake_weight": fitted.uptake_weight, "expected_ndcg@10": reached}
-    fitted.parts[UptakePart.name] = UptakePart.of(uptake, data).with_fading(fading, data)
-    return fitted
+        expected = lists.chosen.get("held_out_ndcg@20_known_users")
+        progress.epoch(_LISTS, {} if expected is None else {"val_lists": expected})
+    model.parts_, model.blend_ = {**parts, **lists.parts}, lists.blend
+    model.chosen_ = {**chosen, **lists.chosen}
+    model.towers_ = data.sides.map(lambda side: side.tower)
+    model.columns_ = data.ratings.columns
+    model.rated_ = data.rated()
+    model.history_, model.schema_ = progress.history, data.schema
+    model.model_id_, model.parent_, model.updates_ = None, None, []
+    for name, value in model.chosen_.items():
+        shown = f"{value:.4g}" if isinstance(value, float) else value
+        logger.debug("chosen: %s = %s", name, shown)
 
 
-def _fit_rating(
+def _progress(
+    model: TwoTower,
     data: Prepared,
     settings: Settings,
-    embedding_dim: int,
-    checkpoint: Checkpoint | None,
-    progress: Progress,
-) -> tuple[Part, dict[str, Any]]:
-    told: list[dict[str, float]] = []
+    callbacks: Sequence[Any] | None,
+    log_dir: str | os.PathLike[str] | None,
+) -> Progress:
+    """Return the progress of a fit; the shares of its stages are those of ML-100K and Amazon."""
+    verbose, workers = model.verbose, data.workers
+    if workers.size > 1 and verbose:
+        verbose = 2  # a bar does not travel from a worker to a terminal
+    if workers.rank > 0:  # the first one reports for all
+        verbose, log_dir = 0, None
+    new = 200 if settings.hidden_layers else 10
+    stages = [Stage(_LISTS, 80, 60)]
+    if data.ratings.has_ratings:
+        sweeps = Stage(_SWEEPS, 25, settings.epochs)
+        stages = [sweeps, Stage(_NEW_ITEMS, new, 6), Stage(_NEW_USERS, new, 6), *stages]
+    return Progress(stages, verbose, callbacks, log_dir)
 
-    def report(logs: dict[str, float]) -> None:
-        told.append(logs)
+
+def _fit_or_resume(
+    data: Prepared, settings: Settings, checkpoint: Checkpoint | None, progress: Progress
+) -> tuple[Part, dict[str, Any]]:
+    """Fit the rating part, or read it from the checkpoint of a fit that had got that far."""
+    logged: list[dict[str, float]] = []
+
+    def log(logs: dict[str, float]) -> None:
+        logged.append(logs)
         progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
 
     if checkpoint is not None:
-        kept = kept_part(checkpoint, data, settings.keep_evidence)
-        if kept is not None:
-            for logs in kept.told:
-                report(logs)
-            return kept.part, kept.chosen
-    part, chosen = _fitted(data, settings, embedding_dim, checkpoint, progress, report)
+        found = read_rating(checkpoint, data, settings.keep_evidence)
+        if found is not None:
+            for logs in found.logs:
+                log(logs)
+            return found.part, found.chosen
+    part, chosen = fit_ratings(data, settings, log, checkpoint)
     if checkpoint is not None and checkpoint.due():
-        keep_part(checkpoint, KeptPart(part, chosen, told), settings.keep_evidence)
+        write_rating(checkpoint, FittedRating(part, chosen, logged), settings.keep_evidence)
     return part, chosen
 
 
-def _fitted(
-    data: Prepared,
-    settings: Settings,
-    embedding_dim: int,
-    checkpoint: Checkpoint | None,
-    progress: Progress,
-    report: Report,
+def fit_ratings(
+    data: Prepared, settings: Settings, log: Log, checkpoint: Checkpoint | None = None
 ) -> tuple[Part, dict[str, Any]]:
+    """Fit both towers to ratings; return the rating part, and what was chosen on the way.
+
+    `log` is called with the loss of each sweep, and the error of each attempt on held-out entities.
+    """
     rng = np.random.default_rng(settings.random_state)
-    if settings.method == "simec":
-        return OrderedPart.fit(
-            data,
-            embedding_dim,
-            settings.epochs,
-            settings.hidden_layers,
-            settings.own_encoders,
-            rng,
-            report,
-            Sides.of(lambda side: partial(progress.step, _STAGE_OF[f"val_new_{side}"])),
-            settings.keep_evidence,
-            checkpoint,
-        )
-    return RatingPart.fit(
-        data,
-        embedding_dim,
-        settings.epochs,
-        settings.folds,
-        settings.hidden_layers,
-        settings.rating_output,
-        rng,
-        report,
-        checkpoint,
-        settings.keep_evidence,
-    )
+    # Matrices are small and many, and worked on in threads of our own: those of the BLAS would only
+    # get in the way (half as much time again). Without them, results do not depend on their number.
+    with one_blas_thread():
+        output, chosen = choose_output(data, settings, rng.spawn(1)[0])
+        R = Problem.of(data, output)
+        fit = fit_towers(R, settings, rng, log, checkpoint)
+        part, expected = RatingPart.of(fit, R, output, data, settings.keep_evidence)
+        content = settings.content
+        if content is None:
+            content = choose_coefficient(data, settings, output, rng.spawn(1)[0])
+        part = add_block(part, data, content)
+    if content:
+        chosen["content"] = content
+    for side, new in fit.new.named():
+        if new.penalty is not None:
+            chosen[f"{SINGULAR[side]}_penalty"] = new.penalty.strength
+    return part, {**chosen, **expected}
+
+
+def fit_towers(
+    R: Problem,
+    settings: Settings,
+    rng: np.random.Generator,
+    log: Log,
+    checkpoint: Checkpoint | None = None,
+) -> RatingFit:
+    """Fit known entities, the item SimEc and the user SimEc; with refinement, also both new.
+
+    Both SimEcs have a frozen last layer. Without refinement it is the bare sentence: the item SimEc
+    learns item features against R, the user SimEc user features against R^T with W_l frozen to the
+    item embeddings. `simrec.model.layout` describes how all of it lies in one vector.
+    """
+    known = posteriors(R, settings, rng, log, checkpoint)
+    sample = R.observed.sample(_SAMPLE, rng)
+    items = fit_new(R, known, "items", settings, sample, rng, log)
+    if not settings.refine:
+        known = unrefined(R, known, items)
+    users = fit_new(R, known, "users", settings, sample, rng, log)
+    new = Sides(items, users)
+    if settings.refine:
+        return RatingFit(known, new, fit_both(R, new, settings, sample, rng))
+    known.users.weights = users.weights
+    both = BothNew(users.weights, users.error, users.penalty, users.network)
+    return RatingFit(known, new, both, refined=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -12,51 +12,31 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
-from simrec.rows import Array, Insertion, Rows, Sparse, shards_of, without, writable
+from simrec.model.run.threads import row_blocks
+from simrec.storage.arrays import csr_arrays
+from simrec.storage.rows import Array, Insertion, Rows, Sparse, shards_of, without, writable
 
 if TYPE_CHECKING:
-    from simrec.artifacts import Artifact
     from simrec.model.tower import Tower
     from simrec.simec.simec import SimEc
+    from simrec.storage.artifacts import Artifact
 
 
 class Found(NamedTuple):
-    """Entities that were looked up in a tower.
+    """Entities that were looked up in a tower."""
 
-    Attributes
-    ----------
-    rows : numpy.ndarray
-        Of each entity its index into [known vectors; rows of `fresh`; the average vector].
-    n_known : int
-        How many the tower knows.
-    fresh : csr_matrix or None
-        Encoded features of those who are answered for by features.
-    average : numpy.ndarray of bool
-        Which are taken as average: nothing is known of them.
-    """
-
-    rows: np.ndarray
-    n_known: int
-    fresh: sparse.csr_matrix | None
-    average: np.ndarray
+    rows: np.ndarray  # of each its index into [known vectors; rows of `fresh`; average vector]
+    n_known: int  # how many the tower knows
+    fresh: sparse.csr_matrix | None  # encoded features of cold entities
+    average: np.ndarray  # which are taken as average: nothing is known of them
 
 
 @dataclass(eq=False)
 class Saved:
     """Plain data for a model directory, by name.
 
-    Attributes
-    ----------
-    rows : Sides of dict
-        Arrays with a row for each item, and for each user.
-    sparse : Sides of dict
-        Sparse matrices likewise.
-    arrays : dict
-        All other arrays; none is as long as a side.
-    documents : dict
-        What is no array.
-    networks : dict
-        Weights of networks.
+    Arrays and sparse matrices with a row for each entity of a side, all other arrays, JSON
+    documents, and weights of networks.
     """
 
     rows: Sides[dict[str, Array]] = field(default_factory=lambda: Sides({}, {}))
@@ -78,9 +58,7 @@ class Saved:
         """Return all that has a row for each entity of a side, in one piece."""
         found = {name: np.asarray(rows) for name, rows in self.rows[side].items()}
         for name, matrix in self.sparse[side].items():
-            one = matrix.tocsr()
-            for piece in ("data", "indices", "indptr"):
-                found[f"{name}_{piece}"] = getattr(one, piece)
+            found |= csr_arrays(name, matrix.tocsr())
         return found
 
 
@@ -125,21 +103,11 @@ class Network:
 
 @dataclass(eq=False)
 class Encoder:
-    """From feature rows to vectors: a linear map, and networks with hidden layers added to it.
+    """From feature rows to vectors: a linear map, and networks with hidden layers added to it."""
 
-    Attributes
-    ----------
-    weights : numpy.ndarray
-        A row for each feature and one for a constant: [x, 1] @ weights.
-    networks : list of Network
-        Encoders with hidden layers, whose parts are added to those of the linear map.
-    idf : numpy.ndarray or None
-        Weight of each feature by its rarity. Where given, features are multiplied by it and each
-        row is divided by its length before the linear map.
-    """
-
-    weights: np.ndarray
+    weights: np.ndarray  # A row for each feature and one for a constant: [x, 1] @ weights
     networks: list[Network] = field(default_factory=list)
+    # Weight of each feature by its rarity; each row is then divided by its length.
     idf: np.ndarray | None = None
 
     def __call__(self, X: sparse.csr_matrix) -> np.ndarray:
@@ -160,18 +128,10 @@ class Encoder:
 
 
 class Head(ABC):
-    """Vectors of one side: of one part of a model, or of several side by side.
+    """Vectors of one side: of one part of a model, or of several side by side."""
 
-    Attributes
-    ----------
-    vectors : Array
-        A vector for each entity the tower knows, float32; may be mapped from files.
-    prior : numpy.ndarray
-        The vector of an average entity.
-    """
-
-    vectors: Array
-    prior: np.ndarray
+    vectors: Array  # A vector for each entity the tower knows, float32; may be mapped from files
+    prior: np.ndarray  # the vector of an average entity
 
     @property
     def width(self) -> int:
@@ -187,23 +147,19 @@ class Head(ABC):
         """Return the vector of each entity that was found."""
 
     @abstractmethod
-    def pieces(self) -> list[tuple[StoredHead, float]]:
-        """Return the heads that lie side by side in the vectors, and their weights."""
+    def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
+        """Return the heads that lie side by side, and the factors of entities without pairs."""
 
     def gathered(self, found: Found) -> tuple[Array, np.ndarray]:
         """Return vectors, and the row in them of each entity; all are not copied for a few."""
-        alone = found.fresh is None and not found.average.any()
-        if alone or len(found.rows) > found.n_known:
-            return self.stacked(found), found.rows
-        return self.of(found), np.arange(len(found.rows))
-
-    def stacked(self, found: Found) -> Array:
-        """Return the vectors that the rows of `found` count in; shards are not copied."""
         if found.fresh is None and not found.average.any():
-            return self.vectors
+            return self.vectors, found.rows
+        if len(found.rows) <= found.n_known:
+            return self.of(found), np.arange(len(found.rows))
         more = [] if found.fresh is None else [self.encode(found.fresh)]
         pieces = [*shards_of(self.vectors), *more, self.prior[None]]
-        return Rows(pieces) if isinstance(self.vectors, Rows) else np.concatenate(pieces)
+        joined = Rows(pieces) if isinstance(self.vectors, Rows) else np.concatenate(pieces)
+        return joined, found.rows
 
 
 @dataclass(eq=False)
@@ -229,12 +185,12 @@ class StoredHead(Head):
         out[found.average] = self.prior
         return out
 
-    def pieces(self) -> list[tuple[StoredHead, float]]:
+    def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
         """Return itself."""
-        return [(self, 1.0)]
+        return [(self, np.ones(self.width, np.float32))]
 
     def vectors_of_new(self, features: sparse.csr_matrix, has_features: np.ndarray) -> np.ndarray:
-        """Return the vectors of new entities: what features say, or those of an average one."""
+        """Return the vectors of new entities: encoded features, or the average vector."""
         vectors = self.encode(features)
         vectors[~has_features] = self.prior
         return vectors
@@ -255,42 +211,53 @@ class StoredHead(Head):
 
 
 class JoinedHead(Head):
-    """Several heads side by side, each times its weight.
+    """The heads of several components side by side, each coordinate times a factor.
 
-    A scalar product with vectors joined in the same order is the weighted sum of the scalar
-    products. Vectors are joined when they are first used.
+    Factors depend on how many pairs an entity has, so a scalar product is the blend for its kinds
+    of user and item. Vectors are joined when they are first used.
     """
 
-    def __init__(self, parts: Sequence[tuple[StoredHead, float]]) -> None:
-        self._pieces = list(parts)
-        self.prior = self._joined([head.prior for head, _ in parts])
+    def __init__(
+        self,
+        heads: Sequence[StoredHead],
+        factors: Callable[[np.ndarray], np.ndarray],
+        counts: Array,
+    ) -> None:
+        self._heads, self._factors, self._counts = list(heads), factors, counts
+        self.prior = self._joined([head.prior[None] for head in heads], np.zeros(1))[0]
 
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
         """Vectors of all known entities."""
-        return self._joined([head.vectors for head, _ in self._pieces])
+        return self._joined([head.vectors for head in self._heads], np.asarray(self._counts))
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
-        return self._joined([head.encode(X) for head, _ in self._pieces])
+        return self._joined([head.encode(X) for head in self._heads], np.zeros(X.shape[0]))
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
-        return self._joined([head.of(found) for head, _ in self._pieces])
+        return self._joined([head.of(found) for head in self._heads], pairs_of(found, self._counts))
 
-    def pieces(self) -> list[tuple[StoredHead, float]]:
-        """Return the heads and their weights."""
-        return self._pieces
+    def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
+        """Return the heads and the factors of entities without pairs."""
+        edges = np.cumsum([head.width for head in self._heads])[:-1]
+        return list(zip(self._heads, np.split(self._factors(np.zeros(1))[0], edges), strict=True))
 
-    def _joined(self, arrays: Sequence[Array]) -> np.ndarray:
-        width = sum(array.shape[-1] for array in arrays)
-        out = np.empty((*arrays[0].shape[:-1], width), np.float32)
-        start = 0
-        for array, (_, weight) in zip(arrays, self._pieces, strict=True):
-            stop = start + array.shape[-1]
-            np.multiply(array, np.float32(weight), out=out[..., start:stop])
-            start = stop
+    def _joined(self, arrays: Sequence[Array], counts: np.ndarray) -> np.ndarray:
+        out = np.empty((len(counts), sum(array.shape[1] for array in arrays)), np.float32)
+        np.concatenate([np.asarray(array) for array in arrays], axis=1, out=out)
+        for rows in row_blocks(len(counts)):
+            out[rows] *= self._factors(counts[rows])
         return out
+
+
+def pairs_of(found: Found, counts: Array) -> np.ndarray:
+    """Return the number of pairs of each entity that was found; 0 for one that is new."""
+    known = found.rows < found.n_known
+    out = np.zeros(len(found.rows), np.int64)
+    out[known] = counts[found.rows[known]]
+    return out
 
 
 def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:
@@ -318,10 +285,10 @@ def restored_heads(name: str, artifact: Artifact, towers: Sides[Tower]) -> Sides
         vectors = artifact.rows(f"{start}_vectors", tower.ids.sizes, (width,))
         width, n_features = vectors.shape[1], tower.features.shape[1]
         networks = []
-        for key, weights in sorted(artifact.keras_weights.items()):
+        for key, document in sorted(artifact.documents.items()):
             if key.startswith(f"{start}_network_"):
                 place = artifact.array(f"{key}_place", (None, width))
-                networks.append(Network.restored(artifact.documents[key], weights, place))
+                networks.append(Network.restored(document, artifact.keras_weights[key], place))
         idf = f"{start}_idf"
         encoder = Encoder(
             artifact.array(f"{start}_weights", (n_features + 1, width)),

@@ -1,6 +1,6 @@
 """What a `TwoTower` is made of: parts that each learn one thing and score it by a scalar product.
 
-`rating` learns how well an item will be liked, `uptake` whether it will be taken up at all. To add
+`rating` learns how well an item will be liked, `uptake` from implicit feedback. To add
 another, write a folder with a `Part` in it, fit it in `model.fit`, and name it in `model.files`.
 """
 
@@ -16,84 +16,44 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Saved, StoredHead
-from simrec.rows import Array, Insertion, Sparse
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
+from simrec.storage.rows import Array, Insertion, Sparse
 
 if TYPE_CHECKING:
-    from simrec.artifacts import Artifact
     from simrec.model.tower import Tower
+    from simrec.storage.artifacts import Artifact
 
 
 @dataclass(frozen=True, eq=False)
 class LaterRatings:
-    """Ratings that came after fitting, by the rows of both towers.
-
-    Attributes
-    ----------
-    rows : Sides of numpy.ndarray
-        Rows of the items and of the users.
-    values : numpy.ndarray
-        The ratings.
-    weights : numpy.ndarray or None
-        Confidence in each pair; None where all count alike.
-    features : Sides of Sparse or None
-        Encoded features of all items and users.
-    at : numpy.ndarray or None
-        Day of each, since 1970; None where it is not known.
-    """
+    """Ratings that came after fitting, by the rows of both towers."""
 
     rows: Sides[np.ndarray]
     values: np.ndarray
-    weights: np.ndarray | None = None
-    features: Sides[Sparse] | None = None
-    at: np.ndarray | None = None
+    weights: np.ndarray | None = None  # confidence in each pair; None where all count alike
+    features: Sides[Sparse] | None = None  # encoded features of all items and users
+    at: np.ndarray | None = None  # day of each, since 1970; None where it is not known
 
 
 @dataclass(eq=False)
 class NewRows:
-    """Entities that one side of a model has just been given.
-
-    Attributes
-    ----------
-    features : csr_matrix
-        Their encoded features.
-    has_features : numpy.ndarray of bool
-        Which of them have any; the others are taken as average.
-    insert : Insertion
-        Where they go; an entity without ratings that was given again takes its new row.
-    counts : Array
-        Ratings of each entity before.
-    """
+    """Entities that one side of a model has just been given."""
 
     features: sparse.csr_matrix
-    has_features: np.ndarray
-    insert: Insertion
-    counts: Array
+    has_features: np.ndarray  # which of them have any; the others are taken as average
+    insert: Insertion  # where they go; an unrated entity that is given again takes its new row
+    counts: Array  # ratings of each entity before
 
 
 @dataclass(frozen=True, eq=False)
 class Entity:
-    """One entity whose vector is to be explained.
-
-    Attributes
-    ----------
-    side : {"items", "users"}
-        Its side.
-    row : int
-        Its row in the tower; -1 for one the model does not know.
-    count : int
-        Its ratings.
-    features : csr_matrix or None
-        Its encoded features; None where there is nothing to encode.
-    encoder : FeatureEncoder or None
-        What encoded them.
-    """
+    """One entity whose vector is to be explained."""
 
     side: Side
-    row: int
-    count: int
-    features: sparse.csr_matrix | None
+    row: int  # its row in the tower; -1 for one the model does not know
+    count: int  # its ratings
+    features: sparse.csr_matrix | None  # encoded; None where there is nothing to encode
     encoder: FeatureEncoder | None
 
 
@@ -103,19 +63,12 @@ class Part(ABC):
 
     Methods that change anything return another part; the one they are called on stays as it is.
     `name` says what it is for, `kind` in which way it was learned.
-
-    Attributes
-    ----------
-    heads : Sides of StoredHead
-        Vectors of both sides.
-    output : Output
-        From scalar products to answers.
     """
 
     name: ClassVar[str]
     kind: ClassVar[str]
-    heads: Sides[StoredHead]
-    output: Output
+    heads: Sides[StoredHead]  # vectors of both sides
+    output: Output  # from scalar products to answers
 
     @abstractmethod
     def with_new(self, new: Sides[NewRows]) -> Part:
@@ -127,20 +80,12 @@ class Part(ABC):
         counts: Sides[Array],
         later: LaterRatings,
         rated: Sparse,
-        only_new: bool,
+        only_new: Sides[bool],
     ) -> tuple[Part, Sides[np.ndarray]]:
         """Learn from later ratings; return also the rows of the items and users that learned.
 
-        Parameters
-        ----------
-        counts : Sides of Array
-            Ratings of each item and user before.
-        later : LaterRatings
-            The ratings.
-        rated : Sparse
-            Users x items: confidence in every pair there is now, the later ones included.
-        only_new : bool
-            Whether only entities without ratings before learn from them.
+        `counts` are the ratings of each entity before, `rated` (users x items) the confidence in
+        every pair there is now, the later ones included.
         """
 
     @abstractmethod
@@ -162,10 +107,4 @@ class Part(ABC):
     @classmethod
     @abstractmethod
     def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Part:
-        """Rebuild the part from what `saved` returned. Nothing in the artifact is believed.
-
-        Raises
-        ------
-        InputError
-            If arrays are missing, or do not fit each other or the towers.
-        """
+        """Rebuild the part from what `saved` returned; raise InputError where it does not fit."""

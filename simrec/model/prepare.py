@@ -12,16 +12,18 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from simrec.data.columns import USUAL, Columns
 from simrec.data.features import FeatureEncoder
+from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
+from simrec.data.messages import describe
 from simrec.data.ratings import Ratings
-from simrec.data.sides import ID_COLUMNS, SINGULAR, Side, Sides
-from simrec.data.tables import TableLike, describe, read_table
+from simrec.data.sides import Side, Sides
+from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
-from simrec.mapped import release
+from simrec.model.catalogue import described
 from simrec.model.head import Encoder, StoredHead
-from simrec.model.run.arrange import arranged, counted, pieces
-from simrec.model.run.scratch import IN_MEMORY, Scratch, slices
+from simrec.model.run.threads import row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
 
@@ -36,48 +38,32 @@ _MOST_ROWS = 1 << 18
 
 @dataclass(eq=False)
 class PreparedSide:
-    """Items or users before fitting.
+    """Items or users before fitting."""
 
-    Attributes
-    ----------
-    tower : Tower
-        All of them: those with ratings and those known by their features alone.
-    rated_rows : numpy.ndarray
-        Where those with ratings stand in the tower, in the order of the rows of R.
-    X : csr_matrix
-        Features of those with ratings, and a constant as the last one.
-    groups : numpy.ndarray
-        For each feature, the number of the column that it comes from.
-    workers : Workers
-        The workers between whom the entities are divided.
-    """
-
-    tower: Tower
-    rated_rows: np.ndarray
-    X: sparse.csr_matrix
-    groups: np.ndarray
-    workers: Workers = ONE_WORKER
+    tower: Tower  # all of them: those with ratings and those known by their features alone
+    rated_rows: np.ndarray  # of those with ratings in the tower, in the order of the rows of R
+    X: sparse.csr_matrix  # features of those with ratings, and a constant as the last one
+    groups: np.ndarray  # for each feature, the number of the column that it comes from
+    workers: Workers = ONE_WORKER  # the workers between whom the entities are divided
 
     @property
     def counts(self) -> np.ndarray:
         """Ratings of those who have any, in the order of the rows of R."""
         return self.tower.counts[self.rated_rows]
 
-    def head(
-        self, vectors: np.ndarray, encoder: Encoder, scratch: Scratch = IN_MEMORY
-    ) -> StoredHead:
+    def head(self, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
         """Make a head from the vectors of the rated and the encoder of all others."""
         n, counts = len(self.tower.ids), self.counts
         if n > len(vectors):
             unrated = self.tower.counts == 0
-            joined = scratch.empty((n, vectors.shape[1]))
+            joined = np.empty((n, vectors.shape[1]), np.float32)
             joined[self.rated_rows] = vectors
             joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
         # An average entity, as ratings meet it: everyone counts by the number of their ratings.
         share = counts / self.workers.total(float(counts.sum()))
         prior = np.zeros(vectors.shape[1])
-        for rows in slices(len(share)):
+        for rows in row_blocks(len(share)):
             prior += share[rows] @ encoder(self.X[rows][:, :-1])
         prior = self.workers.sum(prior).astype(np.float32)
         return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
@@ -91,20 +77,17 @@ class Prepared:
     bounds: tuple[float, float]
     sides: Sides[PreparedSide]
     workers: Workers = ONE_WORKER
-    scratch: Scratch = IN_MEMORY
 
     def rated(self) -> sparse.csr_matrix:
         """Return users x items, all that are known: confidence in each pair, 1 without weights."""
-        matrix, sides = pair_matrix(self.ratings, scratch=self.scratch), self.sides
+        matrix, sides = pair_matrix(self.ratings), self.sides
         lengths = np.zeros(len(sides.users.tower.ids), matrix.indptr.dtype)
         lengths[sides.users.rated_rows] = np.diff(matrix.indptr)
         places = sides.items.rated_rows.astype(matrix.indices.dtype)
-        for at in pieces(matrix.nnz):  # ids ascend in both, and hence columns do
-            matrix.indices[at] = places[matrix.indices[at]]
-            release(matrix.indices[at])
         indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(matrix.indptr.dtype)
         shape = (len(lengths), len(sides.items.tower.ids))
-        parts = (matrix.data, matrix.indices, indptr)
+        # Ids ascend in both, and hence columns do.
+        parts = (matrix.data, places[matrix.indices], indptr)
         return sparse.csr_matrix(parts, shape=shape, copy=False)
 
     @property
@@ -132,33 +115,22 @@ def prepare(
     encoding: Encoding,
     workers: Workers = ONE_WORKER,
 ) -> Prepared:
-    """Check the tables of a fit, and encode the features of its entities.
-
-    Parameters
-    ----------
-    ratings : Ratings
-        The ratings of this worker's users.
-    bounds : (float, float) or None
-        Lowest and highest rating; None for those that occur.
-    tables : Sides of table-like or None
-        Features of all items, and of this worker's users.
-    encoding : Encoding
-        How features are encoded.
-    workers : Workers
-        The workers between whom the users are divided.
-    """
+    """Check the tables of a fit, and encode the features of its entities."""
     if not len(ratings):
         raise InputError("ratings: there is no rating to learn from.")
     ratings = _with_items_of_all(ratings, workers)
-    rated = Sides(
-        (
-            ratings.items,
-            workers.sum(counted(ratings.item_rows, ratings.n_items)),
-        ),
-        (ratings.users, counted(ratings.user_rows, ratings.n_users)),
+    counts = Sides(
+        workers.sum(np.bincount(ratings.item_rows, minlength=ratings.n_items)),
+        np.bincount(ratings.user_rows, minlength=ratings.n_users),
     )
-    divided = Sides(ONE_WORKER, workers)
-    sides = Sides.of(lambda side: _side(side, *rated[side], tables[side], encoding, divided[side]))
+    known, divided = Sides(ratings.items, ratings.users), Sides(ONE_WORKER, workers)
+
+    def side_of(side: Side) -> PreparedSide:
+        own, none = ratings.columns.of(side), sparse.csr_matrix((len(known[side]), 0), dtype="f4")
+        tower = Tower(side, known[side], counts[side], None, none, own)
+        return _side(tower, tables[side], encoding, divided[side])
+
+    sides = Sides.of(side_of)
     if bounds is None:
         ends = [np.array([ratings.values.min()]), np.array([ratings.values.max()])]
         low, high = (np.concatenate(workers.gather(end)) for end in ends)
@@ -177,23 +149,35 @@ def _with_items_of_all(ratings: Ratings, workers: Workers) -> Ratings:
     return replace(ratings, items=known, item_rows=rows.astype(ratings.item_rows.dtype))
 
 
-def read_ratings(source: Ratings | TableLike, bounds: tuple[float, float] | None) -> Ratings:
+def read_ratings(
+    source: Ratings | TableLike, bounds: tuple[float, float] | None, columns: Columns = USUAL
+) -> Ratings:
     """Take ratings; a table without a column of ratings is one of interactions."""
     if isinstance(source, Ratings):
         return Ratings.from_table(source, bounds=bounds, name="ratings")
     name = describe(source, "ratings")
-    table = read_table(source, name="ratings")
+    more = ("rating", "timestamp", "weight")
+    ids, own = ["user_id", "item_id"], columns.renaming()
+    table = read_table(source, ids, optional=more, rename=own, dictionaries=ids, name="ratings")
     if "rating" not in table.column_names:
         return Ratings.from_table(table, rating=None, name=name)
     return Ratings.from_table(table, bounds=bounds, name=name)
 
 
-def rated_pairs(pairs: Ratings | TableLike, y: Any) -> Ratings | TableLike:
+def rated_pairs(
+    pairs: Ratings | TableLike, y: Any, columns: Columns = USUAL
+) -> Ratings | TableLike:
     """Put pairs and their ratings together, which scikit-learn gives apart."""
     if y is None:
         return pairs
+    if is_table(y) or isinstance(y, str | os.PathLike):
+        raise InputError(
+            "y: the ratings as an array are expected here. Give tables by name: "
+            "fit(ratings, items=..., users=...)."
+        )
     source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
-    table = read_table(source, name="ratings")
+    own = columns.renaming()
+    table = read_table(source, name="ratings", rename=own, optional=list(own.values()))
     values = np.asarray(y)
     if values.shape != (len(table),):
         raise InputError(
@@ -204,18 +188,32 @@ def rated_pairs(pairs: Ratings | TableLike, y: Any) -> Ratings | TableLike:
     return table.append_column("rating", pa.array(values))
 
 
-def pair_matrix(
-    ratings: Ratings, unit: float = 1.0, scratch: Scratch = IN_MEMORY
-) -> sparse.csr_matrix:
-    """Return users x items with the confidence in each pair, 1 without weights, over `unit`."""
-    rows, weights = ratings.user_rows, ratings.weights
+def read_pairs(pairs: Any, item_ids: Any, columns: Columns) -> pa.Table:
+    """Take pairs: a table or ratings; or users and items, one or several, each with each."""
+    if item_ids is None:
+        source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
+        ids = ["user_id", "item_id"]
+        own = columns.renaming(*ids)
+        return read_table(source, ids, rename=own, name="pairs", allow_empty=True)
+    users, items = one_or_several(pairs, "user_id"), one_or_several(item_ids, "item_id")
+    n = max(len(users), len(items)) if len(users) and len(items) else 0
+    if not {len(users), len(items)} <= {1, n}:
+        raise InputError(
+            f"predict: {len(users):,} users and {len(items):,} items; give as many of both, or "
+            "one of either."
+        )
+    first = pa.array(np.zeros(n, np.int64))
+    both = [ids if len(ids) == n else ids.take(first) for ids in (users, items)]
+    return pa.table(both, names=["user_id", "item_id"])
 
-    def values(at: slice | np.ndarray) -> np.ndarray:
-        one = np.ones(len(rows[at]), np.float32) if weights is None else weights[at]
-        return (one / np.float32(unit)).astype(np.float32)
 
+def pair_matrix(ratings: Ratings, unit: float = 1.0) -> sparse.csr_matrix:
+    """Return users x items: the confidence in each pair over `unit`; 1 without weights or unit."""
+    values = np.ones(len(ratings), np.float32)
+    if ratings.weights is not None and unit:
+        values = (ratings.weights / np.float32(unit)).astype(np.float32)
     shape = (ratings.n_users, ratings.n_items)
-    return arranged(rows, ratings.item_rows, values, shape, scratch)
+    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
 
 
 def mean_confidence(ratings: Ratings, workers: Workers) -> float:
@@ -239,24 +237,18 @@ def check_weights(data: Prepared) -> None:
 
 
 def _side(
-    side: Side,
-    rated: IdMap,
-    counts: np.ndarray,
-    source: TableLike | None,
-    encoding: Encoding,
-    workers: Workers,
+    tower: Tower, source: TableLike | None, encoding: Encoding, workers: Workers
 ) -> PreparedSide:
-    columns, singular, id_column = encoding.columns[side], SINGULAR[side], ID_COLUMNS[side]
+    """Encode the features of the rated entities, and add those known by their features alone."""
+    side, rated, columns = tower.side, tower.ids, encoding.columns[tower.side]
+    everyone = np.arange(len(rated))
     if source is None:
         if columns:
-            raise InputError(f"{singular}_columns were given, but no table of {side}.")
-        none = sparse.csr_matrix((len(rated), 0), dtype=np.float32)
-        tower = Tower(side, rated, counts, None, none)
-        return PreparedSide(
-            tower, np.arange(len(rated)), _with_constant(none), np.zeros(1, np.int64), workers
-        )
-    label = describe(source, side)
-    table = read_table(source, name=side)
+            raise InputError(f"{tower.singular}_columns were given, but no table of {side}.")
+        X, groups = _with_constant(tower.features), np.zeros(1, np.int64)
+        return PreparedSide(tower, everyone, X, groups, workers)
+    label, id_column = describe(source, side), tower.id_column
+    table = read_table(source, name=side, rename={tower.own_column: id_column})
     ids = id_values(table, id_column, label)
     listed, place = unique_ids(ids, side, label)
     found = listed.rows(rated.ids, id_column)
@@ -267,15 +259,10 @@ def _side(
             f"{rated.ids[0].as_py()!r}, the table {ids[0].as_py()!r}). Are these the right tables?"
         )
     if not has_row.all():
-        logger.warning(
-            "%s: %d of %d rated %s have no row of features; they are taken as average",
-            label,
-            int((~has_row).sum()),
-            len(rated),
-            side,
-        )
+        lacking = f"{int((~has_row).sum())} of {len(rated)} rated {side}"
+        logger.warning("%s: %s have no row of features; they are taken as average", label, lacking)
     rows = table.take(pa.array(place[found[has_row]]))
-    where = f"{side} {source}" if isinstance(source, str | os.PathLike) else side
+    where = f"{side} ({source})" if isinstance(source, str | os.PathLike) else side
     encoder = FeatureEncoder(
         columns, min_count=encoding.min_count, knots=encoding.knots, id_column=id_column
     )
@@ -284,25 +271,25 @@ def _side(
     if not has_row.all():
         features = _spread(features, has_row)
     groups = np.append(encoder.groups_, encoder.groups_.max(initial=-1) + 1)
-    X = _with_constant(features)
+    X, rated_rows = _with_constant(features), everyone
     others = np.flatnonzero(~rated.contains(listed.ids))
-    if not len(others):
-        tower = Tower(side, rated, counts, encoder, features)
-        return PreparedSide(tower, np.arange(len(rated)), X, groups, workers)
-    unrated = IdMap(listed.take(others))
-    known = rated.union(unrated)
-    rated_rows = known.rows(rated.ids)
-    order = np.concatenate([rated_rows, known.rows(unrated.ids)])
-    more = encoder.transform(table.take(pa.array(place[others])))
-    all_counts = np.zeros(len(known), np.int64)
-    all_counts[rated_rows] = counts
-    everyone = sparse.vstack([features, more], format="csr")[np.argsort(order)]
-    tower = Tower(side, known, all_counts, encoder, everyone)
+    if len(others):
+        unrated = IdMap(listed.take(others))
+        known = rated.union(unrated)
+        rated_rows = known.rows(rated.ids)
+        order = np.concatenate([rated_rows, known.rows(unrated.ids)])
+        more = encoder.transform(table.take(pa.array(place[others])))
+        counts = np.zeros(len(known), np.int64)
+        counts[rated_rows] = tower.counts
+        features = sparse.vstack([features, more], format="csr")[np.argsort(order)]
+        tower = replace(tower, ids=known, counts=counts)
+    tower = replace(tower, encoder=encoder, features=features)
+    tower.table = described(table, ids, tower.ids, id_column) if side == "items" else None
     return PreparedSide(tower, rated_rows, X, groups, workers)
 
 
 def _sample(rows: pa.Table, workers: Workers) -> pa.Table:
-    """Take every so-manieth row of all workers' rows, all where they are not too many."""
+    """Take every n-th row of all workers, at most about `_MOST_ROWS`."""
     step = max(-(-int(workers.total(len(rows))) // _MOST_ROWS), 1)
     first = -workers.places(len(rows)).start % step
     some = rows if step == 1 else rows.take(pa.array(np.arange(first, len(rows), step)))

@@ -11,9 +11,7 @@ from scipy import sparse
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
-from simrec.mapped import release
 from simrec.model.prepare import Prepared
-from simrec.model.run.arrange import places
 from simrec.model.run.workers import Workers, own_places
 
 # Ratings of the users that networks are trained on, about; all where there are no more.
@@ -22,23 +20,11 @@ MOST_RATINGS = 5_000_000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some users with all of their ratings, and all items.
+    """Some users with all of their ratings, and all items."""
 
-    Attributes
-    ----------
-    ratings : Ratings
-        Their ratings; items are numbered as in the data that the sample is of.
-    X : Sides of csr_matrix
-        Feature rows of all items and of these users, with a constant as the last column.
-    groups : Sides of numpy.ndarray
-        For each feature, the number of the column that it comes from.
-    bounds : (float, float)
-        Lowest and highest rating.
-    """
-
-    ratings: Ratings
-    X: Sides[sparse.csr_matrix]
-    groups: Sides[np.ndarray]
+    ratings: Ratings  # their ratings; items are numbered as in the data that the sample is of
+    X: Sides[sparse.csr_matrix]  # features of all items and of these users, and a constant
+    groups: Sides[np.ndarray]  # for each feature, the number of the column that it comes from
     bounds: tuple[float, float]
 
 
@@ -54,14 +40,12 @@ def sample_users(
     rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng, n_more)
     place = np.full(ratings.n_users, -1, np.int64)
     place[rows] = np.arange(len(rows)) + workers.places(len(rows)).start
-    here = places(ratings.user_rows, lambda users: place[users] >= 0)
+    here = np.flatnonzero(place[ratings.user_rows] >= 0)
     X_users = gathered_matrix(sides.users.X[rows], workers)
     ids = pa.concat_tables(workers.gather_tables(pa.table({"id": ratings.users.take(rows)})))
 
     def gathered(array: np.ndarray) -> np.ndarray:
-        taken = array[here]
-        release(array)
-        return np.concatenate(workers.gather(taken))
+        return np.concatenate(workers.gather(array[here]))
 
     taken = Ratings(
         IdMap(ids["id"]),
@@ -86,18 +70,7 @@ def drawn_users(
 ) -> np.ndarray:
     """Draw users with about `most` of all ratings; return which of this worker's are drawn.
 
-    Parameters
-    ----------
-    mine : slice
-        This worker's users among all.
-    n_users, n_ratings : int
-        Users and ratings of all workers.
-    most : int
-        How many ratings to draw; with no more than that, all users are.
-    rng : numpy.random.Generator
-        The same on all workers.
-    n_more : int
-        How many users to draw beyond that.
+    `mine` are this worker's users among all; `n_more` users are drawn beyond that.
     """
     size = max(int(np.ceil(most * n_users / n_ratings)), 10) + n_more
     if size >= n_users:

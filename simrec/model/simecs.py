@@ -2,81 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from simrec.model.run.workers import Workers
+from simrec.model.head import Encoder
 from simrec.scoring.output import Output
+from simrec.simec.inputs import Features
+from simrec.simec.linear_encoder import LinearEncoder
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
 
 
-def linear_simec(weights: np.ndarray, last_layer: np.ndarray, output: Output) -> SimEc:
-    """Make a SimEc with a linear encoder.
+def as_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
+    """Make a SimEc with an encoder: that of a head, a trained Keras model, or a table.
 
-    Parameters
-    ----------
-    weights : numpy.ndarray
-        A row for each feature, and one for a constant. Where there are no features, the encoder
-        reads one that is always 1.
-    last_layer : numpy.ndarray
-        W_l, as it is.
-    output : Output
-        g.
+    A table (a row of an embedding for each entity) stands for features that are the identity. A
+    head without features gives an encoder that reads one feature, which has no weight.
     """
-    from simrec.simec.encoders import DenseStack
-
-    kernel, bias = weights[:-1], weights[-1]
-    if not len(kernel):
-        kernel = np.zeros((1, len(bias)), np.float32)
-    stack = DenseStack("sparse", len(kernel), (kernel.shape[1],))
-    encoder = stack.build(np.random.default_rng(0))
-    encoder.set_weights([kernel, bias])
-    return _made(encoder, "sparse", len(kernel), last_layer, output)
-
-
-def identity_simec(table: np.ndarray, last_layer: np.ndarray, output: Output) -> SimEc:
-    """Make a SimEc whose encoder is a table: the identity in place of features."""
-    from simrec.simec.encoders import DenseStack
-
-    stack = DenseStack("identity", len(table), (table.shape[1],))
-    encoder = stack.build(np.random.default_rng(0))
-    encoder.set_weights([table])
-    return _made(encoder, "identity", len(table), last_layer, output)
-
-
-def network_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
-    """Make a SimEc with a trained Keras encoder."""
-    return _made(encoder, "sparse", int(encoder.input_shape[1]), last_layer, output)
-
-
-def agreed(simec: SimEc, workers: Workers) -> SimEc:
-    """Give a SimEc that all workers have trained alike the first one's weights.
-
-    They differ in the last bits where the workers' processors do.
-    """
-    if workers.size > 1:
-        simec.encoder_.set_weights([workers.first(w) for w in simec.encoder_.get_weights()])
-        simec.last_layer_ = workers.first(simec.last_layer_)
-    return simec
-
-
-def _made(encoder: Any, kind: str, n: int, last_layer: np.ndarray, output: Output) -> SimEc:
-    from simrec.simec.encoders import DenseStack
     from simrec.simec.simec import SimEc
 
+    kind = "sparse"
+    if isinstance(encoder, np.ndarray):
+        kind, n = "identity", len(encoder)
+        encoder = LinearEncoder("identity", np.ascontiguousarray(encoder))
+    elif not isinstance(encoder, Encoder):
+        n = int(encoder.input_shape[1])
+    elif encoder.networks:
+        encoder, n = _VectorEncoder(encoder), len(encoder.weights) - 1
+    else:
+        kernel, bias = encoder.weights[:-1], encoder.weights[-1]
+        if not len(kernel):
+            kernel = np.zeros((1, len(bias)), np.float32)
+        encoder, n = LinearEncoder("sparse", kernel, bias), len(kernel)
     stack = getattr(encoder, "stack", None)
-    built_in = isinstance(stack, DenseStack)
-    bounds = None
-    if output.lower is not None and output.upper is not None:
-        bounds = (output.lower, output.upper)
+    linear, keras = isinstance(encoder, LinearEncoder), hasattr(encoder, "get_weights")
+    sigmoid = not output.linear and output.lower is not None and output.upper is not None
     simec = SimEc(
         embedding_dim=len(last_layer),
-        hidden_layers=stack.widths[:-1] if isinstance(stack, DenseStack) else (),
-        encoder=None if built_in else encoder,
-        bounds=bounds,
+        hidden_layers=() if stack is None else stack.widths[:-1],
+        encoder=encoder if keras and stack is None else None,
+        bounds=(output.lower, output.upper) if sigmoid else None,  # type: ignore[arg-type]
+        solver="closed_form" if linear else "adam",
     )
     simec.encoder_, simec.decoder_ = encoder, None
     simec.last_layer_, simec.output_ = last_layer, output
@@ -84,3 +53,23 @@ def _made(encoder: Any, kind: str, n: int, last_layer: np.ndarray, output: Outpu
     simec.feature_kind_, simec.feature_shape_ = kind, (n,)
     simec.history_ = []
     return simec
+
+
+@dataclass(frozen=True, eq=False)
+class _VectorEncoder:
+    """The encoder of a head, from checked feature rows to vectors."""
+
+    encoder: Encoder
+
+    def __call__(self, features: Features) -> np.ndarray:
+        return self.encoder(features.data)
+
+    def network(self) -> Any:
+        """Return the same as a Keras model: a vector is linear in what the network gives."""
+        from simrec.simec.keras import keras
+
+        network, constants = self.encoder.networks[0], self.encoder.weights[-1]
+        inner, last = network.simec.encoder_, keras.layers.Dense(len(constants))
+        model = keras.Model(inner.input, last(inner.output))
+        last.set_weights([network.place, constants])
+        return model

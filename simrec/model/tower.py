@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import IdMap, check_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap
+from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
-from simrec.data.tables import TableLike, describe, read_table
-from simrec.errors import InputError
+from simrec.data.tables import TableLike, read_table
+from simrec.errors import InputError, listing
 from simrec.model.head import Found
-from simrec.rows import Array, Sparse
+from simrec.storage.rows import Array, Sparse
+
+logger = logging.getLogger(__name__)
 
 Unknown = Literal["error", "prior"]
 
 
 @dataclass(eq=False)
 class Tower:
-    """Ids, rating counts and features of one side; its vectors are in the heads of the parts.
-
-    Attributes
-    ----------
-    side : {"items", "users"}
-        Which.
-    ids : IdMap
-        All entities the model knows, rated or known by their features alone.
-    counts : Array
-        Ratings of each in training; 0 for an entity known by its features alone.
-    encoder : FeatureEncoder or None
-        From a table to feature rows; None if the model was fitted without features of this side.
-    features : Sparse
-        Encoded features of all entities; empty rows where there are none.
-    """
+    """Ids, rating counts and features of one side; its vectors are in the heads of the parts."""
 
     side: Side
-    ids: IdMap
-    counts: Array
+    ids: IdMap  # all entities the model knows, rated or known by their features alone
+    counts: Array  # ratings of each in training; 0 for an entity known by its features alone
+    # From a table to feature rows; None if the model was fitted without features of this side.
     encoder: FeatureEncoder | None
-    features: Sparse
+    features: Sparse  # encoded features of all entities; empty rows where there are none
+    own_column: str = ""  # what the column of ids is called in tables, if not as usual
+    # Columns of features that tables lack, and that a warning has named.
+    warned: set[str] = field(default_factory=set, repr=False)
+    # Columns of the table of features as given, row by row of the ids: for titles and filters.
+    table: pa.Table | None = field(default=None, repr=False)
 
     @property
     def singular(self) -> str:
@@ -55,23 +51,19 @@ class Tower:
         """Name of the column of ids."""
         return ID_COLUMNS[self.side]
 
+    @property
+    def table_column(self) -> str:
+        """Name of the column of ids in the tables of the person who trained the model."""
+        return self.own_column or self.id_column
+
     def find(
         self, values: Any, features: TableLike | None = None, unknown: Unknown = "error"
     ) -> Found:
-        """Find the entities behind ids, and decide by what each is answered for.
+        """Resolve ids to vectors, features or the prior.
 
         An entity with ratings keeps the vector that it was given by them. Any other is answered
         for by its row in `features`; failing that by what the model knows of it; failing that, on
         request, as an average entity.
-
-        Parameters
-        ----------
-        values : ids
-            The ids, in any form that `IdMap` takes.
-        features : table-like, optional
-            Features of ids without ratings.
-        unknown : {"error", "prior"}
-            What to do with an id that has neither ratings nor features.
         """
         if unknown not in ("error", "prior"):
             raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
@@ -114,15 +106,28 @@ class Tower:
 
     def read(self, source: TableLike) -> tuple[pa.Table, pa.ChunkedArray]:
         """Read a table of this side; return it and its ids."""
-        table = read_table(source, name=self.side, allow_empty=True)
-        return table, id_values(table, self.id_column, describe(source, self.side))
+        rename = {self.own_column: self.id_column} if self.own_column else {}
+        table = read_table(source, name=self.side, rename=rename, allow_empty=True)
+        label = describe(source, self.side)
+        ids = id_values(table, self.id_column, label)
+        return self._with_all_features(table, label), ids
 
-    def feature_row(self, found: Found) -> sparse.csr_matrix | None:
-        """Return the encoded features of the one entity found; None for an average one."""
-        row = int(found.rows[0])
-        if row < found.n_known:
-            return self.features[row]
-        return None if found.average[0] or found.fresh is None else found.fresh[row - found.n_known]
+    def _with_all_features(self, table: pa.Table, label: str) -> pa.Table:
+        """Add columns of features that a table lacks, if it has others: all values are missing."""
+        trained = [] if self.encoder is None else list(self.encoder.columns_)
+        lacking = [name for name in trained if name not in table.column_names]
+        if not lacking or len(lacking) == len(trained):
+            return table
+        if not set(lacking) <= self.warned:  # of the many batches of a job, the first
+            logger.warning(
+                "%s: no column %s, which the model has learned from: its values count as missing",
+                label,
+                listing([repr(name) for name in lacking]),
+            )
+            self.warned.update(lacking)
+        for name in lacking:
+            table = table.append_column(name, pa.nulls(len(table)))
+        return table
 
     def _no_features(self, count: int, example: Any) -> str:
         what = f"{self.id_column}: {count:,} ids have neither ratings nor features in this model"

@@ -1,1 +1,1 @@
-"""Scores from embeddings: pairs, exact top-k. NumPy arrays in, NumPy arrays out."""
+"""Scores from embeddings (pairs, exact top-k), and metrics. NumPy in, NumPy out."""

@@ -19,16 +19,9 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class EqualItems:
-    """Groups of items with equal vectors.
+    """Groups of items with equal vectors, by their lowest (`first`) row, ascending.
 
-    Attributes
-    ----------
-    first : ndarray of shape (n_groups,)
-        The lowest row of each group, ascending.
-    rows : ndarray of shape (n_items,)
-        Rows of all items, by group and ascending within.
-    start : ndarray of shape (n_groups + 1,)
-        Where each group starts in `rows`.
+    `rows` are those of all items, by group and ascending within; each group begins at `start`.
     """
 
     first: np.ndarray

@@ -22,15 +22,6 @@ class Output:
     Without bounds g(z) = z + shift. With bounds, g rises from lower to upper: as a sigmoid,
     lower + (upper - lower) * sigmoid(z + shift), or as the identity z + shift that is clipped.
     ``shift`` is set so that z = 0 gives the mean of the training targets.
-
-    Parameters
-    ----------
-    lower, upper : float or None
-        The range of the predictions; both None for an unbounded output.
-    shift : float
-        Added to z before the nonlinearity.
-    kind : {"sigmoid", "clip"}
-        Shape of a bounded output.
     """
 
     lower: float | None = None
@@ -106,12 +97,7 @@ class Output:
     def variance(self, z: np.ndarray, of_z: np.ndarray) -> np.ndarray:
         """Return the mean squared distance from g(z) of g of what is normal around z.
 
-        Parameters
-        ----------
-        z : numpy.ndarray
-            Scalar products.
-        of_z : numpy.ndarray
-            The variance of each.
+        `of_z` is the variance of each scalar product.
         """
         if self.linear:
             return of_z

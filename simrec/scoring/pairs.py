@@ -3,8 +3,8 @@
 import numpy as np
 
 from simrec.errors import InputError
-from simrec.rows import Array, Rows, take_rows
 from simrec.scoring.output import Output
+from simrec.storage.rows import Array, Rows, take_rows
 
 # Rows of a block are gathered into buffers that stay in the processor's cache (2 x 1 MB at d = 64).
 _BLOCK_FLOATS = 1 << 18
@@ -20,25 +20,10 @@ def score_pairs(
     """Score pairs of a user row and an item row.
 
     Each score is computed by itself, in an order fixed by the dimension alone: it does not depend
-    on the other pairs of the call, and equals the score `top_k` gives for the same pair.
-
-    Parameters
-    ----------
-    user_vectors, item_vectors : Array of shape (n_users, d) and (n_items, d)
-        Embeddings; may be memory-mapped, or in shards. Other types than float32 are converted.
-    user_rows, item_rows : integer ndarray of shape (n_pairs,)
-        The rows of each pair.
-    output : Output, optional
-        Applied to the scalar products; by default they are returned as they are.
-
-    Returns
-    -------
-    ndarray of shape (n_pairs,), float32
-
-    Raises
-    ------
-    InputError
-        If shapes do not agree, a row is out of range or a score is not finite.
+    on the other pairs of the call, and equals the score `top_k` gives for the same pair. Embeddings
+    may be memory-mapped, or in shards; other types than float32 are converted. The `output` is
+    applied to the scalar products. Shapes that do not agree, rows out of range and scores that are
+    not finite are an InputError.
     """
     users = _as_rows_of_vectors(user_vectors, "user_vectors")
     items = _as_rows_of_vectors(item_vectors, "item_vectors")
@@ -57,15 +42,14 @@ def score_pairs(
     n, d = len(user_rows), users.shape[1]
     z = np.empty(n, np.float32)
     block = max(1, min(n, _BLOCK_FLOATS // max(d, 1)))
-    left = np.empty((block, d), np.float32)
-    right = np.empty((block, d), np.float32)
+    left, right = np.empty((2, block, d), np.float32)
     for start in range(0, n, block):
-        stop = min(start + block, n)
-        size = stop - start
-        take_rows(users, user_rows[start:stop], left[:size])
-        take_rows(items, item_rows[start:stop], right[:size])
-        part = dot_rows(left[:size], right[:size])
-        z[start:stop] = part if output is None else output(part)
+        size = min(block, n - start)
+        part = slice(start, start + size)
+        take_rows(users, user_rows[part], left[:size])
+        take_rows(items, item_rows[part], right[:size])
+        products = dot_rows(left[:size], right[:size])
+        z[part] = products if output is None else output(products)
     if not np.isfinite(z).all():
         raise InputError(
             f"{int((~np.isfinite(z)).sum())} of {n} scores are no finite numbers: the vectors are "

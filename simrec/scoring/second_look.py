@@ -26,20 +26,9 @@ def look_again(
 ) -> None:
     """Merge the best of `items`, rows from `first` on, into the `ids` and `scores` so far.
 
-    Parameters
-    ----------
-    maxima : ndarray of shape (n_cells, n_queries)
-        Largest score of each cell of items, from a matrix product, without the excluded.
-    queries, items : ndarray
-        Their vectors.
-    first, cell : int
-        Row of the first item; items per cell.
-    slack : ndarray of shape (n_queries,)
-        How far a score of the matrix product may be from that of `dot_rows`.
-    excluded : csr_matrix of shape (n_queries, n_items) with sorted indices, or None
-        What must not be found.
-    ids, scores : ndarray of shape (n_queries, k)
-        The best so far, changed in place.
+    `maxima` (cells x queries) are the largest scores of cells of `cell` items, from a matrix
+    product and without the excluded. `slack` says for each query how far a score of that product
+    may be from that of `dot_rows`. `excluded` has sorted indices.
     """
     k, n = ids.shape[1], len(queries)
     # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
@@ -121,13 +110,10 @@ def _best_of_all(
     exact = dot_rows(query[None], items)
     if excluded is not None:
         exact[excluded.indices[excluded.indptr[number] : excluded.indptr[number + 1]]] = -np.inf
-    if k < len(exact):
-        least = np.partition(exact, len(exact) - k)[len(exact) - k]
-        better = np.flatnonzero(exact > least)
-        equal = np.flatnonzero(exact == least)[: k - len(better)]
-        rows = np.concatenate([better, equal])
-    else:
-        rows = np.arange(len(exact))
+    least = np.partition(exact, len(exact) - k)[len(exact) - k] if k < len(exact) else -np.inf
+    better = np.flatnonzero(exact > least)
+    equal = np.flatnonzero(exact == least)[: max(k - len(better), 0)]
+    rows = np.concatenate([better, equal])
     rows = rows[exact[rows] > -np.inf]
     return np.full(len(rows), number, np.int64), rows, exact[rows]
 

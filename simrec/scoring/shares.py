@@ -7,17 +7,10 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """A vector as a sum of named parts and of coordinates that are constant.
+    """A vector as a sum of named parts (rows of `vectors`) with the entity's value of each.
 
-    Attributes
-    ----------
-    names, values : list of str
-        What each part is, and what its value is for this entity.
-    vectors : numpy.ndarray
-        The parts, one a row.
-    constant : numpy.ndarray
-        The coordinates of this vector that stand for "one" and let the other's biases through;
-        zero elsewhere.
+    `constant` has the coordinates of the vector that stand for "one" and let the other's biases
+    through; it is zero elsewhere.
     """
 
     names: list[str]

@@ -16,19 +16,18 @@ again while its block is in the cache; the BLAS has no threads of its own meanwh
 thirds of the time of products by all threads followed by the rest.
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 from scipy import sparse
-from threadpoolctl import threadpool_limits
 
 from simrec.errors import InputError
 from simrec.scoring.equal_items import find_equal
 from simrec.scoring.pairs import as_vectors, dot_rows
 from simrec.scoring.second_look import look_again
+from simrec.scoring.threads import one_blas_thread, processors
 
 _CELL = 16  # items per cell: larger costs more second looks, smaller more maxima to keep
 _QUERIES = 512  # queries per block
@@ -138,20 +137,13 @@ def _search(
         look_again(maxima, *arguments, ids[rows], scores[rows])
 
     # A lone block of few queries is left to the threads of the BLAS.
-    limit = threadpool_limits(1, "blas") if len(starts) > 1 or threads == 1 else nullcontext()
+    limit = one_blas_thread() if len(starts) > 1 or threads == 1 else nullcontext()
     with limit, ThreadPoolExecutor(min(wanted, len(starts))) as pool:
         for first in range(0, len(items), chunk):
             part = items[first : first + chunk]
             slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
             list(pool.map(search, starts))
     return ids, scores
-
-
-def processors() -> int:
-    """Return the number of processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _cell_maxima(
@@ -172,17 +164,12 @@ def _cell_maxima(
         scores = np.matmul(items[start:stop], columns, out=block[: stop - start])
         if excluded is not None:
             scores.reshape(-1)[flat[offsets[start] : offsets[stop]] - start * n] = -np.inf
-        _reduce(scores, cell, maxima[start // cell : -(-stop // cell)])
+        whole, out = len(scores) // cell, maxima[start // cell : -(-stop // cell)]
+        cells = scores[: whole * cell].reshape(whole, cell, n)
+        np.maximum.reduce(cells, axis=1, out=out[:whole])
+        if whole < len(out):
+            out[whole] = scores[whole * cell :].max(axis=0)
     return maxima
-
-
-def _reduce(block: np.ndarray, cell: int, out: np.ndarray) -> None:
-    """Write the maxima of the cells of a block."""
-    whole = len(block) // cell
-    shape = (whole, cell, block.shape[1])
-    np.maximum.reduce(block[: whole * cell].reshape(shape), axis=1, out=out[:whole])
-    if whole < len(out):
-        out[whole] = block[whole * cell :].max(axis=0)
 
 
 def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:

@@ -14,9 +14,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from simrec.errors import InputError
-from simrec.simec.encoders import ACTIVATIONS, DenseStack, check_activation, check_hidden_layers
+from simrec.simec.encoders import DenseStack
 from simrec.simec.inputs import FEATURE_KINDS
 from simrec.simec.keras import keras, tf
+from simrec.simec.options import ACTIVATIONS, check_hidden_layers
 
 # Classes a saved Keras encoder may hold. Each computes a fixed formula from plain arguments: none
 # of them takes a function, an expression, a file or the name of a module.
@@ -55,11 +56,7 @@ _MODELS = {
 
 
 def encoder_document(encoder: Any) -> dict[str, Any]:
-    """Return an encoder or decoder as plain data, without its weights.
-
-    A built-in one gives its widths and options. A user's Keras model gives its configuration, and
-    is refused where `encoder_from_document` would refuse it.
-    """
+    """Return an encoder or decoder as plain data; refuse what `encoder_from_document` would."""
     stack = getattr(encoder, "stack", None)
     if isinstance(stack, DenseStack):
         return {"kind": "dense_stack", **asdict(stack)}
@@ -72,8 +69,7 @@ def encoder_document(encoder: Any) -> dict[str, Any]:
 def encoder_from_document(document: Any, weights: Sequence[np.ndarray]) -> Any:
     """Return the Keras model that `encoder_document` described, with these weights.
 
-    Raises InputError for anything but plain data about allowed layers, before Keras sees it, and
-    for weights that do not fit.
+    Anything but plain data about allowed layers is an InputError, before Keras sees it.
     """
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind == "dense_stack":
@@ -93,9 +89,9 @@ def _stack_from_document(document: dict[str, Any]) -> DenseStack:
     try:
         stack = DenseStack(**{**facts, "widths": check_hidden_layers(facts["widths"])})
         check_hidden_layers([stack.n_inputs])
-        check_activation(stack.activation)
-        known = stack.features in FEATURE_KINDS and isinstance(stack.bias, bool)
-        if not (known and stack.widths and 0 <= stack.dropout < 1):
+        known = stack.features in FEATURE_KINDS and stack.activation in ACTIVATIONS
+        plain = isinstance(stack.bias, bool) and 0 <= stack.dropout < 1
+        if not (known and plain and stack.widths):
             raise InputError(f"got {facts!r}")
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"a saved encoder cannot be read: {error}") from error
@@ -144,17 +140,7 @@ def _refuse(where: str, what: str) -> NoReturn:
 
 
 def _check_object(value: Any, family: str, where: str) -> None:
-    """Raise unless a serialised Keras object is of an allowed class with plain arguments.
-
-    Parameters
-    ----------
-    value : JSON data
-        What Keras wrote for the object.
-    family : {"layers", "initializers", "regularizers", "constraints"}
-        What is expected there.
-    where : str
-        What holds the object, for the message.
-    """
+    """Raise unless a serialised Keras object is of an allowed class with plain arguments."""
     if not isinstance(value, dict) or not isinstance(value.get("config"), dict):
         _refuse(where, f"{value!r:.100} in place of one of its {family}")
     name, config = value.get("class_name"), value["config"]

@@ -1,6 +1,5 @@
 """Encoders, features -> embeddings: linear, hidden layers, or a Keras model of the user's."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,50 +8,14 @@ import numpy as np
 from simrec.errors import InputError
 from simrec.simec.keras import keras, tf
 
-ACTIVATIONS = (
-    *("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu"),
-    *("sigmoid", "softmax", "softplus", "softsign", "swish", "tanh"),
-)
-
-
-def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
-    """Return the widths as a tuple of positive ints."""
-    if isinstance(hidden_layers, str) or not isinstance(hidden_layers, Sequence):
-        raise InputError(f"hidden_layers must be a sequence of widths, got {hidden_layers!r}")
-    widths = []
-    for width in hidden_layers:
-        if isinstance(width, bool) or int(width) != width or width < 1:
-            raise InputError(f"hidden_layers must be positive integers, got {hidden_layers!r}")
-        widths.append(int(width))
-    return tuple(widths)
-
-
-def check_activation(activation: str) -> str:
-    """Return the name of a Keras activation, or raise for anything else."""
-    if activation not in ACTIVATIONS:
-        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    return activation
-
 
 @dataclass(frozen=True)
 class DenseStack:
     """The shape of a built-in encoder or decoder: enough to build it again, without its weights.
 
-    Parameters
-    ----------
-    features : {"dense", "sparse", "identity"}
-        What the inputs are; "identity" takes row numbers in place of one-hot vectors.
-    n_inputs : int
-        Number of features (of rows, for the identity).
-    widths : tuple of int
-        Units of each layer. The last layer is linear, the others have an activation.
-    activation : str
-        Nonlinearity of all layers but the last.
-    bias : bool
-        Whether layers add a bias. The first layer of an identity never does: its table of vectors
-        can express any bias.
-    dropout : float
-        Share of hidden units dropped in training.
+    `features` is one of `FEATURE_KINDS`; the identity takes row numbers in place of one-hot vectors
+    and has no bias in its first layer, whose table can express any. All layers but the last of
+    `widths` have the activation.
     """
 
     features: str
@@ -67,7 +30,7 @@ class DenseStack:
 
         Initial biases of hidden layers lie between minus and plus `bias_range`.
         """
-        table = self.features == "identity"
+        table, make, layers = self.features == "identity", keras.initializers, keras.layers
         if table:
             inputs = keras.Input((), dtype="int32")
         else:
@@ -75,25 +38,23 @@ class DenseStack:
         x = inputs
         for depth, width in enumerate(self.widths):
             hidden = depth < len(self.widths) - 1
-            kernel = keras.initializers.GlorotUniform(seed=_seed(rng))
+            kernel = make.GlorotUniform(seed=_seed(rng))
             if depth == 0 and table:
                 # A one-hot vector times a matrix is a row of the matrix. Rows start small, so that
                 # early products are small whatever the number of rows.
-                rows = keras.initializers.RandomNormal(0, 0.1, seed=_seed(rng))
-                x = keras.layers.Embedding(self.n_inputs, width, embeddings_initializer=rows)(x)
+                rows = make.RandomNormal(0, 0.1, seed=_seed(rng))
+                x = layers.Embedding(self.n_inputs, width, embeddings_initializer=rows)(x)
             else:
                 bias: Any = "zeros"
                 if bias_range and hidden:
-                    bias = keras.initializers.RandomUniform(
-                        -bias_range, bias_range, seed=_seed(rng)
-                    )
-                x = keras.layers.Dense(
+                    bias = make.RandomUniform(-bias_range, bias_range, seed=_seed(rng))
+                x = layers.Dense(
                     width, use_bias=self.bias, kernel_initializer=kernel, bias_initializer=bias
                 )(x)
             if hidden:
-                x = keras.layers.Activation(self.activation)(x)
+                x = layers.Activation(self.activation)(x)
                 if self.dropout:
-                    x = keras.layers.Dropout(self.dropout, seed=_seed(rng))(x)
+                    x = layers.Dropout(self.dropout, seed=_seed(rng))(x)
         model = keras.Model(inputs, x)
         model.stack = self
         return model
@@ -101,12 +62,9 @@ class DenseStack:
     def weight_shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the model's weights, in the order of ``get_weights()``."""
         shapes: list[tuple[int, ...]] = []
-        for depth, (n, width) in enumerate(
-            zip((self.n_inputs, *self.widths), self.widths, strict=False)
-        ):
-            shapes.append((n, width))
-            if self.bias and not (depth == 0 and self.features == "identity"):
-                shapes.append((width,))
+        for n, width in zip((self.n_inputs, *self.widths), self.widths, strict=False):
+            biased = self.bias and (shapes or self.features != "identity")
+            shapes += [(n, width), (width,)] if biased else [(n, width)]
         return shapes
 
 

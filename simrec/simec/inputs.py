@@ -4,34 +4,23 @@ Targets of k relations lie side by side as k * n columns, so that the network on
 columns.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from simrec.errors import InputError
+from simrec.scoring.output import Output
 
 FEATURE_KINDS = ("dense", "sparse", "identity")
 
 
-def _example(bad: np.ndarray) -> str:
-    return str(tuple(int(i) for i in np.argwhere(bad)[0]))
-
-
 @dataclass(frozen=True)
 class Features:
-    """Feature rows: dense (any shape past the first axis), CSR, or the identity of m rows.
-
-    Attributes
-    ----------
-    kind : {"dense", "sparse", "identity"}
-    n_rows : int
-    shape : tuple of int
-        Shape of one row.
-    data : ndarray, csr_matrix or None
-    """
+    """Rows of one `shape`: dense (of any shape), CSR, or the identity, which has no data."""
 
     kind: str
     n_rows: int
@@ -66,7 +55,7 @@ class Features:
         if bad.any():
             raise InputError(
                 f"{name} holds {int(bad.sum())} NaN or infinite values, the first at position "
-                f"{_example(bad)}: replace them, for example by 0 with a column that says so"
+                f"{_first(bad)}: replace them, for example by 0 with a column that says so"
             )
         if features.n_rows == 0:
             raise InputError(f"{name} has no rows")
@@ -92,17 +81,13 @@ class Features:
         if self.kind == "dense":
             dense = tf.constant(self.data)
             return lambda rows: tf.gather(dense, rows)
-        start = tf.constant(self.data.indptr.astype(np.int64))
-        columns = tf.constant(self.data.indices.astype(np.int64))
-        values = tf.constant(self.data.data)
+        stored = _stored_entries(self.data)
 
         def fetch(rows: Any) -> Any:
-            entries = tf.ragged.range(tf.gather(start, rows), tf.gather(start, rows + 1))
-            flat = entries.flat_values
-            row = tf.cast(entries.value_rowids(), tf.int64)
+            row, column, value = stored(rows)
             sparse = tf.SparseTensor(
-                tf.stack([row, tf.gather(columns, flat)], axis=1),
-                tf.gather(values, flat),
+                tf.stack([row, tf.cast(column, tf.int64)], axis=1),
+                value,
                 tf.stack([tf.size(rows, out_type=tf.int64), self.shape[0]]),
             )
             return tf.sparse.to_dense(tf.sparse.reorder(sparse)) if densify else sparse
@@ -112,19 +97,9 @@ class Features:
 
 @dataclass(frozen=True)
 class Targets:
-    """Targets of m rows and k * n columns, some of them observed.
+    """Targets of m rows and k relations of n columns each, some of them observed.
 
-    Attributes
-    ----------
-    matrix : ndarray or csr_matrix
-        float32, m x (k n), relation after relation. NaN marks what is missing in a dense one; in a
-        sparse one what is not stored is missing.
-    n_columns : int
-        n, the number of targets of one relation.
-    n_relations : int
-        k.
-    complete : bool
-        Whether every entry is observed.
+    `matrix` is float32, m x (k n). In a dense one NaN is missing, in a CSR one what is not stored.
     """
 
     matrix: Any
@@ -147,8 +122,7 @@ class Targets:
             raise InputError(f"{name} must hold numbers, got dtype {dense.dtype}")
         if dense.ndim not in (2, 3):
             raise InputError(f"{name} must be m x n or m x n x k, got shape {dense.shape}")
-        n_relations = 1 if dense.ndim == 2 else dense.shape[2]
-        n_columns = dense.shape[1]
+        n_columns, n_relations = dense.shape[1], 1 if dense.ndim == 2 else dense.shape[2]
         if dense.ndim == 3:
             dense = np.moveaxis(dense, 2, 1).reshape(dense.shape[0], -1)
         dense = np.ascontiguousarray(dense, dtype=np.float32)
@@ -159,7 +133,7 @@ class Targets:
         if not complete:
             if np.isinf(dense).any():
                 raise InputError(
-                    f"{name} holds infinite values, the first at {_example(np.isinf(dense))}: "
+                    f"{name} holds infinite values, the first at {_first(np.isinf(dense))}: "
                     "a missing value is NaN"
                 )
             missing = np.isnan(dense)
@@ -195,6 +169,11 @@ class Targets:
         """Number of rows m."""
         return int(self.matrix.shape[0])
 
+    @cached_property
+    def share(self) -> float:
+        """Share of the entries that is observed."""
+        return 1.0 if self.complete else int(self.counts().sum()) / np.prod(self.matrix.shape)
+
     def counts(self) -> np.ndarray:
         """Return the number of observed entries of each row."""
         if self.sparse:
@@ -209,15 +188,24 @@ class Targets:
             return np.asarray(self.matrix.data)
         return self.matrix.ravel() if self.complete else self.matrix[~np.isnan(self.matrix)]
 
-    def take(self, rows: np.ndarray) -> "Targets":
-        """Return the targets of these rows."""
-        return Targets(self.matrix[rows], self.n_columns, self.n_relations, self.complete)
-
     def select_columns(self, columns: np.ndarray) -> "Targets":
         """Return these targets of every relation."""
         offsets = np.arange(self.n_relations) * self.n_columns
         where = (offsets[:, None] + columns[None, :]).ravel()
-        return Targets(self.matrix[:, where], len(columns), self.n_relations, self.complete)
+        return replace(self, matrix=self.matrix[:, where], n_columns=len(columns))
+
+    def only_rows(self, rows: np.ndarray) -> "Targets":
+        """Return the same targets with observed entries in these rows only (ascending)."""
+        part = self.matrix[rows]
+        if self.sparse:
+            counts = np.zeros(self.n_rows, np.int64)
+            counts[rows] = np.diff(part.indptr)
+            start = np.concatenate([[0], np.cumsum(counts)])
+            matrix = sp.csr_matrix((part.data, part.indices, start), self.matrix.shape)
+        else:
+            matrix = np.full_like(self.matrix, np.nan)
+            matrix[rows] = part
+        return replace(self, matrix=matrix, complete=False)
 
     def relation(self, r: int) -> Any:
         """Return the matrix of relation `r`."""
@@ -234,25 +222,17 @@ class Targets:
 
         weights = None if column_weights is None else tf.constant(column_weights, tf.float32)
         if self.sparse:
-            start = tf.constant(self.matrix.indptr.astype(np.int64))
-            columns = tf.constant(self.matrix.indices.astype(np.int32))
-            values = tf.constant(self.matrix.data)
+            stored = _stored_entries(self.matrix)
 
             def fetch_entries(rows: Any) -> dict[str, Any]:
-                entries = tf.ragged.range(tf.gather(start, rows), tf.gather(start, rows + 1))
-                flat = entries.flat_values
-                found = {
-                    "targets": tf.gather(values, flat),
-                    "columns": tf.gather(columns, flat),
-                    "segments": tf.cast(entries.value_rowids(), tf.int32),
-                }
-                if weights is not None:
-                    found["weights"] = tf.gather(weights, found["columns"])
-                return found
+                row, columns, values = stored(rows)
+                found = {"targets": values, "columns": columns, "segments": tf.cast(row, tf.int32)}
+                return (
+                    found if weights is None else found | {"weights": tf.gather(weights, columns)}
+                )
 
             return fetch_entries
-        matrix = tf.constant(self.matrix)
-        complete = self.complete
+        matrix, complete = tf.constant(self.matrix), self.complete
 
         def fetch_rows(rows: Any) -> dict[str, Any]:
             targets = tf.gather(matrix, rows)
@@ -269,41 +249,54 @@ class Targets:
         return fetch_rows
 
 
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a `SimEc` is fitted to, with its options; `start` is (encoder weights, W_l) or None.
+
+    `rows_of_targets` has the row of each target where a term of the loss compares the two.
+    """
+
+    params: Mapping[str, Any]
+    features: Features
+    targets: Targets
+    output: Output
+    rows_of_targets: np.ndarray | None
+    last_layer: np.ndarray | None
+    start: tuple[Sequence[np.ndarray] | None, np.ndarray | None] | None
+    rng: np.random.Generator
+
+
 def row_batches(
     counts: np.ndarray, batch_size: int, rng: np.random.Generator | None
 ) -> list[np.ndarray]:
     """Split the rows that have entries into batches with about equal numbers of entries.
 
-    Parameters
-    ----------
-    counts : ndarray
-        Observed entries per row.
-    batch_size : int
-        Rows of a batch if all rows had the mean number of entries.
-    rng : numpy.random.Generator or None
-        Shuffles the rows; None keeps their order.
+    `counts` are the entries of each row, `batch_size` the rows of a batch if all had the mean
+    number; `rng` shuffles the rows.
     """
     rows = np.flatnonzero(counts)
     if rng is not None:
         rows = rng.permutation(rows)
-    total = int(counts[rows].sum())
     n_batches = max(1, round(len(rows) / batch_size))
     done = np.cumsum(counts[rows]) - counts[rows]
-    number = done * n_batches // total
+    number = done * n_batches // int(counts[rows].sum())
     return np.split(rows, np.flatnonzero(np.diff(number)) + 1)
 
 
-def check_columns(targets: int | Sequence[int] | np.ndarray, n_columns: int) -> np.ndarray:
-    """Return target columns as an array: the first `targets`, or those given."""
-    if isinstance(targets, int | np.integer):
-        if not 1 <= targets <= n_columns:
-            raise InputError(f"targets must be between 1 and {n_columns}, got {targets}")
-        return np.arange(int(targets))
-    columns = np.asarray(targets)
-    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise InputError("targets must be a number of columns or a list of column numbers")
-    if columns.min() < 0 or columns.max() >= n_columns:
-        raise InputError(f"targets must be between 0 and {n_columns - 1}, got {columns.max()}")
-    if len(np.unique(columns)) != len(columns):
-        raise InputError("targets names a column twice")
-    return columns.astype(np.int64)
+def _first(bad: np.ndarray) -> str:
+    return str(tuple(int(i) for i in np.argwhere(bad)[0]))
+
+
+def _stored_entries(csr: sp.csr_matrix) -> Callable[[Any], tuple[Any, Any, Any]]:
+    """Return a graph function from row numbers to (place in the batch, column, value)."""
+    from simrec.simec.keras import tf
+
+    start = tf.constant(csr.indptr.astype(np.int64))
+    columns, values = tf.constant(csr.indices.astype(np.int32)), tf.constant(csr.data)
+
+    def fetch(rows: Any) -> tuple[Any, Any, Any]:
+        entries = tf.ragged.range(tf.gather(start, rows), tf.gather(start, rows + 1))
+        flat = entries.flat_values
+        return entries.value_rowids(), tf.gather(columns, flat), tf.gather(values, flat)
+
+    return fetch

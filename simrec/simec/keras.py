@@ -5,12 +5,18 @@ Keras ``tf.keras`` is when that name is first used, by the variable ``TF_USE_LEG
 other module writes ``from simrec.simec.keras import keras, tf, tfrs``.
 """
 
+import importlib
+import json
 import os
 import re
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+from simrec.errors import InputError
 
 # Read when TensorFlow starts, so set before the imports below. A user who has set the log level
 # gets all of TensorFlow's messages.
@@ -52,13 +58,14 @@ def _without_startup_noise() -> Iterator[None]:
                 os.write(2, rest)
 
 
-@contextmanager
-def _as_it_is() -> Iterator[None]:
-    yield
-
-
-with _without_startup_noise() if _QUIET else _as_it_is():
-    import tensorflow as tf
+with _without_startup_noise() if _QUIET else nullcontext():
+    try:
+        import tensorflow as tf
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            "networks (SimEc, hidden_layers, encoders of your own, images, callbacks, SavedModel) "
+            "need TensorFlow: pip install 'simrec[tensorflow]'"
+        ) from error
 
     try:
         import tf_keras as keras
@@ -78,4 +85,33 @@ with _without_startup_noise() if _QUIET else _as_it_is():
     # Asks for GPUs now, while messages about missing drivers are filtered.
     tf.config.list_physical_devices()
 
-__all__ = ["keras", "tf", "tfrs"]
+__all__ = ["keras", "load_model", "tf", "tfrs"]
+
+
+def load_model(path: str) -> Any:
+    """Load a model that somebody saved by Keras 2 or 3, as .keras or .h5; code in it is refused."""
+    try:
+        version, config = _saved_by(path)
+        # Keras 3 beside Keras 2: models of the two are not mixed.
+        loader = importlib.import_module("keras") if version >= "3" else keras
+        if '"Lambda"' in config:
+            raise InputError(f"{path} has a Lambda layer, whose code would be run. Leave it out.")
+        return loader.models.load_model(path, compile=False)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is no model of Keras that can be read here: {error}") from error
+
+
+def _saved_by(path: str) -> tuple[str, str]:
+    """Return the version of Keras that wrote a file, and what it says of layers."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            version = json.loads(archive.read("metadata.json"))["keras_version"]
+            return version, archive.read("config.json").decode()
+    import h5py
+
+    with h5py.File(path) as file:
+        texts = [file.attrs[name] for name in ("keras_version", "model_config")]
+    version, config = (text.decode() if isinstance(text, bytes) else text for text in texts)
+    return version, config

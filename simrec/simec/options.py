@@ -1,86 +1,122 @@
 """Checks of the options against each other and against the data, and the choices they make."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from simrec.errors import InputError
-from simrec.simec.encoders import check_activation, check_hidden_layers
-from simrec.simec.initial import INITS
-from simrec.simec.inputs import Features, Targets, check_columns
-from simrec.simec.losses import check_loss
-from simrec.simec.training import OPTIMIZERS, SCHEDULES
+from simrec.simec.inputs import Features, Targets
 
-_NOT_NEGATIVE = (
-    "l2",
-    "l2_embedding",
-    "l2_last",
-    "symmetric",
-    "self_similarity",
-    "orthogonal",
+ACTIVATIONS = (
+    *("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu"),
+    *("sigmoid", "softmax", "softplus", "softsign", "swish", "tanh"),
+)
+_CHOICES = {
+    "activation": ACTIVATIONS,
+    "loss": ("mse", "mae", "bce"),
+    "init": ("random", "spectral", "least_squares"),
+    "target_choice": ("first", "random"),
+    "solver": ("closed_form", "lbfgs", "adam", "adamax", "adagrad", "rmsprop", "sgd"),
+    "schedule": ("cosine", "constant"),
+}
+PENALTIES = (
+    *("l2", "l2_embedding", "l2_last", "symmetric", "self_similarity", "orthogonal"),
     "decoder_weight",
-    "ridge",
 )
 _SHARES = ("dropout", "input_dropout", "validation_fraction")
-_AT_LEAST = {"epochs": 0, "batch_size": 1, "symmetric_block": 2, "init_rows": 2, "sweeps": 1}
+_AT_LEAST = {
+    **{"embedding_dim": 1, "epochs": 0, "batch_size": 1},
+    **{"symmetric_block": 2, "init_rows": 2, "sweeps": 1},
+}
 _SAMPLE = 1500  # rows and columns on which symmetry is checked
 
 
 def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
     """Raise for options that are wrong whatever the data; `has_start` if a start is given."""
-    d = params["embedding_dim"]
-    if isinstance(d, bool) or not isinstance(d, int | np.integer) or d < 1:
-        raise InputError(f"embedding_dim must be a positive integer, got {d!r}")
-    check_hidden_layers(params["hidden_layers"])
-    check_activation(params["activation"])
-    bounds = params["bounds"]
-    if bounds is not None and not (
-        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] < bounds[1]
-    ):
-        raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
-    check_loss(params["loss"], bounds)
-    for name in _NOT_NEGATIVE:
+    for name, allowed in _CHOICES.items():
+        if params[name] not in allowed:
+            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {params[name]!r}")
+    for name, least in _AT_LEAST.items():
+        value = params[name]
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+    for name in (*PENALTIES, "ridge"):
         if not (np.isfinite(params[name]) and params[name] >= 0):
             raise InputError(f"{name} must be zero or positive, got {params[name]!r}")
     for name in _SHARES:
         if not 0 <= params[name] < 1:
             raise InputError(f"{name} must be at least 0 and below 1, got {params[name]!r}")
-    if params["init"] not in INITS:
-        raise InputError(f"init must be one of {', '.join(INITS)}, got {params['init']!r}")
-    if params["epochs"] == 0 and params["init"] != "least_squares" and not has_start:
-        raise InputError("epochs=0 trains nothing: give epochs, a start, or init='least_squares'")
-    if params["init"] != "random" and has_start:
-        raise InputError(f"init={params['init']!r} and start both say where to begin: give one")
-    if params["init"] == "least_squares" and (
-        params["loss"] != "mse" or params["bounds"] is not None
+    check_hidden_layers(params["hidden_layers"])
+    bounds, init, patience = params["bounds"], params["init"], params["patience"]
+    if bounds is not None and not (
+        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] < bounds[1]
     ):
-        raise InputError("init='least_squares' needs loss='mse' and no bounds")
-    if params["init"] == "least_squares" and params["relation_weights"] is not None:
-        raise InputError("init='least_squares' weighs all relations alike: use init='spectral'")
-    if params["target_choice"] not in ("first", "random"):
+        raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
+    solved = init == "least_squares"
+    unbounded_squares = params["loss"] == "mse" and bounds is None
+    for wrong, message in (
+        (
+            params["loss"] == "bce" and bounds is None,
+            "loss='bce' compares a probability with a target between bounds, but bounds is None: "
+            "give bounds=(0, 1), or the range of your targets",
+        ),
+        (
+            params["epochs"] == 0 and not solved and not has_start,
+            "epochs=0 trains nothing: give epochs, a start, or init='least_squares'",
+        ),
+        (
+            init != "random" and has_start,
+            f"init={init!r} and start both say where to begin: give one",
+        ),
+        (
+            solved and not unbounded_squares,
+            "init='least_squares' needs loss='mse' and no bounds",
+        ),
+        (
+            solved and params["relation_weights"] is not None,
+            "init='least_squares' weighs all relations alike: use init='spectral'",
+        ),
+        (
+            not params["learning_rate"] > 0,
+            f"learning_rate must be positive, got {params['learning_rate']!r}",
+        ),
+        (
+            patience is not None and patience < 1,
+            f"patience must be None or at least 1, got {patience!r}",
+        ),
+        (
+            params["encoder"] is not None and params["hidden_layers"],
+            "hidden_layers describes the built-in encoder, but an encoder is given: leave one out",
+        ),
+    ):
+        if wrong:
+            raise InputError(message)
+    if params["solver"] == "closed_form":
+        _check_closed_form(params, has_start)
+
+
+def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
+    """Return the widths as a tuple of positive ints."""
+    if isinstance(hidden_layers, str) or not isinstance(hidden_layers, Sequence):
+        raise InputError(f"hidden_layers must be a sequence of widths, got {hidden_layers!r}")
+    if any(isinstance(w, bool) or int(w) != w or w < 1 for w in hidden_layers):
+        raise InputError(f"hidden_layers must be positive integers, got {hidden_layers!r}")
+    return tuple(int(width) for width in hidden_layers)
+
+
+def _check_closed_form(params: Mapping[str, Any], has_start: bool) -> None:
+    """Raise for what a closed form cannot solve."""
+    unsolved = (*PENALTIES, *_SHARES, "hidden_layers")
+    given = [name for name in unsolved if name != "symmetric" and params[name]]
+    given += [name for name in ("relation_weights", "encoder") if params[name] is not None]
+    given += ["loss"] * (params["loss"] != "mse") + ["start"] * has_start
+    if given:
         raise InputError(
-            f"target_choice must be 'first' or 'random', got {params['target_choice']!r}"
-        )
-    for name, least in _AT_LEAST.items():
-        value = params[name]
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
-    if params["optimizer"] not in OPTIMIZERS:
-        raise InputError(
-            f"optimizer must be one of {', '.join(OPTIMIZERS)}, got {params['optimizer']!r}"
-        )
-    if params["schedule"] not in SCHEDULES:
-        raise InputError(f"schedule must be one of {SCHEDULES}, got {params['schedule']!r}")
-    if not params["learning_rate"] > 0:
-        raise InputError(f"learning_rate must be positive, got {params['learning_rate']!r}")
-    if params["patience"] is not None and params["patience"] < 1:
-        raise InputError(f"patience must be None or at least 1, got {params['patience']!r}")
-    if params["encoder"] is not None and params["hidden_layers"]:
-        raise InputError(
-            "hidden_layers describes the built-in encoder, but an encoder is given: leave one out"
+            f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
+            f"out {', '.join(given)}, or use solver='lbfgs' or 'adam'"
         )
 
 
@@ -120,30 +156,23 @@ def check_bounds(bounds: tuple[float, float] | None, targets: Targets) -> None:
         )
 
 
-def relation_column_weights(
-    weights: Sequence[float] | None, n_relations: int, n_columns: int
-) -> np.ndarray | None:
+def relation_column_weights(weights: Sequence[float] | None, targets: Targets) -> np.ndarray | None:
     """Return a weight for each column, or None where all count alike."""
     if weights is None:
         return None
-    array = np.asarray(weights, dtype=np.float32)
-    if array.shape != (n_relations,):
+    array, n = np.asarray(weights, dtype=np.float32), targets.n_relations
+    if array.shape != (n,):
         raise InputError(
-            f"relation_weights has {array.size} values, but R has {n_relations} "
-            f"relation{'s' if n_relations > 1 else ''}: one weight for each"
+            f"relation_weights has {array.size} values, but R has {n} "
+            f"relation{'s' if n > 1 else ''}: one weight for each"
         )
     if not np.isfinite(array).all() or (array < 0).any() or array.sum() == 0:
         raise InputError(f"relation_weights must not be negative nor all zero, got {weights!r}")
-    if (array == array[0]).all():
-        return None
-    return np.repeat(array, n_columns)
+    return None if (array == array[0]).all() else np.repeat(array, targets.n_columns)
 
 
 def choose_targets(
-    params: Mapping[str, Any],
-    targets: Targets,
-    columns: Any,
-    rng: np.random.Generator,
+    params: Mapping[str, Any], targets: Targets, columns: Any, rng: np.random.Generator
 ) -> tuple[Targets, np.ndarray, np.ndarray | None]:
     """Return the targets to train on, their columns, and the row that each of them belongs to.
 
@@ -151,28 +180,24 @@ def choose_targets(
     square symmetric S, or some of its columns.
     """
     n_targets = params["n_targets"]
-    square = params["symmetric"] or params["self_similarity"]
     if columns is not None and n_targets is not None:
         raise InputError("targets and n_targets both choose columns: give one of them")
-    rows_of_targets = np.arange(targets.n_columns)
     if columns is None and n_targets is not None:
         columns = int(n_targets)
         if params["target_choice"] == "random" and 0 < columns <= targets.n_columns:
             columns = np.sort(rng.permutation(targets.n_columns)[:columns])
+    chosen = np.arange(targets.n_columns)
     if columns is not None:
         if targets.n_columns < targets.n_rows and np.size(columns) == targets.n_columns:
             # R holds these columns only; `columns` says which rows they belong to.
-            rows_of_targets = check_columns(columns, targets.n_rows)
-            chosen = rows_of_targets
+            chosen = _check_columns(columns, targets.n_rows)
         else:
-            chosen = rows_of_targets = check_columns(columns, targets.n_columns)
+            chosen = _check_columns(columns, targets.n_columns)
             targets = targets.select_columns(chosen)
-    else:
-        chosen = rows_of_targets
-    if not square:
+    if not (params["symmetric"] or params["self_similarity"]):
         return targets, chosen, None
     name = "symmetric" if params["symmetric"] else "self_similarity"
-    if targets.n_columns > targets.n_rows or rows_of_targets.max() >= targets.n_rows:
+    if targets.n_columns > targets.n_rows or chosen.max() >= targets.n_rows:
         raise InputError(
             f"{name} compares targets with rows, but R has {targets.n_rows} rows and "
             f"{targets.n_columns} columns: it is for a square symmetric S (or some columns of one)"
@@ -188,30 +213,42 @@ def choose_targets(
     # A sample is enough: a matrix that is not symmetric differs nearly everywhere.
     some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
     for r in range(targets.n_relations):
-        _check_symmetric(targets.relation(r)[rows_of_targets[some]][:, some], name)
-    return targets, chosen, rows_of_targets
+        _check_symmetric(targets.relation(r)[chosen[some]][:, some], name)
+    return targets, chosen, chosen
+
+
+def _check_columns(targets: int | Sequence[int] | np.ndarray, n_columns: int) -> np.ndarray:
+    """Return target columns as an array: the first `targets`, or those given."""
+    if isinstance(targets, int | np.integer):
+        if not 1 <= targets <= n_columns:
+            raise InputError(f"targets must be between 1 and {n_columns}, got {targets}")
+        return np.arange(int(targets))
+    columns = np.asarray(targets)
+    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
+        raise InputError("targets must be a number of columns or a list of column numbers")
+    if columns.min() < 0 or columns.max() >= n_columns:
+        raise InputError(f"targets must be between 0 and {n_columns - 1}, got {columns.max()}")
+    if len(np.unique(columns)) != len(columns):
+        raise InputError("targets names a column twice")
+    return columns.astype(np.int64)
 
 
 def _check_symmetric(block: Any, name: str) -> None:
     if sp.issparse(block):
-        difference = abs(block - block.T)
         # Only entries stored on both sides can be compared.
-        pattern = block.copy()
-        pattern.data = np.ones_like(pattern.data)
-        gap = difference.multiply(pattern.multiply(pattern.T)).max() if block.nnz else 0.0
-        scale = abs(block).max() if block.nnz else 0.0
+        pattern = sp.csr_matrix(
+            (np.ones_like(block.data), block.indices, block.indptr), block.shape
+        )
+        differences = abs(block - block.T).multiply(pattern.multiply(pattern.T)).data
+        values = block.data
     else:
-        gap = _nanmax(np.abs(block - block.T))
-        scale = _nanmax(np.abs(block))
+        differences, values = block - block.T, block
+    gap, scale = (np.nanmax(np.abs(array), initial=0) for array in (differences, values))
     if gap > 1e-3 * max(float(scale), 1e-12):
         raise InputError(
             f"{name} needs a symmetric S, but S and its transpose differ by up to {float(gap):.3g} "
             "(where the columns are not the first rows, say which rows they are with targets=)"
         )
-
-
-def _nanmax(array: np.ndarray) -> float:
-    return float(np.nanmax(array)) if not np.isnan(array).all() else 0.0
 
 
 def split_rows(

@@ -12,15 +12,7 @@ from simrec.errors import InputError
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The eigenvalues of a similarity matrix, and what they mean for an embedding of size d.
-
-    Attributes
-    ----------
-    values : ndarray
-        All eigenvalues, largest first.
-    size : int
-        Number of entries of the matrix.
-    """
+    """All eigenvalues of a similarity matrix of `size` entries, largest first."""
 
     values: np.ndarray
     size: int
@@ -77,15 +69,7 @@ def spectrum(S: np.ndarray) -> Spectrum:
 
 
 def split_similarity(S: np.ndarray) -> tuple[np.ndarray, np.ndarray, Spectrum]:
-    """Split S into S1 - S2, both positive semidefinite.
-
-    Returns
-    -------
-    S1, S2 : ndarray
-        The parts of the positive and of the negative eigenvalues, both with positive sign.
-    spectrum : Spectrum
-        The spectrum of S.
-    """
+    """Split S into S1 - S2, both positive semidefinite; return S1, S2 and the spectrum of S."""
     S = _check_similarity(S)
     values, vectors = eigh(S)
     positive = values > 0
@@ -135,19 +119,9 @@ def combine_relations(
 
 
 def singular_vectors(Y: np.ndarray, W: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the singular value decomposition of Y W_l without forming the product.
+    """Return U, s (largest first) and V^T with ``U * s @ Vt = Y W``, without forming the product.
 
-    Parameters
-    ----------
-    Y : ndarray
-        Embeddings, m x d (``model.transform(X)``).
-    W : ndarray
-        Last layer, d x n (``model.last_layer_``).
-
-    Returns
-    -------
-    U, s, Vt : ndarray
-        m x d, d (largest first) and d x n, with ``U * s @ Vt = Y W``.
+    Y are embeddings (``model.transform(X)``), W a last layer (``model.last_layer_``).
     """
     left, a = np.linalg.qr(np.asarray(Y, dtype=np.float64))
     right, b = np.linalg.qr(np.asarray(W, dtype=np.float64).T)

@@ -1,4 +1,4 @@
-"""Relevance: what each input feature contributes to a scalar product y . w."""
+"""Relevance: what each input feature contributes to a scalar product y . w, or y_1 . y_2."""
 
 from typing import Any
 

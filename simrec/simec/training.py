@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -13,49 +12,15 @@ from simrec.errors import InputError
 from simrec.simec.inputs import Features, Targets, row_batches
 from simrec.simec.keras import keras, tf
 from simrec.simec.network import SimEcNetwork
-from simrec.simec.tensorboard import ScalarLog
 
 logger = logging.getLogger(__name__)
 
-OPTIMIZERS = ("adam", "adamax", "adagrad", "rmsprop", "sgd", "lbfgs")
-SCHEDULES = ("cosine", "constant")
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How long and how fast to train."""
-
-    optimizer: str
-    learning_rate: float
-    schedule: str
-    epochs: int
-    batch_size: int
-    patience: int | None
-    verbose: int
-
-    @classmethod
-    def from_params(cls, params: Mapping[str, Any]) -> "Schedule":
-        """Return the schedule among the options of a `SimEc`."""
-        return cls(**{field.name: params[field.name] for field in fields(cls)})
-
 
 class Batches:
-    """Batches of rows; only row numbers pass through Python.
+    """Batches of the given rows (None: of all); only row numbers pass through Python.
 
-    Parameters
-    ----------
-    features, targets : Features, Targets
-        The data.
-    batch_size : int
-        Rows of a batch where rows have the mean number of entries.
-    column_weights : ndarray or None
-        Weight of each column; None where all count alike.
-    densify : bool
-        Whether sparse features are fetched as dense ones.
-    rng : numpy.random.Generator or None
-        Shuffles the rows of each pass; None keeps their order.
-    rows : ndarray or None
-        Rows to use; None for all.
+    Columns are weighed by `column_weights`. `densify` fetches sparse features as dense ones. `rng`
+    shuffles the rows of each pass; without it they keep their order.
     """
 
     def __init__(
@@ -70,19 +35,11 @@ class Batches:
     ):
         self.counts = targets.counts()
         if rows is not None:
-            kept = np.zeros_like(self.counts)
-            kept[rows] = self.counts[rows]
-            self.counts = kept
-        self.batch_size = batch_size
-        self.rng = rng
+            self.counts = np.where(np.isin(np.arange(targets.n_rows), rows), self.counts, 0)
+        self.batch_size, self.rng = batch_size, rng
         self.n_batches = len(row_batches(self.counts, batch_size, None))
-        x = features.fetcher(densify)
-        entries = targets.fetcher(column_weights)
-
-        def fetch(rows: Any) -> dict[str, Any]:
-            return {"x": x(rows), "rows": rows, **entries(rows)}
-
-        self.fetch = fetch
+        x, entries = features.fetcher(densify), targets.fetcher(column_weights)
+        self.fetch = lambda rows: {"x": x(rows), "rows": rows, **entries(rows)}
 
     def _shuffled(self) -> Iterator[np.ndarray]:
         while True:
@@ -107,31 +64,56 @@ class Batches:
         return self.fetch(tf.constant(np.flatnonzero(self.counts), tf.int64))
 
 
+class ScalarLog(keras.callbacks.Callback):
+    """Write every logged number of every epoch to event files in a directory.
+
+    `keras.callbacks.TensorBoard` needs the package tensorboard; this needs it only for reading.
+    """
+
+    def __init__(self, log_dir: str):
+        super().__init__()
+        self.writer = tf.summary.create_file_writer(log_dir)
+        self.metadata = tf.compat.v1.SummaryMetadata(
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+        )
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Write the epoch's numbers."""
+        with self.writer.as_default():
+            for name, value in (logs or {}).items():
+                number = tf.constant(value, tf.float32)
+                tf.summary.write(f"epoch_{name}", number, epoch, self.metadata)
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Close the file."""
+        self.writer.close()
+
+
 def train(
     network: SimEcNetwork,
     training: Batches,
     validation: Batches | None,
-    schedule: Schedule,
+    params: Mapping[str, Any],
     callbacks: Sequence[Any] = (),
     log_dir: str | None = None,
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
-    if schedule.optimizer == "lbfgs":
+    if params["solver"] == "lbfgs":
         if callbacks or log_dir:
             raise InputError(
-                "optimizer='lbfgs' takes all rows at once and has no epochs to call back at: use "
-                "another optimizer, or leave out callbacks and log_dir"
+                "solver='lbfgs' takes all rows at once and has no epochs to call back at: use "
+                "another solver, or leave out callbacks and log_dir"
             )
-        return train_by_lbfgs(network, training, schedule, validation)
-    n_batches = training.n_batches
-    rate: Any = schedule.learning_rate
-    if schedule.schedule == "cosine":
-        rate = keras.optimizers.schedules.CosineDecay(rate, schedule.epochs * n_batches)
-    config: dict[str, Any] = {"learning_rate": rate}
-    if schedule.optimizer in ("adam", "adamax"):
-        # Keras' default of 1e-7 is as large as the gradients of a small matrix of similarities.
-        config["epsilon"] = 1e-10
-    optimizer = _optimizer_class(schedule.optimizer)(**config)
+        return _train_by_lbfgs(network, training, params, validation)
+    rate: Any = params["learning_rate"]
+    if params["schedule"] == "cosine":
+        n_steps = params["epochs"] * training.n_batches
+        rate = keras.optimizers.schedules.CosineDecay(rate, n_steps)
+    # Keras' epsilon of 1e-7 is as large as the gradients of a small matrix of similarities.
+    epsilon = {"epsilon": 1e-10} if params["solver"] in ("adam", "adamax") else {}
+    # The legacy optimizers' step is one fused operation per variable: faster on CPUs.
+    makers = {name.lower(): make for name, make in vars(keras.optimizers.legacy).items()}
+    optimizer = makers[params["solver"]](learning_rate=rate, **epsilon)
     # Variables made while tracing a step would have it traced twice.
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
@@ -140,25 +122,19 @@ def train(
         on_epoch_end=lambda _, logs: history.append({k: float(v) for k, v in logs.items()})
     )
     calls = [record, *callbacks]
-    if validation is not None and schedule.patience is not None:
-        calls.append(
-            keras.callbacks.EarlyStopping(
-                monitor="val_error",
-                patience=schedule.patience,
-                restore_best_weights=True,
-                mode="min",
-            )
-        )
+    if validation is not None and params["patience"] is not None:
+        stop = {"patience": params["patience"], "restore_best_weights": True, "mode": "min"}
+        calls.append(keras.callbacks.EarlyStopping(monitor="val_error", **stop))
     if log_dir is not None:
         calls.append(ScalarLog(log_dir))
     network.fit(
         training.dataset(),
-        epochs=schedule.epochs,
+        epochs=params["epochs"],
         # One endless iterator: starting a new one costs more than an epoch of a small matrix.
-        steps_per_epoch=n_batches,
+        steps_per_epoch=training.n_batches,
         validation_data=None if validation is None else validation.dataset(),
         callbacks=calls,
-        verbose=schedule.verbose,
+        verbose=params["verbose"],
     )
     final = history[-1]["error"]
     if not np.isfinite(final):
@@ -169,23 +145,11 @@ def train(
     return history
 
 
-def _optimizer_class(name: str) -> Any:
-    """Return the optimizer whose step is one fused operation per variable: faster on CPUs."""
-    legacy = keras.optimizers.legacy
-    return {
-        "adam": legacy.Adam,
-        "adamax": legacy.Adamax,
-        "adagrad": legacy.Adagrad,
-        "rmsprop": legacy.RMSprop,
-        "sgd": legacy.SGD,
-    }[name]
-
-
-def train_by_lbfgs(
+def _train_by_lbfgs(
     network: SimEcNetwork,
     training: Batches,
-    schedule: Schedule,
-    validation: Batches | None = None,
+    params: Mapping[str, Any],
+    validation: Batches | None,
 ) -> list[dict[str, float]]:
     """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations.
 
@@ -198,22 +162,18 @@ def train_by_lbfgs(
     data = training.everything()
     network.compute_loss(data)  # creates variables that are created on first use
     variables = network.trainable_variables
-    shapes = [v.shape.as_list() for v in variables]
-    sizes = [int(np.prod(s)) for s in shapes]
+    sizes = [int(np.prod(v.shape)) for v in variables]
     held_out: Any = None if validation is None else validation.everything()
 
     @tf.function
     def value_and_gradient(flat: Any) -> Any:
-        for variable, part, shape in zip(variables, tf.split(flat, sizes), shapes, strict=True):
-            variable.assign(tf.reshape(part, shape))
+        for variable, part in zip(variables, tf.split(flat, sizes), strict=True):
+            variable.assign(tf.reshape(part, variable.shape))
         with tf.GradientTape() as tape:
             network.error.reset_state()
             loss = network.compute_loss(data, training=True)
-        gradients = tape.gradient(loss, variables)
-        flat_gradients = [
-            tf.reshape(tf.convert_to_tensor(g), [-1]) if g is not None else tf.zeros([s])
-            for g, s in zip(gradients, sizes, strict=True)
-        ]
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        flat_gradients = [tf.reshape(tf.convert_to_tensor(g), [-1]) for g in gradients]
         return loss, tf.concat(flat_gradients, 0), network.error.result()
 
     @tf.function
@@ -229,37 +189,37 @@ def train_by_lbfgs(
         latest.update(total_loss=float(loss), error=float(error))
         return float(loss), gradient.numpy().astype(np.float64)
 
-    def note(flat: np.ndarray) -> None:
-        nonlocal best
+    def record() -> None:
         # A line search ends with the point that it accepts: its weights are in the variables.
         if held_out is not None:
             latest["val_error"] = float(held_out_error())
         history.append(dict(latest))
-        if schedule.verbose:
+
+    def after_iteration(flat: np.ndarray) -> None:
+        nonlocal best
+        record()
+        if params["verbose"]:
             logger.info("iteration %d: error %.6g", len(history), latest["error"])
         if held_out is None:
             return
         if latest["val_error"] < best[0]:
             best = latest["val_error"], len(history), flat.copy()
-        elif schedule.patience is not None and len(history) - best[1] >= schedule.patience:
+        elif params["patience"] is not None and len(history) - best[1] >= params["patience"]:
             raise StopIteration
 
     start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
     if held_out is not None:  # the start may be the best
         objective(start)
-        note(start)
-    with lines_shown(logger) if schedule.verbose else nullcontext():
+        after_iteration(start)
+    with lines_shown(logger) if params["verbose"] else nullcontext():
         result = minimize(
             objective,
             start,
             jac=True,
             method="L-BFGS-B",
-            callback=note,
-            options={"maxiter": schedule.epochs, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
+            callback=after_iteration,
+            options={"maxiter": params["epochs"], "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
         )
-    kept = result.x if best[2] is None else best[2]
-    objective(kept)  # leaves its weights in the variables
-    if held_out is not None:
-        latest["val_error"] = float(held_out_error())
-    history.append(dict(latest))
+    objective(result.x if best[2] is None else best[2])  # leaves its weights in the variables
+    record()
     return history

@@ -378,7 +378,7 @@ PLOTS = ["A toy comes to life.", "Life on Mars; the toy!", "", None, "mars mars 
 def test_free_text_is_ignored_with_the_reason():
     encoder = FeatureEncoder().fit(pa.table({"plot": PLOTS, "x": [1, 2, 3, 4, 5]}))
     assert encoder.columns_ == {"x": "number"}
-    assert "free text (4 different values in 4 rows)" in encoder.ignored_["plot"]
+    assert encoder.ignored_["plot"].startswith("short free text; ask for it as 'text'")
     assert "'text'" in encoder.ignored_["plot"]
 
 
@@ -388,6 +388,7 @@ def test_free_text_is_ignored_with_the_reason():
         [f"{i:05d}" for i in range(50)],  # zip codes: many, but not words
         ["New York", "Los Angeles"] * 25,  # words, but few
         [f"zip {i:05d}" if i % 3 == 0 else f"{i:05d}" for i in range(50)],
+        [f"Company {i % 40}" for i in range(50)],  # names that some rows share
     ],
 )
 def test_strings_that_are_no_free_text(values):
@@ -396,31 +397,10 @@ def test_strings_that_are_no_free_text(values):
     assert FeatureEncoder().fit(frame).columns_ == {"s": "category"}
 
 
-def test_text_is_hashed_by_words_and_pairs():
-    names, features = encode(pa.table({"plot": PLOTS}), columns={"plot": "text"}, n_hash=8192)
-    assert features.shape == (5, 8192)
-    np.testing.assert_allclose(np.linalg.norm(features, axis=1), [1, 1, 0, 0, 1], atol=1e-6)
-    place = {name: number for number, name in enumerate(names)}
-    assert features[0, place["plot~toy"]] > 0 and features[1, place["plot~toy"]] > 0
-    assert features[0, place["plot~a toy"]] > 0 and features[1, place["plot~a toy"]] == 0
-    assert features[4, place["plot~mars"]] > 0
-    # "comes" is rarer than "toy", so it weighs more.
-    assert features[0, place["plot~comes"]] > features[0, place["plot~toy"]]
-
-
-def test_words_never_seen_do_nothing():
-    encoder = FeatureEncoder({"plot": "text"}, n_hash=1 << 16).fit(pa.table({"plot": PLOTS}))
-    later = encoder.transform(pa.table({"plot": ["completely different", "toy different"]}))
-    assert np.diff(later.indptr).tolist() == [0, 1]
-    np.testing.assert_allclose(later.data, 1)
-
-
 def test_text_is_the_same_in_any_chunks():
     texts = [f"word{i % 7} and word{i % 5} again" for i in range(100)]
     one, many = pa.chunked_array([texts]), pa.chunked_array([texts[:30], [], texts[30:]])
-    encoders = [
-        FeatureEncoder({"t": "text"}, n_hash=64).fit(pa.table({"t": t})) for t in (one, many)
-    ]
+    encoders = [FeatureEncoder({"t": "text"}).fit(pa.table({"t": t})) for t in (one, many)]
     assert encoders[0].to_dict() == encoders[1].to_dict()
     same(*(encoder.transform(pa.table({"t": many})) for encoder in encoders))
 
@@ -465,7 +445,7 @@ def test_nothing_to_encode_gives_no_features(caplog):
         ({"columns": {"raw": "number"}}, r"'raw' holds binary values and cannot.*ignore"),
         ({"ignore": "year"}, "ignore must be a list of columns"),
         ({"min_count": 0}, "min_count must be a whole number from 1 .*, got 0"),
-        ({"n_hash": 1.5}, r"n_hash must be a whole number from 1 .*, got 1\.5"),
+        ({"components": 1.5}, r"components must be a whole number from 1 .*, got 1\.5"),
     ],
 )
 def test_bad_settings(options, message):
@@ -616,17 +596,17 @@ def test_words_say_what_a_row_holds():
             "kind": ["a", "a", "rare"],
             "genres": [["x", "y"], ["x", "y"], []],
             "poster": pa.array([[1.0, 0.0], None, [0.0, 0.0]], pa.list_(pa.float64(), 2)),
-            "plot": ["one two", "two three", "three"],
+            "plot": ["one two", "two three", "one"],
         }
     )
     for knots in (0, 3):
-        encoder = FeatureEncoder({"plot": "text"}, n_hash=16, knots=knots).fit(table)
+        encoder = FeatureEncoder({"plot": "text"}, knots=knots).fit(table)
         X = encoder.transform(table)
         said = [list(encoder.words(X[row]).values()) for row in range(3)]
         assert said == [
-            ["1990", "a", "x, y", "vector", "text"],
-            ["2000", "a", "x, y", "missing", "text"],
-            ["missing", "<unknown>", "list", "vector", "text"],
+            ["1990", "a", "x, y", "vector", "one, two"],
+            ["2000", "a", "x, y", "missing", "two"],
+            ["missing", "<unknown>", "list", "vector", "one"],
         ]
         assert list(encoder.words(X[0])) == table.column_names
 
@@ -668,7 +648,8 @@ def test_vectors_too_large_to_learn_from_are_refused(size):
 def test_movielens(movielens_1m):
     encoder = FeatureEncoder(id_column="item_id")
     features = encoder.fit_transform(movielens_1m / "items.parquet", name="items")
-    assert set(encoder.ignored_) == {"item_id", "title", "plot"}
+    assert set(encoder.ignored_) == {"item_id", "title"}
+    assert encoder.columns_["plot"] == "text"
     assert encoder.columns_["certificate"] == "category"
     assert encoder.columns_["actors"] == "list"
     table = pq.read_table(movielens_1m / "items.parquet")
@@ -689,10 +670,15 @@ def test_movielens(movielens_1m):
         ("kind", "values", ["b", "a"]),
         ("poster", "size", 10**12),
         ("poster", "size", -1),
-        ("plot", "weights", [1e400]),
-        ("plot", "weights", []),
-        ("", "n_hash", 10**12),
-        ("", "n_hash", 0),
+        ("plot", "idf", [1e400]),
+        ("plot", "idf", []),
+        ("plot", "topics", []),
+        ("plot", "components", {}),
+        ("plot", "components", {"axes": "AAAA", "offset": [0.0], "scale": 1.0}),
+        ("plot", "components", {"axes": "no base64", "offset": [0.0], "scale": 1.0}),
+        ("face", "components", {"axes": "", "offset": [], "scale": -1.0}),
+        ("", "components", 10**12),
+        ("", "components", 0),
         ("", "min_count", "x"),
     ],
 )
@@ -702,10 +688,12 @@ def test_what_was_saved_is_not_believed(column, field, value):
             "year": [1990.0, 1991.0, 1995.0],
             "kind": ["a", "b", "a"],
             "poster": pa.array([[1.0, 2.0]] * 3, pa.list_(pa.float32(), 2)),
-            "plot": ["a ship", "a storm", "the sea"],
+            "plot": ["a ship", "a storm", "the sea ship"],
+            "face": pa.array(np.eye(3, 9).tolist(), pa.list_(pa.float32(), 9)),
         }
     )
-    saved = FeatureEncoder({"plot": "text"}, min_count=1, n_hash=8, knots=3).fit(table).to_dict()
+    encoder = FeatureEncoder({"plot": "text"}, min_count=1, components=8, knots=3).fit(table)
+    saved = encoder.to_dict()
     assert FeatureEncoder.from_dict(saved).to_dict() == saved
     target = saved["parameters"]
     if column:

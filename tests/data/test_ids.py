@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.ids import IdMap, check_ids, encode_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap, encode_ids
+from simrec.data.sharded_ids import ShardedIds
 from simrec.errors import InputError
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
@@ -155,15 +157,29 @@ def test_null_ids_are_refused_with_count_and_place():
         IdMap.from_values(hidden)
 
 
-def test_ids_of_the_other_kind_are_refused_both_ways():
+def test_ids_of_the_other_kind_are_found_by_their_number():
+    assert IdMap.from_values([7, 8]).rows(["8", "007", "9"]).tolist() == [1, 0, -1]
+    padded = IdMap.from_values(["010526", "10", "tea"])
+    assert padded.rows([10526, 10, 5]).tolist() == [0, 1, -1]
+    assert padded.rows(pa.array([10], pa.uint16()).dictionary_encode()).tolist() == [1]
+    assert IdMap.from_values([7]).union(IdMap.from_values(["7", "12"])).ids.to_pylist() == [7, 12]
+    assert IdMap.from_values(["x"]).union(IdMap.from_values([7])).ids.to_pylist() == ["7", "x"]
+    shards = ShardedIds.of([IdMap.from_values([1, 7]), IdMap.from_values([9])])
+    assert shards.rows(["9", "07", "2"]).tolist() == [2, 1, -1]
+
+
+def test_ids_of_the_other_kind_that_are_no_numbers_or_several_are_refused():
     with pytest.raises(
-        InputError, match=r"item_id: string ids.*'7'.*integers \(such as 7\).*'int'"
+        InputError, match=r"item_id: string ids.*'x7'.*integers \(such as 7\).*train again"
     ):
-        IdMap.from_values([7, 8]).rows(["7"], "item_id")
-    with pytest.raises(InputError, match=r"integer ids.*such as 7.*strings \(such as '7'\).*'str'"):
-        IdMap.from_values(["7", "8"]).rows([7])
+        IdMap.from_values([7, 8]).rows(["7", "x7"], "item_id")
+    with pytest.raises(InputError, match=r"integer ids.*such as 7.*strings \(such as 'a'\)"):
+        IdMap.from_values(["a", "b"]).rows([7])
+    with pytest.raises(InputError, match="7 could be any of '007', '7', which.*as text"):
+        IdMap.from_values(["007", "7", "8"]).rows([8, 7])
+    assert IdMap.from_values(["007", "7", "8"]).rows([8]).tolist() == [2]
     with pytest.raises(InputError, match="two kinds"):
-        IdMap.from_values([7]).union(IdMap.from_values(["7"]))
+        IdMap.from_values([7]).union(IdMap.from_values(["x"]))
 
 
 def test_types_that_are_no_ids():

@@ -1,7 +1,7 @@
 """Ratings: what is read, how duplicates are settled, and what is refused."""
 
 import logging
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.duplicates import repeated_pairs
+from simrec.data.rating_columns import repeated_pairs
 from simrec.data.ratings import Ratings
 from simrec.data.split import cold_start_split
 from simrec.errors import InputError
@@ -105,22 +105,6 @@ def test_interactions_without_ratings():
     assert not any(r.has_ratings for r in cold_start_split(ratings).tasks().values())
 
 
-def test_each_constructor_takes_one_form(tmp_path):
-    pq.write_table(TABLE, tmp_path / "r.parquet")
-    forms = {
-        "from_parquet": tmp_path / "r.parquet",
-        "from_arrow": TABLE,
-        "from_pandas": TABLE.to_pandas(),
-    }
-    for name in forms:
-        for form, source in forms.items():
-            if form == name:
-                assert len(getattr(Ratings, name)(source, timestamp=None)) == 4
-                continue
-            with pytest.raises(InputError, match=r"expected .*, got .*Ratings\.from_table takes"):
-                getattr(Ratings, name)(source)
-
-
 # --- weights ---
 
 PLAYS = TABLE.append_column("weight", pa.array([3, 0, 5, 1]))
@@ -211,7 +195,7 @@ def test_timestamps_are_optional_by_default_only():
         (pa.array([4.5, 3.0, 2.0, 1.0]), 4.5),
         (pa.array([datetime(2024, 1, 1)] * 4, pa.timestamp("ms")), np.datetime64("2024-01-01")),
         (
-            pa.array([datetime(2024, 1, 1, tzinfo=timezone.utc)] * 4, pa.timestamp("us", "UTC")),
+            pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 4, pa.timestamp("us", "UTC")),
             np.datetime64("2024-01-01"),
         ),
         (pa.array([date(2024, 1, 1)] * 4), np.datetime64("2024-01-01")),
@@ -449,8 +433,8 @@ def test_bounds_are_rounded_as_the_ratings_are():
     values = [0.1, 0.7, 0.3, 0.9]
     for kind in (pa.float32(), pa.float64()):
         table = replaced(rating=pa.array(values, kind))
-        Ratings.from_table(table, bounds=(0.1, 0.9))
-        Ratings.from_table(table).check_bounds(0.1, 0.9)
+        assert len(Ratings.from_table(table, bounds=(0.1, 0.9))) == len(values)
+        assert Ratings.from_table(table).check_bounds(0.1, 0.9) is None
 
 
 @pytest.mark.parametrize(
@@ -484,3 +468,17 @@ def test_movielens(movielens):
     assert ratings.mean == pytest.approx(3.52986)
     assert ratings.n_duplicates == 0
     assert ratings.to_arrow().equals(pq.read_table(movielens / "ratings.parquet"))
+
+
+def test_ids_of_two_widths_are_one_type(tmp_path):
+    kinds = (pa.int32(), pa.int64())
+    for kind in kinds:
+        rows = {"user_id": pa.array([1, 2], kind), "item_id": pa.array([7, 8], kind)}
+        rows["rating"] = pa.array([1.0, 2.0]) if kind == kinds[0] else pa.array([1, 2])
+        rows["timestamp"] = pa.array([1, 2], kind)
+        pq.write_table(pa.table(rows), tmp_path / f"{kind}.parquet")
+    ratings = Ratings.from_parquet(tmp_path)
+    assert ratings.users.type == pa.int64() and ratings.users.ids.to_pylist() == [1, 2]
+    assert len(ratings) == 2 and ratings.n_duplicates == 2
+    narrow, wide = (Ratings.from_parquet(tmp_path / f"{kind}.parquet").items for kind in kinds)
+    assert narrow.union(wide).type == pa.int64() and narrow.rows(wide.ids).tolist() == [0, 1]

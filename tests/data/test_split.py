@@ -162,7 +162,7 @@ DATES = SECONDS.astype("datetime64[s]")
         str(DATES[3])[:10],
         DATES[3].item().date(),
         DATES[3].item(),
-        DATES[3].item().replace(tzinfo=datetime.timezone.utc),
+        DATES[3].item().replace(tzinfo=datetime.UTC),
         DATES[3],
     ],
     ids=["seconds", "text", "date text", "date", "datetime", "with a zone", "datetime64"],

@@ -10,7 +10,7 @@ import pytest
 from simrec import InputError, Ratings, TwoTower, cold_start_split, compare, make_synthetic
 from simrec.cli import main
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.compare import paired_interval
+from simrec.evaluation.intervals import paired_difference
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,14 @@ def test_differences_are_those_of_the_tables(split, fitted):
     table = evaluate(fitted[0], split, k=5, threshold=4)
     np.testing.assert_allclose(found["value"], table["ndcg@5"])
     np.testing.assert_allclose(found["other_value"], table["ndcg@5_popular"])
-    assert (found["low"] <= found["difference"]).all() and (found["low"] < found["high"]).all()
+    assert (found["low"] <= found["difference"]).all()
+    differ = found["difference"] != 0  # a blend may be popularity itself, where that is best
+    assert differ.sum() >= 3 and (found["low"] < found["high"])[differ].all()
+
+
+def paired_interval(values, other, groups):
+    found = paired_difference((values[None], other[None]), groups, False, 0.95, (2000, 0))
+    return found["difference"], found["low"], found["high"]
 
 
 def test_intervals_by_hand():
@@ -140,3 +147,35 @@ def test_command_line(tables, model_directory, tmp_path, capsys):
     assert {figure["task"] for figure in found["figures"]} == {"new_items"}
     assert main([*start, "--pairs", str(tables / "ratings.parquet")]) == 2
     assert "in the training set too" in capsys.readouterr().err
+
+
+def test_what_is_no_mapping_no_split_or_no_model_is_said(split, fitted, tmp_path):
+    with pytest.raises(InputError, match=r'mapping of names to models, such as \{"a": a.*TwoTower'):
+        compare(fitted[0], split)
+    with pytest.raises(InputError, match="needs a split .*cold_start_split.*got Ratings"):
+        compare({"a": fitted[0], "b": fitted[1]}, split.train)
+    with pytest.raises(InputError, match="a model has predict.*got int"):
+        compare({"a": fitted[0], "b": 3}, split)
+    fitted[0].save(tmp_path / "model")
+    found = compare({"saved": tmp_path / "model", "same": fitted[0]}, split, n_bootstrap=50)
+    assert (found.table["difference"] == 0).all()
+
+
+def test_a_difference_that_is_too_small_to_matter_is_said(split):
+    class Off:
+        def __init__(self, by):
+            self.by, self.bias = by, BiasBaseline.fit(split.train)
+
+        def predict(self, pairs):
+            return self.bias.predict(pairs) + self.by
+
+    found = compare({"a": Off(0.1), "b": Off(0.11)}, split)
+    assert found.table["better"].isna().all()
+    clear = found.table[found.table["low"] * found.table["high"] > 0]
+    assert (
+        len(clear)
+        and clear["result"]
+        .str.fullmatch(r"(better|worse) by 0\.\d%, (too little to matter|but it may be chance)")
+        .all()
+    )
+    assert "the difference is too small to matter" in str(found)

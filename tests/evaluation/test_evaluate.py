@@ -8,13 +8,13 @@ import pytest
 
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, cold_start_split, time_split
-from simrec.data.synthetic import load_sample, make_synthetic
+from simrec.data.synthetic import make_synthetic
 from simrec.errors import InputError
-from simrec.evaluation import processes
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.evaluate import evaluate, verdicts
-from simrec.evaluation.metrics import rmse
-from simrec.evaluation.processes import side_by_side
+from simrec.evaluation.copies import side_by_side
+from simrec.evaluation.evaluate import evaluate
+from simrec.evaluation.figures import verdicts
+from simrec.scoring.metrics import rmse
 
 
 def ratings(*rows):
@@ -183,7 +183,7 @@ def test_models_that_can_are_asked_to_answer_for_unknown_ids(split, model):
 
 
 def test_users_are_drawn_with_a_fixed_seed():
-    split = cold_start_split(load_sample().ratings)
+    split = cold_start_split(make_synthetic().ratings)
 
     class Popular(Fixed):
         def __init__(self):
@@ -225,9 +225,9 @@ class Learner:
 
 
 def test_seeds_give_mean_and_standard_deviation():
-    ratings_ = load_sample().ratings
+    ratings_ = make_synthetic().ratings
     Learner.fits = []
-    table = evaluate(Learner(7), ratings_, seeds=3, items=load_sample().items)
+    table = evaluate(Learner(7), ratings_, seeds=3, items=make_synthetic().items)
     assert [fit[0] for fit in Learner.fits] == [0, 1, 2]
     errors = []
     for seed in range(3):
@@ -250,7 +250,7 @@ def test_seeds_give_mean_and_standard_deviation():
 
 
 def test_fits_side_by_side_give_the_same_table(caplog):
-    ratings_ = load_sample().ratings
+    ratings_ = make_synthetic().ratings
     caplog.set_level("INFO", "simrec")
     Learner.fits = []
     several = evaluate(Learner(), ratings_, seeds=[3, 0, 1], n_jobs=2)
@@ -264,19 +264,6 @@ def test_a_process_that_is_killed_is_said():
         side_by_side(os._exit, [1, 2], lambda seed: (seed,), n_jobs=2)
     with pytest.raises(InputError, match="n_jobs must be"):
         side_by_side(os._exit, [1, 2], lambda seed: (seed,), n_jobs=0)
-
-
-def test_memory_decides_how_many_fits_are_side_by_side(tmp_path, monkeypatch):
-    free = processes.free_memory()
-    assert free is None or free > 0
-    (tmp_path / "memory.max").write_text("3000\n")
-    (tmp_path / "memory.current").write_text("1000\n")
-    monkeypatch.setattr(processes, "_GROUP", tmp_path)
-    assert processes.free_memory() == 2000
-    (tmp_path / "memory.max").write_text("max\n")
-    assert processes.free_memory() != 2000
-    assert processes.calls_in_memory(900, 2000) == 2
-    assert processes.calls_in_memory(3000, 2000) == 1
 
 
 def test_a_split_by_time_says_how_old_the_model_is(model):
@@ -361,3 +348,30 @@ class TestBaselines:
             BiasBaseline.fit(train, -1)
         with pytest.raises(InputError, match="no ratings"):
             MeanBaseline.fit(train.select(np.zeros(1, bool)))
+
+
+def test_a_saved_model_is_given_by_its_path(tmp_path, caplog):
+    from simrec import TwoTower
+
+    data = make_synthetic(n_users=80, n_items=60, n_ratings=1000)
+    split = cold_start_split(Ratings.from_arrow(data.ratings))
+    model = TwoTower(embedding_dim=2, epochs=1).fit(split.train, items=data.items)
+    model.save(tmp_path / "model")
+    expected = evaluate(model, split)
+    for path in (tmp_path / "model", str(tmp_path / "model")):
+        found = evaluate(path, split)
+        assert found["rmse"].notna().all() and found.equals(expected)
+    assert "may have seen the answers" not in caplog.text
+    evaluate(TwoTower(embedding_dim=2, epochs=1).fit(data.ratings, items=data.items), split)
+    assert "has learned 1000 ratings, the training part has" in caplog.text
+    with pytest.raises(InputError, match="nothing here"):
+        evaluate(str(tmp_path / "nothing here"), split)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"empty: no manifest\.json in it, so this is no model"):
+        evaluate(tmp_path / "empty", split)
+    with pytest.raises(InputError, match=r"evaluate: a model has predict\(pairs\).*got dict"):
+        evaluate({}, split)
+    with pytest.raises(InputError, match="got the class TwoTower; give a fitted one"):
+        evaluate(TwoTower, split)
+    with pytest.raises(InputError, match="not fitted yet"):
+        evaluate(TwoTower(), split)

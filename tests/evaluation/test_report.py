@@ -19,12 +19,12 @@ from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthet
 from simrec.cli import main
 from simrec.evaluation.report import alerts, measures, newcomers
 from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
-from simrec.evaluation.report.charts import line_chart
 from simrec.evaluation.report.examples import examples, reasons
-from simrec.evaluation.report.html import Html, bars, number, percent, plural, rise, table, tag
 from simrec.evaluation.report.measures import measure
-from simrec.evaluation.report.page import page
 from simrec.evaluation.report.tested_model import make_tested_model
+from simrec.evaluation.report.words import line_chart, number, percent, plural, rise
+from simrec.evaluation.report.write import environment, page
+from simrec.evaluation.tasks import TASK_NAMES
 
 SECTIONS = [
     *("shown", "served", "features", "first", "intervals", "examples", "about"),
@@ -82,7 +82,9 @@ def saved(tmp_path_factory):
     ratings, items, users = planted()
     root = tmp_path_factory.mktemp("planted")
     options = {"item_columns": {"average": "ignore"}, "bounds": (1, 5), "embedding_dim": 4}
-    model = TwoTower(**options, random_state=0).fit(ratings, items=items, users=users)
+    with pytest.MonkeyPatch.context() as patch:  # what lists are made of is looked at below
+        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 5)
+        model = TwoTower(**options, random_state=0).fit(ratings, items=items, users=users)
     model.save(root / "model")
     for name, rows in (("ratings", ratings), ("items", items), ("users", users)):
         pq.write_table(rows, root / f"{name}.parquet")
@@ -160,8 +162,10 @@ def test_gains_are_against_the_best_baseline(found):
     np.testing.assert_allclose(errors["value"], tasks["rmse"][errors.index], rtol=1e-6)
     assert (errors["better"] == "model").all() and (errors["high"] < 0).all()
     lists = found.gains[found.gains["metric"] == "ndcg@10"].set_index("task")
-    popular = tasks["ndcg@10_popular"][lists.index]
-    np.testing.assert_allclose(lists["other_value"], popular)
+    rivals = tasks[[f"ndcg@10_{name}" for name in ("popular", "ease", "content")]]
+    np.testing.assert_allclose(lists["other_value"], rivals.max(axis=1)[lists.index])
+    np.testing.assert_allclose(lists["value"], tasks["ndcg@10"][lists.index])
+    assert set(lists["rival"]) <= {"popularity", "EASE", "a TF-IDF profile"}
 
 
 def gains(**better):
@@ -172,7 +176,9 @@ def gains(**better):
         values = {"value": 0.005, "other_value": 0.022, "difference": -0.017}
         metric = "ndcg@10" if metric == "ndcg" else metric
         ends = {"low": -0.02, "high": -0.01}
-        rows.append({"task": task, "metric": metric, "better": who, **values, **ends})
+        rival = "simple averages" if metric == "rmse" else "popularity"
+        row = {"task": task, "metric": metric, "better": who, "rival": rival}
+        rows.append({**row, **values, **ends})
     return pd.DataFrame(rows)
 
 
@@ -199,8 +205,9 @@ def gains(**better):
         (
             gains(warm__ndcg="model", new_items__ndcg="model", new_both__ndcg="baseline"),
             "part",
-            "Ship its lists: better than popularity on 2 of 3 tasks; but for new items for new "
-            "users popularity does better (NDCG@10 0.005 against 0.022).",
+            "Ship its lists for known users and items and new items only: better than popularity "
+            "on 2 of 3 tasks; for new items for new users popularity does better (NDCG@10 0.005 "
+            "against 0.022).",
         ),
         (
             gains(warm__ndcg="baseline", new_users__ndcg="baseline", new_items__ndcg="model"),
@@ -216,10 +223,47 @@ def test_verdicts(found, frame, kind, words):
     got = verdict(replace(found, gains=frame))
     assert got[0] == kind and words in got[1]
     shown = page(replace(found, gains=frame), TODAY)
-    # A loser is never bold, and grey is where there is no difference.
+    # A loser is never bold, and grey is where there is no clear difference.
     assert ('class="better"' in shown) == ("model" in set(frame.get("better", ())))
-    grey = 'class="same">no difference: 0.005 against 0.022' in shown
+    grey = 'class="same">worse by 77%, but it may be chance: 0.005 against 0.022' in shown
     assert grey == (len(frame) > 0 and frame["better"].isna().any())
+
+
+def test_a_simple_baseline_that_is_better_is_not_shipped_over(found):
+    frame = gains(warm__ndcg="baseline", new_items__ndcg="baseline", new_users__ndcg="model")
+    frame["rival"] = ["EASE", "a TF-IDF profile", "popularity"]
+    worse = replace(found, gains=frame)
+    kind, words = verdict(worse)
+    assert kind == "bad" and words.startswith("Do not ship its lists as they are: for known users ")
+    assert "and items EASE does better" in words and "new items a TF-IDF profile does" in words
+    assert [deed for deed, _ in next_steps(worse)][:2] == [
+        "Use EASE instead for known users and items.",
+        "Use a TF-IDF profile instead for new items.",
+    ]
+
+
+@pytest.mark.parametrize("lost", ["warm", "new_items", "new_users", "new_both"])
+def test_lists_are_never_shipped_for_a_task_that_a_baseline_is_better_at(found, lost):
+    tasks = ("warm", "new_items", "new_users", "new_both")
+    better = {f"{task}__ndcg": "baseline" if task == lost else "model" for task in tasks}
+    _, words = verdict(replace(found, gains=gains(**better)))
+    assert "Ship its lists:" not in words
+    if lost == "warm":
+        assert words.startswith("Do not ship its lists as they are")
+    else:
+        shipped = words.split(" only: ")[0].removeprefix("Ship its lists for ")
+        kept = [TASK_NAMES[task] for task in tasks if task != lost]
+        assert shipped == f"{kept[0]}, {kept[1]} and {kept[2]}"
+    assert f"for {TASK_NAMES[lost]} popularity does better" in words
+
+
+def test_small_and_unclear_differences_are_said_as_such(found):
+    frame = gains(warm__ndcg=None, new_items__ndcg=None)
+    frame["other_value"], frame["value"], frame["difference"] = 1.0, 0.995, -0.005
+    frame["low"], frame["high"] = [-0.007, -0.02], [-0.003, 0.01]
+    text = page(replace(found, gains=frame), TODAY)
+    assert "worse by 0.5%, too little to matter: 0.995 against 1.000" in text
+    assert "no clear difference: 0.995 against 1.000" in text
 
 
 def test_what_to_do_next_has_a_figure_behind_it(found):
@@ -368,7 +412,7 @@ def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
     model = TwoTower(bounds=(1, 5), embedding_dim=2, epochs=2)
     tables = {"items": tested.tables.items, "users": tested.tables.users}
     model.fit(tested.ratings, **tables)
-    leaky = make_tested_model(model, tested.ratings, **tables, seed=1)
+    leaky = make_tested_model(model, tested.ratings, **tables, random_state=1)
     said = {alert.about: alert.what for alert in alerts.leaks(leaky, "items")}
     assert "mean rating" in said["item: average"]
     assert "identifies" in said["item: barcode"]
@@ -421,11 +465,13 @@ def test_reasons_name_what_explain_gives(tested):
     """The words for what ratings say are those of the real `explain`."""
     why = tested.model.explain(0, "i001", rank_by="both", output="arrow")
     history = [row for row in why.to_pylist() if row["value"].endswith(("ratings", "pairs"))]
-    assert len(history) == 6
+    parts = {row["feature"].split(": ")[0] for row in history}
+    factors = {name.removeprefix("new_") for name in tested.model.blend_.factors}
+    assert parts == factors and len(history) >= 2 * len(parts)
     found = {r.words: r.by for r in reasons(why, most=99)}
     assert not any("rating" in words or "uptake" in words for words in found)
     chose = [r["contribution"] for r in history if r["feature"].endswith(("rated it", "it up"))]
-    assert len(chose) == 2  # of both parts: one reason, unless it is next to nothing
+    assert len(chose) == len(parts)  # of all parts: one reason, unless it is next to nothing
     assert found.get("who chose the item", 0.0) == pytest.approx(sum(chose), abs=0.005)
     tags = ", ".join(["<unknown>", *(f"tag{i}" for i in range(20))])
     rows = {
@@ -460,13 +506,19 @@ def test_the_page_says_first_what_counts_and_loads_nothing(text, tested):
         assert bad not in words
 
 
+def drawn(name, *arguments):
+    """Fill in a macro of the templates."""
+    return getattr(environment().get_template("macros.html").module, name)(*arguments)
+
+
 def test_names_are_only_text(text):
     assert "<script" not in text and "<img" not in text
-    assert tag("p", "<b>", title='"') == '<p title="&quot;">&lt;b&gt;</p>'
-    assert "<i>" not in table(["<i>", "<i>"], [["<i>", "<i>"]], "<i>")
-    assert "<i>" not in bars([("<i>", 1.0, "<i>")], "<i>")
-    assert "<i>" not in line_chart(["<i>"] * 2, {"<i>": [1, 2], "b": [2, 1]}, "<i>", "<i>", "<i>")
-    assert isinstance(tag("p"), Html)
+    made = environment().from_string('<p title="{{ a }}">{{ b }}</p>').render(a='"', b="<b>")
+    assert made == '<p title="&#34;">&lt;b&gt;</p>'
+    assert "<i>" not in drawn("table", ["<i>", "<i>"], [["<i>", "<i>"]], "<i>")
+    assert "<i>" not in drawn("bars", [("<i>", 1.0, "<i>")], "<i>")
+    lines = {"<i>": [1, 2], "b": [2, 1]}
+    assert "<i>" not in drawn("chart", line_chart(["<i>"] * 2, lines, "<i>", "<i>", "<i>"))
 
 
 def test_numbers_are_written_for_people():
@@ -478,8 +530,8 @@ def test_numbers_are_written_for_people():
 
 
 def test_ticks_have_different_labels():
-    drawn = line_chart(["0", "1"], {"a": [0.162, 0.174]}, "x", "y", "z")
-    labels = [word for word in Parsed(drawn).words if word.startswith("0.")]
+    made = drawn("chart", line_chart(["0", "1"], {"a": [0.162, 0.174]}, "x", "y", "z"))
+    labels = [word for word in Parsed(made).words if re.match(r"0\.\d", word)]
     assert len(labels) == len(set(labels)) >= 2
 
 
@@ -521,7 +573,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     assert set(errors) <= {0, 0.5, 1} and 0 < newcomers.mean_error(made, errors) < 0.5
     text = page(found, TODAY)
     assert Parsed(text).ids == set(SECTIONS) - {"intervals"}
-    assert "share of wrong choices falls" in text and "atings of a" not in text
+    assert "share of wrong choices" in text and "atings of a" not in text
     assert "NDCG@10" in text and "RMSE" not in text and "interactions of" in text
 
 
@@ -553,7 +605,15 @@ def test_command_line(saved, tmp_path, capsys):
     data = [w for n in ("ratings", "items", "users") for w in (f"--{n}", f"{saved / n}.parquet")]
     words = ["report", "--model", str(saved / "model"), *data, "--quiet"]
     out = tmp_path / "deep" / "report.html"
-    options = ["--item-name", "kind", "--seed", "3", "--parent", str(saved / "model"), "--json"]
+    options = [
+        "--item-name",
+        "kind",
+        "--random-state",
+        "3",
+        "--parent",
+        str(saved / "model"),
+        "--json",
+    ]
     assert main([*words, "--out", str(out), *options]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["job"] == "report" and len(result["tasks"]) == 4 and result["warnings"]
@@ -562,7 +622,7 @@ def test_command_line(saved, tmp_path, capsys):
     assert "split seed 3" in text and ">drama<" in text and 'id="parent"' in text
     # A report is replaced, anything else is not.
     cases = [
-        ([*words, "--out", str(saved / "ratings.parquet")], "is no HTML page"),
+        ([*words, "--out", str(saved / "ratings.parquet")], "a report is an HTML page"),
         ([*words, "--out", str(tmp_path)], "is a directory"),
         ([*words[:5], "--out", str(out)], "give the table with --items"),
         ([*words, "--out", str(out), "--item-name", "nme"], "no column 'nme'"),

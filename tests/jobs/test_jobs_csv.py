@@ -3,17 +3,23 @@
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv, fs
+from pyarrow import csv
 
+from simrec.cli import main
 from simrec.data import csv_files
+from simrec.data.source import open_source
+from simrec.data.tables import read_table
 from simrec.errors import InputError
 from simrec.jobs.embed import embed
-from simrec.jobs.io.discover import open_source
+from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
+from simrec.jobs.report import report
 from simrec.jobs.score import score
+from simrec.jobs.train import DataOptions
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +58,7 @@ def test_lists_and_vectors(tables, written, model_directory, tmp_path):
 
 
 def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_files, "_BLOCK", 64)
+    monkeypatch.setattr(csv_files, "BLOCK", 64)
     lines = [f"{i},{i},{i}" for i in range(40)]
     (tmp_path / "0.csv").write_text("\n".join(["a,b,c", *lines, "1,2.5,x"]) + "\n")
     (tmp_path / "1.csv").write_text("a,b,c\n1.5,2,3\n")
@@ -62,18 +68,18 @@ def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
     found = source.read()
     assert found["c"].to_pylist() == [*map(str, range(40)), "x", "3"]
     assert found["b"][40].as_py() == 2.5
-    whole = csv_files.read_csv(str(tmp_path / "0.csv"), fs.LocalFileSystem())
+    whole = read_table(tmp_path / "0.csv")
     assert whole.schema.types == [pa.int64(), pa.float64(), pa.string()]
 
 
 def test_memory_is_that_of_a_block(tmp_path):
     with open(tmp_path / "large.csv", "w") as file:
         file.write("user_id,item_id\n")
-        for i in range(60):
+        for i in range(260):
             file.write("".join(f"{i},{j:020d}\n" for j in range(10_000)))
     source = open_source(tmp_path / "large.csv")
-    assert source.rows == 600_000
-    (unit,) = source.units(1 << 18)
+    assert source.rows == 2_600_000
+    (unit,) = source.units(1 << 20)
     before, most = pa.total_allocated_bytes(), 0
     for batch in source.batches(unit, ["user_id"], 10_000):
         assert batch.num_rows <= 10_000
@@ -133,3 +139,44 @@ def test_a_job_over_csv_resumes(written, model_directory, tmp_path, monkeypatch)
     summary = json.loads((tmp_path / "out" / "_summary.json").read_text())
     assert len(done) == 1 and summary["parts_from_earlier_run"] == 1
     assert pq.read_table(tmp_path / "out").num_rows == 4000
+
+
+@pytest.mark.parametrize("name", ["scores.csv", "scores.tsv", "scores.csv.gz"])
+def test_an_output_is_what_its_name_says(tables, model_directory, tmp_path, name):
+    score(model_directory, tables / "pairs.parquet", tmp_path / "a.parquet")
+    out = tmp_path / name
+    result = score(model_directory, tables / "pairs.parquet", out)
+    assert out.is_file() and result["rows_out"] == 4000
+    start = (gzip.decompress if name.endswith("gz") else bytes)(out.read_bytes())[:60].decode()
+    assert ("\t" if ".tsv" in name else ",") in start.splitlines()[0]
+    written, expected = read_table(out), pq.read_table(tmp_path / "a.parquet")
+    assert written.drop_columns(["score"]).equals(expected.drop_columns(["score"]))
+    np.testing.assert_allclose(written["score"], expected["score"], rtol=1e-6)
+    assert score(model_directory, tables / "pairs.parquet", out)["already_complete"]
+    with pytest.raises(InputError, match="there is output here already"):
+        score(model_directory, tables / "pairs.parquet", out, select=("note",))
+    batch = BatchOptions(overwrite=True)
+    score(model_directory, tables / "pairs.parquet", out, select=("note",), batch=batch)
+    assert read_table(out).column_names == ["note", "score"]
+
+
+def test_csv_holds_no_vectors_and_nothing_of_others_is_replaced(tables, model_directory, tmp_path):
+    with pytest.raises(InputError, match=r"vectors\.csv cannot hold column 'vector'.*\.parquet"):
+        embed(model_directory, tmp_path / "vectors.csv", items=tables / "new_items.parquet")
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "mine.csv").write_text("a\n1\n")
+    batch = BatchOptions(overwrite=True)
+    with pytest.raises(InputError, match="no job of SimRec wrote"):
+        score(model_directory, tables / "pairs.parquet", tmp_path / "mine.csv", batch=batch)
+
+
+def test_a_report_is_html(model_directory, tables, tmp_path):
+    with pytest.raises(InputError, match=r"x\.pdf: a report is an HTML page.*\.html"):
+        report(model_directory, DataOptions(tables / "ratings.parquet"), tmp_path / "x.pdf")
+
+
+@pytest.mark.parametrize("command", ["train", "score", "recommend"])
+def test_help_mentions_csv(command, capsys):
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    assert "CSV" in capsys.readouterr().out

@@ -16,11 +16,11 @@ import pytest
 
 from simrec import InputError, TwoTower
 from simrec.data.sizes import parse_size
-from simrec.files import sha256
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import parts
-from simrec.jobs.io.lock import lock
 from simrec.jobs.score import score
+from simrec.storage.files import sha256
+from simrec.storage.lock import lock
 
 PARTS = BatchOptions(part_rows=400)
 PARTS_SKIP = BatchOptions(part_rows=400, on_bad_fragment="skip")

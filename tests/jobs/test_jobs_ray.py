@@ -4,12 +4,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.files import sha256
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import outputs as output
 from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score
+from simrec.storage.files import sha256
 
 ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'simrec[ray]')")
 

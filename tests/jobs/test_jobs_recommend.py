@@ -147,9 +147,9 @@ def test_the_options_that_rank(tables, model, model_directory, tmp_path, capsys)
         main([*words, "--rank-by", "taste", "--out", str(tmp_path / "x")])
     assert "one of both, rating, uptake" in capsys.readouterr().err
     assert main([*words, "--exclude", "absent", "--out", str(tmp_path / "x")]) == 2
-    assert "absent: no such file" in capsys.readouterr().err
+    assert "exclude (absent): no such file" in capsys.readouterr().err
     for exclude, rows in (("rated", 60 * 50 - 900), ("none", 60 * 50)):
-        text = f"[recommend]\nmodel='{model_directory}'\nexclude='{exclude}'\nk=50\nout='{exclude}'"
+        text = f"[recommend]\nmodel='{model_directory}'\nexclude='{exclude}'\nk=50\nout='{rows}'"
         (tmp_path / "pipeline.toml").write_text(text)
         (summary,) = pipeline.run(tmp_path / "pipeline.toml")
         assert summary["rows_out"] == rows
@@ -159,8 +159,9 @@ def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     tables, model_directory, tmp_path, monkeypatch
 ):
     both = TwoTower.load(model_directory)
-    width = sum(part.heads.users.width for part in both.parts_.values())
-    assert set(both.parts_) == {"rating", "uptake"}
+    factors = [name.removeprefix("new_") for name in both.blend_.factors]
+    width = sum(both.parts_[name].heads.users.width for name in factors)
+    assert set(both.parts_) >= {"rating", "uptake"} and len(both.blend_.factors) > 1
     users, new = pq.read_table(tables / "users.parquet"), tables / "new_items.parquet"
     given = [{"rank_by": "both"}, {"rank_by": "uptake"}, {"items": new}, {"explore": 1.5}]
     expected = [both.recommend(k=5, **options, output="arrow") for options in given]
@@ -295,3 +296,17 @@ def test_int_items_stay_ints(model_directory, tmp_path):
     assert schema.field("user_id").type == pa.int64()
     assert schema.field("item_id").type == pa.string()
     assert pc.all(pc.equal(pq.read_table(tmp_path / "out")["rank"], 1)).as_py()
+
+
+@pytest.mark.parametrize("rows", [1, 1000])
+def test_users_that_occur_twice_are_refused_wherever_batches_end(
+    tables, model_directory, tmp_path, rows
+):
+    users = pq.read_table(tables / "users.parquet")
+    twice = pa.concat_tables([users, users.slice(0, 1)])
+    pq.write_table(twice, tmp_path / "users.parquet", row_group_size=rows)
+    batch = BatchOptions(part_rows=rows)
+    with pytest.raises(InputError, match="1 rows repeat a user_id, for example"):
+        recommend(model_directory, tmp_path / "out", users=tmp_path / "users.parquet", batch=batch)
+    with pytest.raises(InputError, match="1 rows repeat a user_id, for example"):
+        embed(model_directory, tmp_path / "out", users=tmp_path / "users.parquet", batch=batch)

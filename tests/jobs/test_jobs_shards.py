@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simrec import TwoTower, artifacts
+from simrec import TwoTower
 from simrec.cli import main
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
@@ -16,6 +16,7 @@ from simrec.jobs.score import score
 from simrec.jobs.similar import similar
 from simrec.jobs.train import DataOptions
 from simrec.jobs.update import update
+from simrec.storage import artifacts
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs.io.discover import open_source
-from simrec.jobs.io.sources import BadFragment
+from simrec.data.source import open_source
+from simrec.data.table_file import BadFragment
+from simrec.data.tables import read_table
 
 
 def table(start, n=10):
@@ -95,6 +96,20 @@ def test_columns_may_stand_in_another_order(tmp_path):
     assert users(open_source(tmp_path)) == list(range(20))
 
 
+def test_integers_of_two_widths_and_columns_that_some_files_lack(tmp_path):
+    """As `read_table` reads them."""
+    narrow = table(0).set_column(0, "user_id", pa.array(range(10), pa.int32()))
+    write(tmp_path / "a.parquet", narrow)
+    write(tmp_path / "b.parquet", table(10).append_column("note", pa.array(["x"] * 10)))
+    write(tmp_path / "c.parquet", table(20).append_column("note", pa.array(["y"] * 10)))
+    source = open_source(tmp_path)
+    assert source.schema.field("user_id").type == pa.int64()
+    assert users(source) == list(range(30))
+    read = [b for unit in source.units(10) for b in source.batches(unit, ["note", "user_id"], 4)]
+    assert pa.concat_tables(read).equals(read_table(tmp_path, ["note", "user_id"]))
+    assert read[0]["note"].to_pylist() == [None] * 4 and read[-1]["note"].to_pylist() == ["y"] * 2
+
+
 @pytest.mark.parametrize(
     ("second", "message"),
     [
@@ -148,12 +163,12 @@ def test_a_file_that_changes_or_vanishes_is_named(parts):
 
 
 def test_what_is_not_there_is_named(tmp_path, parts):
-    with pytest.raises(InputError, match="pairs .*absent: no such file"):
+    with pytest.raises(InputError, match=r"pairs .*absent\): no such file"):
         open_source(tmp_path / "absent", "pairs")
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no Parquet or CSV files"):
         open_source(tmp_path / "empty")
     with pytest.raises(InputError, match="no Parquet or CSV files"):
         open_source(f"{parts}/nothing-*.parquet")
-    with pytest.raises(InputError, match="no column 'user'; did you mean 'user_id'"):
+    with pytest.raises(InputError, match=r"no column 'user'\. Did you mean 'user_id'"):
         open_source(parts).require("user")

@@ -32,7 +32,7 @@ def job(
     kinds: dict[str, str] | None = None,
     flag: bool = False,
     callback: "Unimportable | None" = None,  # noqa: F821
-    extra: Extra = Extra(),  # noqa: B008
+    extra: Extra = Extra(),
 ):
     """Do it.
 

@@ -147,3 +147,63 @@ def test_several_jobs_of_a_kind_and_shared_engine_options(tmp_path, tables, mode
         """
     first, second = pipeline.run(write(tmp_path, text))
     assert (first["parts"], second["parts"]) == (10, 1)
+
+
+NIGHTLY = """
+    [data]
+    ratings = "{tables}/ratings.parquet"
+    items = "{tables}/items.parquet"
+    [model]
+    epochs = 1
+    embedding_dim = 1
+    [train]
+    out = "model"
+    [score]
+    pairs = "{pairs}"
+    out = "scores/{{date}}"
+    [recommend]
+    k = 2
+    out = "lists.csv"
+    """
+
+
+def test_the_second_night(tmp_path, tables):
+    rows = pq.read_table(tables / "pairs.parquet")
+    pq.write_table(rows, tmp_path / "pairs.parquet")
+    path = write(tmp_path, NIGHTLY.format(tables=tables, pairs=tmp_path / "pairs.parquet"))
+    first = list(pipeline.run(path, verbose=0, date="2026-01-30"))
+    # Another day: more pairs, other lists; and the same day once more.
+    pq.write_table(rows.slice(0, 1000), tmp_path / "pairs.parquet")
+    for day in ("2026-01-31", "2026-01-31"):
+        second = list(pipeline.run(path, ["recommend.k=3"], verbose=0, date=day))
+    assert [result["rows_out"] for result in first[1:]] == [4000, 120]
+    assert [result["rows_out"] for result in second[1:]] == [1000, 180]
+    assert sorted(p.name for p in (tmp_path / "scores").iterdir()) == ["2026-01-30", "2026-01-31"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("pairs.parquet", "absent.parquet"), r"\[score\] .*absent.parquet"),
+        (("pairs.parquet", "items.parquet"), r"\[score\] .*items.parquet: no column 'user_id'"),
+        (("lists.csv", "mine"), r"\[recommend\] .*mine: .*holds other files"),
+        (("lists.csv", "model"), r"\[recommend\] .*model: is .*model"),
+        (("lists.csv", "note.txt/lists"), r"\[recommend\] out: .*note.txt is no directory"),
+        (
+            ('out = "lists.csv"', 'out = "s"\n[[export]]\nformat = "parquet"\nout = "s"'),
+            "output of",
+        ),
+        (("items = ", "users = "), r"\[train\] .*items.parquet: no column 'user_id'"),
+        (("epochs = 1", "epochs = -1"), "epochs"),
+        (("k = 2", "k = 2\nmodel = 'elsewhere'"), r"\[recommend\] .*elsewhere"),
+    ],
+)
+def test_all_sections_are_checked_before_the_first_starts(tmp_path, tables, change, message):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
+    (tmp_path / "note.txt").write_text("")
+    text = NIGHTLY.format(tables=tables, pairs=tables / "pairs.parquet")
+    path = write(tmp_path, text.replace(*change))
+    with pytest.raises(InputError, match=message):
+        next(pipeline.run(path, verbose=0))
+    assert not (tmp_path / "model").exists()

@@ -12,14 +12,15 @@ import pytest
 from workers import in_threads
 
 from simrec import InputError, TwoTower, make_synthetic
-from simrec.artifacts import read_manifest
-from simrec.jobs.engine.restarts import with_restarts
+from simrec.cli import main
+from simrec.jobs.engine.ray_train import is_lost
 from simrec.jobs.train import DataOptions, train
+from simrec.model import checkpoint as module
 from simrec.model import fit as fit_module
-from simrec.model.ordered import two_simecs
-from simrec.model.run import checkpoint as module
-from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.shared import written_together
+from simrec.model.checkpoint import Checkpoint
+from simrec.model.head import Saved
+from simrec.model.run.workers import WorkerLost, written_together
+from simrec.storage.artifacts import read_manifest
 
 SETTINGS = {"embedding_dim": 4, "epochs": 6, "folds": 2}
 
@@ -57,6 +58,12 @@ def killed_at(epoch):
     return [Kill()]
 
 
+@pytest.fixture(scope="module")
+def whole(data):
+    """A training that nobody has killed."""
+    return fit(TwoTower(**SETTINGS), data)
+
+
 @pytest.fixture
 def half_done(data, tmp_path):
     """A checkpoint of a training with the settings for ratings."""
@@ -67,8 +74,7 @@ def half_done(data, tmp_path):
 
 
 @pytest.mark.parametrize("epoch", [0, 3, 7])
-def test_going_on_changes_no_bit(data, tmp_path, epoch):
-    whole = fit(TwoTower(**SETTINGS), data)
+def test_going_on_changes_no_bit(data, whole, tmp_path, epoch):
     path = tmp_path / "checkpoint"
     with pytest.raises(Killed):
         model = TwoTower(**SETTINGS)
@@ -95,7 +101,7 @@ def killed(*arguments, **more):
 WAYS = {
     "default": {},
     "vectors only": {"keep_evidence": False},
-    "two SimEcs": {"method": "simec", "epochs": 8},
+    "two SimEcs": {"refine": False},
 }
 
 
@@ -104,9 +110,16 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
     settings, path = {**SETTINGS, **WAYS[way]}, tmp_path / "checkpoint"
     whole = fit(TwoTower(**settings), data)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(fit_module, "fit_uptake", killed)
+        patch.setattr(fit_module, "fit_lists", killed)
         fit(TwoTower(**settings), data, checkpoint=path)
-    monkeypatch.setattr(fit_module, "_fitted", killed)
+    plain = fit_module.fit_ratings
+
+    def fits_of_lists_only(prepared, *arguments):
+        if len(prepared.ratings) == len(data.ratings):
+            raise Killed
+        return plain(prepared, *arguments)
+
+    monkeypatch.setattr(fit_module, "fit_ratings", fits_of_lists_only)
     model = fit(TwoTower(**settings), data, checkpoint=path, resume=True)
     assert_same(model, whole)
     model.save(tmp_path / "model")
@@ -118,24 +131,13 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("items", [True, False])
-def test_the_item_simec_is_not_trained_again(data, tmp_path, monkeypatch, items):
-    settings = {**SETTINGS, "method": "simec", "epochs": 8}
+def test_the_sweeps_of_the_item_simec_go_on(data, tmp_path, items):
+    settings = {**SETTINGS, "refine": False}
     tables = {"items": data.items if items else None, "users": data.users}
     whole = TwoTower(**settings).fit(data.ratings, **tables)
-    train, trained = two_simecs.train, []
-
-    def train_items_only(simec, *arguments, **more):
-        if trained:
-            raise Killed
-        trained.append(simec)
-        return train(simec, *arguments, **more)
-
     path = tmp_path / "checkpoint"
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(two_simecs, "train", train_items_only)
-        TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path)
-    trained.clear()
-    monkeypatch.setattr(two_simecs, "train", train_items_only)
+    with pytest.raises(Killed):
+        TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path, callbacks=killed_at(3))
     model = TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path, resume=True)
     assert_same(model, whole)
     for simec, expected in ((m.item_simec_, whole.item_simec_) for m in [model]):
@@ -144,27 +146,27 @@ def test_the_item_simec_is_not_trained_again(data, tmp_path, monkeypatch, items)
         np.testing.assert_array_equal(simec.last_layer_, expected.last_layer_)
 
 
-def test_an_encoder_of_ones_own_is_part_of_the_settings(data, tmp_path):
+@pytest.mark.slow
+def test_an_encoder_of_ones_own_is_part_of_the_settings(data, whole, tmp_path):
     from simrec.simec.keras import keras
 
     def fitted(seed, **arguments):
         first = keras.initializers.GlorotUniform(seed)
         n = whole.item_simec_.feature_shape_[0]
-        layers = [keras.Input((n,)), keras.layers.Dense(4, kernel_initializer=first)]
+        layers = [keras.Input((n,)), keras.layers.Dense(5, kernel_initializer=first)]
         model = TwoTower(**settings, item_encoder=keras.Sequential(layers))
         return fit(model, data, checkpoint=tmp_path / "checkpoint", **arguments)
 
-    settings = {**SETTINGS, "method": "simec", "epochs": 2}
-    whole = fit(TwoTower(**settings), data)
+    settings = {**SETTINGS, "refine": False, "epochs": 2}
     assert_same(fitted(0, resume=False), fitted(0, resume=True))
     with pytest.raises(InputError, match=r"with other item_encoder\."):
         fitted(1, resume=True)
 
 
-def test_a_checkpoint_changes_nothing_and_is_not_used_unasked(data, half_done, caplog):
-    whole = fit(TwoTower(**SETTINGS), data)
+def test_a_checkpoint_changes_nothing_and_is_not_used_unasked(data, whole, half_done, caplog):
+    Checkpoint(half_done, {})
+    assert "not used" in caplog.text and not half_done.exists()
     model = fit(TwoTower(**SETTINGS), data, checkpoint=half_done)
-    assert "not used" in caplog.text
     assert vectors(model, "users").tobytes() == vectors(whole, "users").tobytes()
 
 
@@ -194,12 +196,13 @@ def test_a_damaged_checkpoint_is_refused(data, half_done, name):
     file.write_bytes(file.read_bytes()[:-9] + b"123456789")
     with pytest.raises(InputError, match=r"damaged checkpoint .*Train without resume"):
         fit(TwoTower(**SETTINGS), data, checkpoint=half_done, resume=True)
-    fit(TwoTower(**SETTINGS), data, checkpoint=half_done)
+    model = fit(TwoTower(**SETTINGS), data, checkpoint=half_done)
+    assert vectors(model, "users").any()
 
 
-def test_nothing_else_is_replaced(data, tmp_path):
-    model = fit(TwoTower(**SETTINGS), data)
-    model.save(tmp_path / "model")
+def test_nothing_else_is_replaced(data, whole, tmp_path):
+    model = TwoTower(**SETTINGS)
+    whole.save(tmp_path / "model")
     with pytest.raises(InputError, match="'two_tower', no checkpoint"):
         fit(model, data, checkpoint=tmp_path / "model")
     (tmp_path / "notes").mkdir()
@@ -218,35 +221,26 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     kept = Checkpoint(tmp_path / "checkpoint", {})
     assert kept.due()
     clock[0] = 2.0
-    kept.write("sweeps", {}, {}, started=1.0)
+    kept.write("sweeps", Saved(), {}, started=1.0)
     written = [second for second in range(2, 80) if (clock.__setitem__(0, second), kept.due())[1]]
     assert written[0] == 22
 
 
 def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
-    make_synthetic(n_users=3000, n_items=600, n_ratings=100_000, random_state=0).write(tmp_path)
-    tables = [tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")]
-    words = [
-        sys.executable,
-        "-m",
-        "simrec.cli",
-        "train",
-        "--quiet",
-        "--out",
-        str(tmp_path / "whole"),
-    ]
-    for name, table in zip(("ratings", "items", "users"), tables, strict=True):
-        words += [f"--{name}", str(table)]
-    subprocess.run(words, check=True)
-    words[words.index("--out") + 1] = str(tmp_path / "out")
-    process = subprocess.Popen(words)
+    make_synthetic(n_users=600, n_items=200, n_ratings=10_000, random_state=0).write(tmp_path)
+    words = ["train", "--quiet"]
+    for name in ("ratings", "items", "users"):
+        words += [f"--{name}", str(tmp_path / f"{name}.parquet")]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    words += ["--out", str(tmp_path / "out")]
+    process = subprocess.Popen([sys.executable, "-m", "simrec.cli", *words])
     manifest = tmp_path / "out.checkpoint" / "manifest.json"
     while not manifest.exists() and process.poll() is None:
         time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
     assert manifest.exists() and not (tmp_path / "out").exists()
-    subprocess.run([*words, "--resume"], check=True)
+    assert main([*words, "--resume"]) == 0
     ids = [read_manifest(tmp_path / name)["model_id"] for name in ("whole", "out")]
     assert ids[0] == ids[1]
     assert not manifest.parent.exists()
@@ -261,7 +255,7 @@ def test_a_training_whose_disk_is_full_goes_on_when_there_is_room(data, tmp_path
     tables = DataOptions(*(tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")))
     whole = train(TwoTower(**SETTINGS), tables, tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="with --resume") as caught:
-        patch.setattr("simrec.model.files.table_of", no_room)  # the model, not its checkpoints
+        patch.setattr("simrec.model.files.id_arrays", no_room)  # the model, not its checkpoints
         train(TwoTower(**SETTINGS), tables, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
     assert "the disk is full" in caught.value.strerror
@@ -284,13 +278,16 @@ def test_a_worker_names_the_full_disk_and_nothing_is_left(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_full_disk_is_not_tried_again():
-    attempts = []
-
-    def attempt(resume):
-        attempts.append(resume)
-        no_room()
-
-    with pytest.raises(OSError, match="No space left"):
-        with_restarts(attempt, False)
-    assert attempts == [False]
+@pytest.mark.parametrize(
+    ("error", "lost"),
+    [
+        (WorkerLost("a worker is gone"), True),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), False),
+        (InputError("ratings: no"), False),
+        (np.linalg.LinAlgError("Matrix is not positive definite"), False),
+        (FloatingPointError("overflow"), False),
+        (MemoryError(), False),
+    ],
+)
+def test_only_a_lost_worker_is_a_reason_to_start_again(error, lost):
+    assert is_lost(error) is lost

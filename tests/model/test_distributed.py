@@ -1,12 +1,8 @@
 """Workers that fit one model together find what one worker finds."""
 
 import dataclasses
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -15,20 +11,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from workers import Threads, in_threads
+from workers import fit_together, in_threads, own_users
 
 from simrec import InputError, TwoTower, cold_start_split, evaluate, make_synthetic
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
+from simrec.jobs.io.portions import Portions
 from simrec.jobs.train import DataOptions, train
+from simrec.model import fit as model_fit
+from simrec.model.checkpoint import Checkpoint
+from simrec.model.fingerprint import fingerprint
+from simrec.model.head import Saved
+from simrec.model.params import Settings
+from simrec.model.posterior.observed import Observed
+from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Encoding, prepare
-from simrec.model.rating.fit import fit_rating
-from simrec.model.rating.known_entities import Problem
-from simrec.model.rating.observed import Observed
-from simrec.model.run.checkpoint import Checkpoint
-from simrec.model.run.divide import own_users
-from simrec.model.run.fingerprint import fingerprint
-from simrec.model.run.workers import ONE_WORKER, equal_parts
+from simrec.model.run.workers import ONE_WORKER, WorkerLost, equal_parts
 
 SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
 
@@ -73,8 +71,9 @@ def fit_towers(data, split, group, report=lambda logs: None, checkpoint=None):
     prepared = prepare(ratings, None, Sides(data.items, users), encoding, group)
     X, groups = (prepared.sides.map(lambda side, n=n: getattr(side, n)) for n in ("X", "groups"))
     problem = Problem(Observed.of(prepared.ratings, group), X, groups)
+    settings = Settings(4, 5, folds=3)
     rng = np.random.default_rng(0)
-    return fit_rating(problem, 4, 5, 3, (), rng, report, checkpoint)
+    return model_fit.fit_towers(problem, settings, rng, report, checkpoint)
 
 
 def test_parts_are_about_equal_and_never_empty():
@@ -100,7 +99,7 @@ def test_workers_together_are_as_good_as_one(data, split, size):
         assert towers.new.users.penalty.strength == one.new.users.penalty.strength
         assert towers.new.items.error == pytest.approx(one.new.items.error, abs=1e-4)
         assert towers.new.users.error == pytest.approx(one.new.users.error, abs=1e-4)
-        np.testing.assert_allclose(towers.both_weights, one.both_weights, atol=1e-2)
+        np.testing.assert_allclose(towers.both.weights, one.both.weights, atol=1e-2)
     users = np.vstack([towers.known.users.posterior.mean for towers in results])
     np.testing.assert_allclose(users, one.known.users.posterior.mean, atol=1e-4)
 
@@ -108,42 +107,46 @@ def test_workers_together_are_as_good_as_one(data, split, size):
 MANY_WAYS = {
     "default": {},
     "a sigmoid": {"rating_output": "sigmoid"},
-    "two SimEcs": {"method": "simec", "epochs": 10},
+    "two SimEcs": {"refine": False},
     "hidden layers": {"hidden_layers": (4,)},
 }
 
 
-@pytest.mark.parametrize("way", MANY_WAYS)
-def test_every_part_and_method_is_divided(data, split, way):
-    def fit(group):
-        settings = {**SETTINGS, **MANY_WAYS[way]}
-        tables = {"items": data.items, "users": data.users}
-        return TwoTower(**settings).fit(split.train, **tables, strategy=group)
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(w, marks=pytest.mark.slow if w == "hidden layers" else ()) for w in MANY_WAYS],
+)
+def test_every_part_and_method_is_divided(data, split, alone, way, tmp_path):
+    settings = {**SETTINGS, **MANY_WAYS[way]}
+    one = alone
+    if way != "default":
+        one = TwoTower(**settings).fit(split.train, items=data.items, users=data.users)
+    tables = data.items, data.users
+    model = fit_together(TwoTower(**settings), 2, split.train, *tables, tmp_path / "model")
+    assert model.users_ == one.users_
+    for name, part in one.parts_.items():
+        for side, head in part.heads.named():
+            found = model.parts_[name].heads[side]
+            np.testing.assert_allclose(np.asarray(found.vectors), head.vectors, atol=2e-3)
+            np.testing.assert_allclose(found.prior, head.prior, atol=2e-3)
+    np.testing.assert_allclose(rmse(model, split), rmse(one, split), atol=1e-4)
+    assert list(model.blend_.factors) == list(one.blend_.factors)
+    for name, factors in one.blend_.factors.items():
+        for side, expected in factors.named():
+            np.testing.assert_allclose(model.blend_.factors[name][side], expected, rtol=1e-3)
+    everyone = np.arange(len(one.users_))
+    assert abs(model.rated_[everyone] - one.rated_).max() == 0
 
-    one = fit(ONE_WORKER)
-    for model in in_threads(2, fit):  # each ends with the users of both
-        assert model.users_ == one.users_
-        for name, part in one.parts_.items():
-            for side, head in part.heads.named():
-                found = model.parts_[name].heads[side]
-                np.testing.assert_allclose(found.vectors, head.vectors, atol=2e-3)
-                np.testing.assert_allclose(found.prior, head.prior, atol=2e-3)
-        np.testing.assert_allclose(rmse(model, split), rmse(one, split), atol=1e-4)
-        assert model.uptake_weight_ == pytest.approx(one.uptake_weight_, rel=1e-4)
-        assert abs(model.rated_ - one.rated_).max() == 0
 
-
-@pytest.mark.parametrize("way", ["two SimEcs", "hidden layers"])
-def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monkeypatch):
-    for module in ("simrec.model.ordered.part", "simrec.model.rating.networks"):
-        monkeypatch.setattr(f"{module}.MOST_RATINGS", 2000)
-
-    def fit(group):
-        settings = {**SETTINGS, **MANY_WAYS[way]}
-        tables = {"items": data.items, "users": data.users}
-        return TwoTower(**settings).fit(split.train, **tables, strategy=group)
-
-    one, (two, _) = fit(ONE_WORKER), in_threads(2, fit)
+@pytest.mark.parametrize(
+    "way", ["two SimEcs", pytest.param("hidden layers", marks=pytest.mark.slow)]
+)
+def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monkeypatch, tmp_path):
+    monkeypatch.setattr("simrec.model.new_entities.networks.MOST_RATINGS", 2000)
+    settings = {**SETTINGS, **MANY_WAYS[way]}
+    one = TwoTower(**settings).fit(split.train, items=data.items, users=data.users)
+    tables = data.items, data.users
+    two = fit_together(TwoTower(**settings), 2, split.train, *tables, tmp_path / "model")
     np.testing.assert_allclose(rmse(two, split), rmse(one, split), atol=2e-3)
     assert (rmse(one, split) < 1.1 * split.train.values.std()).all()
 
@@ -198,79 +201,88 @@ def test_a_checkpoint_that_not_all_workers_see(tmp_path):
         kept = Checkpoint(path if group.rank == 0 else tmp_path / "elsewhere", {}, True, group)
         return kept.read("sweeps")
 
-    Checkpoint(tmp_path / "kept", {}).write("sweeps", {}, {}, 0.0)
+    Checkpoint(tmp_path / "kept", {}).write("sweeps", Saved(), {}, 0.0)
     errors = in_threads(2, read)
     assert any(isinstance(e, InputError) and "all workers see" in str(e) for e in errors)
 
 
-def test_more_workers_than_users_are_refused(data):
-    few = Ratings.from_arrow(pa.table({"user_id": [1, 1], "item_id": [1, 2], "rating": [1.0, 2]}))
-    with pytest.raises(InputError, match="3 workers for 1 users"):
-        own_users(few, None, Threads(0, 3, [], None))
-
-
-def test_one_worker_alone_changes_no_bit(data, split, alone):
-    from simrec.simec.keras import tf
-
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+def test_one_worker_alone_changes_nothing():
     array = np.arange(3.0)
     assert ONE_WORKER.sum(array) is array and ONE_WORKER.first(array) is array
-    model = TwoTower(**SETTINGS)
-    model.fit(split.train, items=data.items, users=data.users, strategy=strategy)
-    assert vectors(model, "items").tobytes() == vectors(alone, "items").tobytes()
-    assert vectors(model, "users").tobytes() == vectors(alone, "users").tobytes()
-    assert model.chosen_ == alone.chosen_
 
 
-def test_several_devices_of_one_machine_are_one_worker(data, split, alone):
-    from simrec.model.run.strategy import StrategyWorkers, workers_of
-    from simrec.simec.keras import tf
+def test_an_attempt_does_not_read_what_another_has_exchanged(written, split, tmp_path, monkeypatch):
+    tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
+    portions = Portions.of(tables, tmp_path / "scratch")
+    # As if the first attempt had ended before its files were deleted.
+    monkeypatch.setattr("simrec.jobs.io.portions.shutil.rmtree", lambda *a, **more: None)
 
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
-    assert workers_of(strategy) is ONE_WORKER
-    array = np.arange(6).reshape(2, 3)
-    np.testing.assert_array_equal(StrategyWorkers(strategy).sum(array), array)
-    with pytest.raises(TypeError, match=r"tf.distribute.Strategy"):
-        TwoTower().fit(split.train, strategy="mirrored")
+    def read(group):
+        attempt = portions.attempt(group)
+        ratings, users = portions.read(None, group, attempt)
+        return attempt, len(ratings), len(users)
 
-
-_WORKER = """
-import json, sys
-from simrec.simec.keras import tf
-strategy = tf.distribute.MultiWorkerMirroredStrategy()
-from simrec import TwoTower
-directory, out, settings = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
-tables = [f"{directory}/{name}.parquet" for name in ("ratings", "items", "users")]
-ratings, features = tables[0], {"items": tables[1], "users": tables[2]}
-TwoTower(**settings).fit(ratings, **features, strategy=strategy).save(out)
-"""
+    for number, size in enumerate((3, 2)):
+        attempts, ratings, users = zip(*in_threads(size, read), strict=True)
+        assert set(attempts) == {number}
+        assert sum(ratings) == len(split.train) and sum(users) == len(pq.read_table(tables.users))
 
 
-def test_two_processes_fit_one_model(written, split, alone, tmp_path):
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    workers = []
-    for rank in range(2):
-        cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
-        config = {"cluster": cluster, "task": {"type": "worker", "index": rank}}
-        words = [sys.executable, "-c", _WORKER, str(written), str(tmp_path / f"model-{rank}")]
-        environment = {**os.environ, "TF_CONFIG": json.dumps(config)}
-        workers.append(subprocess.Popen([*words, json.dumps(SETTINGS)], env=environment))
-    try:
-        assert [worker.wait(timeout=120) for worker in workers] == [0, 0]
-    finally:
-        for worker in workers:
-            worker.kill()
-    models = [TwoTower.load(tmp_path / f"model-{rank}") for rank in range(2)]
-    users = [m.parts_["rating"].heads.users.vectors for m in models]
-    np.testing.assert_array_equal(*users)
-    found, expected = (m.parts_["rating"].evidence.sides.users.own for m in (models[0], alone))
-    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-3)
-    np.testing.assert_allclose(found.factors, expected.factors, atol=1e-3)
-    np.testing.assert_allclose(rmse(models[0], split), rmse(alone, split), atol=1e-3)
+def collective_of(size, work, timeout=20):
+    """Call ``work(workers)`` on workers that sum over the network; a communicator has a thread."""
+    pytest.importorskip("xgboost", reason="XGBoost is not installed (pip install 'simrec[ray]')")
+    from simrec.jobs.engine.collective import joined
+
+    told, there = [], threading.Event()
+
+    def broadcast(arguments):
+        if arguments is not None:
+            told.append(arguments)
+            there.set()
+        there.wait(timeout)
+        return told[0]
+
+    def one(group):
+        with joined(group.rank, size, "127.0.0.1", timeout, broadcast) as workers:
+            return work(workers)
+
+    return in_threads(size, one)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_sums_over_the_network(size):
+    rng = np.random.default_rng(0)
+    arrays = [
+        (100 * rng.normal(size=(size, *shape))).astype(kind)
+        for kind in ("float64", "float32", "int64", "uint8", "uint64")
+        for shape in ((1,), (7, 3), (100_000,), (0, 4))
+    ]
+    found = collective_of(size, lambda workers: [workers.sum(a[workers.rank]) for a in arrays])
+    for mine in found:
+        for one, same, array in zip(mine, found[0], arrays, strict=True):
+            assert one.tobytes() == same.tobytes()  # all workers get the same bits
+            expected = array.sum(0, dtype=array.dtype)
+            np.testing.assert_allclose(one, expected, rtol=1e-6, atol=1e-4)
+    told = collective_of(size, lambda workers: workers.agreed({"rank": workers.rank}))
+    assert told == [{"rank": 0}] * size
+
+
+def test_a_silent_worker_is_lost_in_time():
+    wake = threading.Event()
+
+    def work(workers):
+        if workers.rank == 1:
+            wake.wait(60)
+            return None
+        started = time.monotonic()
+        try:
+            workers.total(1.0)
+        finally:
+            wake.set()
+            assert time.monotonic() - started < 30
+
+    errors = collective_of(2, work, timeout=3)
+    assert isinstance(errors[0], WorkerLost) and "no longer answers" in str(errors[0])
 
 
 def kill_a_worker(checkpoint, killed):
@@ -281,7 +293,7 @@ def kill_a_worker(checkpoint, killed):
         time.sleep(0.02)
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            is_worker = (process / "cmdline").read_bytes().startswith(b"ray::_work")
+            is_worker = (process / "cmdline").read_bytes().startswith(b"ray::RayTrainWorker")
         except OSError:
             continue
         if is_worker and os.getpid() in ancestors(int(process.name)):
@@ -296,8 +308,16 @@ def ancestors(pid):
         yield pid
 
 
-def test_a_training_on_ray_survives_the_loss_of_a_worker(written, split, alone, tmp_path):
-    pytest.importorskip("ray", reason="Ray is not installed (pip install 'simrec[ray]')")
+@pytest.fixture(scope="module")
+def ray():
+    """One Ray for all trainings of this module."""
+    ray = pytest.importorskip("ray", reason="Ray is not installed (pip install 'simrec[ray]')")
+    ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def test_a_training_survives_the_loss_of_a_worker(ray, written, split, alone, tmp_path, caplog):
     tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
     killed = []
     checkpoint = tmp_path / "model.checkpoint"
@@ -305,19 +325,20 @@ def test_a_training_on_ray_survives_the_loss_of_a_worker(written, split, alone, 
     killer.start()
     result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", engine="ray", workers=2)
     killer.join()
-    assert len(killed) == 1
+    assert len(killed) == 1 and "has lost a worker" in caplog.text
     assert result["ratings"] == len(split.train)
     assert not checkpoint.exists()
     model = TwoTower.load(tmp_path / "model")
     np.testing.assert_allclose(rmse(model, split), rmse(alone, split), atol=1e-3)
 
 
-def test_a_pipeline_trains_on_the_cluster_of_its_engine(tmp_path, monkeypatch):
+def test_a_pipeline_trains_on_the_cluster_of_its_engine(written, tmp_path, monkeypatch):
     from simrec.jobs import pipeline
 
     calls = []
     monkeypatch.setattr("simrec.jobs.pipeline.call", lambda function, values: calls.append(values))
-    text = "[data]\nratings='r'\n[model]\nfolds=3\n[train]\nout='m'\n{}\n[engine]\n{}"
+    ratings = written / "ratings.parquet"
+    text = f"[data]\nratings='{ratings}'\n[model]\nfolds=3\n[train]\nout='m'\n{{}}\n[engine]\n{{}}"
     for train_options, engine, expected in (
         ("", "engine='ray'\nworkers=3\nmemory='2GB'", {"engine": "ray", "workers": 3}),
         ("workers=2", "engine='ray'\nworkers=3", {"engine": "ray", "workers": 2}),
@@ -331,22 +352,26 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(tmp_path, monkeypatch):
         assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
 
 
-def test_processes_of_one_machine_train_in_shards(written, split, alone, tmp_path):
+def test_processes_of_one_machine_train_in_shards(ray, written, split, alone, tmp_path):
     tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
     result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", workers=2)
     assert result["ratings"] == len(split.train) and result["users"] == split.train.n_users
     assert len(result["workers"]) == 2 and result["workers"][0]["sums"] > 100
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
-    assert (tmp_path / "model" / "users-00001-of-00002.arrow").exists()
+    assert (tmp_path / "model" / "users_ids-00001-of-00002.npy").exists()
     model = TwoTower.load(tmp_path / "model")
     np.testing.assert_allclose(rmse(model, split), rmse(alone, split), atol=1e-4)
     with pytest.raises(InputError, match="--engine ray"):
         train(TwoTower(), tables, tmp_path / "other", address="here:1")
+    with pytest.raises(InputError, match="2 workers write one each, not 3"):
+        train(TwoTower(), tables, tmp_path / "other", workers=2, shards=3)
+    with pytest.raises(InputError, match="timeout: expected seconds from 1 on"):
+        train(TwoTower(), tables, tmp_path / "other", workers=2, timeout=0)
     with pytest.raises(InputError, match="workers: expected a number from 1 on"):
         train(TwoTower(), tables, tmp_path / "other", workers=0)
 
 
-def test_an_error_of_a_worker_is_told_as_one_machine_tells_it(written, tmp_path):
+def test_an_error_of_a_worker_is_told_as_one_machine_tells_it(ray, written, tmp_path):
     ratings = pq.read_table(written / "ratings.parquet")
     values = ratings["rating"].to_numpy().copy()
     values[-1] = np.nan

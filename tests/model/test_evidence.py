@@ -5,8 +5,8 @@ import pytest
 
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.evaluation.copies import unfitted_copy
-from simrec.model.rating import packed
-from simrec.model.rating.evidence import EVIDENCE
+from simrec.model.posterior import packed
+from simrec.model.posterior.evidence import EVIDENCE
 
 SMALL = {"embedding_dim": 3, "epochs": 2, "random_state": 1}
 
@@ -75,7 +75,7 @@ def test_a_model_without_evidence_forgets_users(models):
 
 
 def test_two_simecs_without_evidence(data):
-    model = TwoTower(embedding_dim=3, epochs=1, method="simec", keep_evidence=False)
+    model = TwoTower(embedding_dim=3, epochs=1, refine=False, keep_evidence=False)
     model.fit(data.ratings)
     assert np.isfinite(model.predict(data.ratings.slice(0, 50))).all()
     with pytest.raises(InputError, match="keep_evidence=True"):

@@ -256,7 +256,7 @@ def test_towers_give_vectors_of_new_entities(data, model, answers):
 
 
 def test_the_graph_encodes_as_the_encoder_does(data):
-    from simrec.model.export.features import EncoderGraph
+    from simrec.model.export.savedmodel import EncoderGraph
     from simrec.simec.keras import tf
 
     for knots in (0, 5):
@@ -279,7 +279,7 @@ def test_the_graph_encodes_as_the_encoder_does(data):
 
 
 def test_columns_that_no_graph_can_take_are_refused_by_name():
-    from simrec.model.export.features import EncoderGraph
+    from simrec.model.export.savedmodel import EncoderGraph
 
     def refused(message, kind, values, type_=None):
         table = pa.table({"column": pa.array(values, type_)})
@@ -287,7 +287,6 @@ def test_columns_that_no_graph_can_take_are_refused_by_name():
         with pytest.raises(InputError, match=f"users: column 'column' .*{message}"):
             EncoderGraph(encoder, "users")
 
-    refused("'text'", "text", ["some words", "other words"])
     refused("empty string", "list", [["", "a"], ["b"]])
     refused("empty string", "category", ["", None, "b"])
     refused("2\\*\\*53", "category", [2**60, 2**60 + 1])
@@ -364,9 +363,9 @@ def test_inner_products_of_parquet_vectors_are_scores(model, tmp_path, rank_by):
 
 
 def test_new_items_and_users_are_exported_by_their_features(data, model, tmp_path, monkeypatch):
-    from simrec.model.export import vectors as export_vectors
+    from simrec.model.export import formats
 
-    monkeypatch.setattr(export_vectors, "BLOCK", 16)  # several blocks
+    monkeypatch.setattr(formats, "BLOCK", 16)  # several blocks
     fresh = data["items"].slice(0, 40).set_column(
         0, "item_id", pa.array([f"new {i}" for i in range(40)])
     )  # fmt: skip

@@ -1,11 +1,13 @@
 """Popularity that fades with time: what users of whom nothing is known are shown."""
 
+import copy
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from simrec import InputError, Ratings, TwoTower
-from simrec.model.uptake.popularity import Fading, day_of, find_fading
+from simrec.model.lists.fading import Fading, day_of, find_fading
 
 DAY = 86400
 
@@ -35,7 +37,7 @@ def model(two_eras):
 
 def top(model, k=10):
     """What a user of whom nothing is known is shown."""
-    return model.recommend([10**6], k=k, unknown="prior", rank_by="uptake")["item_id"].tolist()
+    return model.recommend([10**6], k=k, unknown="prior")["item_id"].tolist()
 
 
 def test_newcomers_are_shown_what_is_popular_now(model, two_eras):
@@ -43,9 +45,6 @@ def test_newcomers_are_shown_what_is_popular_now(model, two_eras):
     assert min(top(model)) >= 15
     plain = TwoTower(embedding_dim=4, epochs=3).fit(two_eras)
     assert max(top(plain)) < 15 and "half_life" not in plain.chosen_
-    # Nothing else changes: known users have no share of popularity.
-    lists = [m.recommend([3, 200], k=5, output="arrow") for m in (model, plain)]
-    assert lists[0].equals(lists[1])
     pairs = two_eras.slice(0, 50)
     np.testing.assert_array_equal(model.predict(pairs), plain.predict(pairs))
 
@@ -53,29 +52,56 @@ def test_newcomers_are_shown_what_is_popular_now(model, two_eras):
 def test_fading_is_saved_and_goes_on_with_updates(model, two_eras, tmp_path):
     model.save(tmp_path / "model")
     loaded = TwoTower.load(tmp_path / "model")
-    assert loaded.parts_["uptake"].fading == model.parts_["uptake"].fading
+    assert loaded.parts_["popularity"].fading == model.parts_["popularity"].fading
     assert top(loaded) == top(model)
     # The first items come back: after some days that is what newcomers are shown.
     rng = np.random.default_rng(1)
     later = ratings_of(rng, 40, 401, 600, np.arange(10), 1000)
     loaded.update(later)
     assert max(top(loaded)) < 15
-    assert loaded.parts_["uptake"].fading.until == pytest.approx(600, abs=1)
+    assert loaded.parts_["popularity"].fading.until == pytest.approx(600, abs=1)
     # All that is known of popularity is as if it had been learned at once.
-    fading = loaded.parts_["uptake"].fading
+    fading = loaded.parts_["popularity"].fading
     everything = Ratings.from_arrow(pa.concat_tables([two_eras, later]))
-    weights = fading.weights(day_of(everything)) * fading.scale
-    expected = np.bincount(everything.item_rows, weights)
-    popularity = loaded.parts_["uptake"].heads.items.vectors[:, -1]
-    np.testing.assert_allclose(popularity, expected, rtol=1e-4)
+    part = loaded.parts_["popularity"]
+    liked = everything.values >= part.weight.liked
+    weights = fading.weights(day_of(everything)[liked])
+    expected = np.bincount(everything.item_rows[liked], weights, minlength=everything.n_items)
+    np.testing.assert_allclose(part.numbers, expected, rtol=1e-4)
+    np.testing.assert_allclose(part.heads.items.vectors[:, 0], np.log1p(expected), rtol=1e-4)
 
 
-def test_pairs_without_a_time_are_of_the_latest_day():
+def test_new_items_come_in_alike_at_once_and_one_by_one(model):
+    columns = {"user_id": [2000, 2001, 2002], "item_id": [500] * 3, "rating": [5.0] * 3}
+    later = pa.table({**columns, "timestamp": [400 * DAY] * 3})
+    at_once, one_by_one = copy.copy(model), copy.copy(model)
+    at_once.update(later)
+    for k in range(3):
+        one_by_one.update(later.slice(k, 1))
+    for name in ("popularity", "ease"):
+        parts = [one.parts_[name] for one in (at_once, one_by_one)]
+        np.testing.assert_allclose(*[part.numbers for part in parts], rtol=1e-5)
+        np.testing.assert_allclose(
+            *[part.heads.items.vectors[-1] for part in parts], rtol=1e-4, atol=1e-5
+        )
+    # Three of five pairs: what features tell counts two fifths.
+    assert at_once.parts_["popularity"].heads.items.vectors[-1, 2] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("day", [None, 400, 4000])
+def test_folded_in_likes_count_as_those_of_the_latest_day(model, day):
+    later = pa.table({"user_id": [2000], "item_id": [500], "rating": [5.0]})
+    if day is not None:
+        later = later.append_column("timestamp", pa.array([day * DAY]))
+    part = copy.copy(model).fold_in(later).parts_["popularity"]
+    assert part.numbers[-1] == pytest.approx(part.fading.scale, rel=0.05)
+
+
+def test_likes_of_ten_days_ago_count_half():
     fading = Fading(rate=0.1, until=100.0, scale=2.0)
-    now, popularity = fading.later(np.array([1.0, 4.0]), np.array([0]), np.array([3.0]), None)
-    assert now == fading and popularity.tolist() == [7.0, 4.0]
-    ten_later = fading.later(np.array([1.0, 4.0]), np.array([0]), np.ones(1), np.array([110.0]))
-    assert ten_later[0].until == 110 and ten_later[1].tolist() == [2.5, 2.0]
+    assert fading.weights(np.array([100.0, 90.0])).tolist() == [2.0, 1.0]
+    later, left = fading.until_day(110.0)
+    assert later.until == 110 and left == 0.5
 
 
 def test_ratings_of_one_moment_do_not_fade(two_eras):

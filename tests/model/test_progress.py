@@ -37,7 +37,7 @@ class Bar:
         self.closed = True
 
 
-@pytest.mark.parametrize("kind", ["default", "simec", "interactions"])
+@pytest.mark.parametrize("kind", ["default", "two SimEcs", "interactions"])
 def test_the_bar_counts_all_of_the_work(data, monkeypatch, kind):
     monkeypatch.setattr("tqdm.auto.tqdm", Bar)
     stages = []
@@ -45,19 +45,20 @@ def test_the_bar_counts_all_of_the_work(data, monkeypatch, kind):
     monkeypatch.setattr(
         Progress, "step", lambda self, stage: (stages.append(stage), step(self, stage))
     )
-    method = "simec" if kind == "simec" else "default"
     ratings = data.ratings
     if kind == "interactions":
         ratings = ratings.drop_columns(["rating"])
-    TwoTower(embedding_dim=3, epochs=3, method=method, verbose=1).fit(ratings, items=data.items)
+    TwoTower(embedding_dim=3, epochs=3, refine=kind == "default", verbose=1).fit(
+        ratings, items=data.items
+    )
     bar = Bar.last
     assert bar.closed and bar.n == pytest.approx(bar.total)
     # Every stage moves it, and none but the end of the fit fills it.
     assert all(done < bar.total for done in bar.shown[:-1])
     expected = {
-        "default": ["ratings", "new items", "new users", "uptake", "weight of uptake"],
-        "simec": ["new items", "new users", "uptake", "weight of uptake"],
-        "interactions": ["uptake"],
+        "default": ["ratings", "new items", "new users", "lists"],
+        "two SimEcs": ["ratings", "new items", "new users", "lists"],
+        "interactions": ["lists"],
     }
     assert list(dict.fromkeys(stages)) == expected[kind]
 

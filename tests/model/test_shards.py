@@ -13,16 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from workers import in_threads
 
-from simrec import InputError, SimEc, TwoTower, artifacts, files, manifest
+from simrec import InputError, SimEc, TwoTower
 from simrec.model import files as model_files
 from simrec.model.head import Network
-from simrec.stored import StoredFile
+from simrec.storage import artifacts, manifest
+from simrec.storage.arrays import write_npy
+from simrec.storage.rows import StoredArray
 
 SETTINGS = {
     "default": {"embedding_dim": 4},
     "hidden layers": {"embedding_dim": 2, "epochs": 2},
-    "two SimEcs": {"embedding_dim": 3, "method": "simec", "epochs": 5},
+    "two SimEcs": {"embedding_dim": 3, "refine": False, "epochs": 5},
     "uptake alone": {"embedding_dim": 4},
     "ids of text": {"embedding_dim": 2, "epochs": 2},
 }
@@ -206,14 +209,11 @@ def test_workers_write_their_own_shards(saved, model, tmp_path):
     inside = pairs.filter(pa.array(parts[1].users_.contains(pairs["user_id"])))
     whole = TwoTower.load(model)
     assert parts[1].predict(inside).tolist() == whole.predict(inside).tolist()
-    with artifacts.aside(tmp_path / "out") as directory:
-        written = [
-            pickle.loads(pickle.dumps(model_files.write_shard(part, directory, i, 3)))
-            for i, part in enumerate(parts)
-        ]
-        assert not (tmp_path / "out").exists()
-        model_files.commit(parts[0], directory, written)
+    ids = in_threads(3, lambda w: model_files.save(parts[w.rank], tmp_path / "out", workers=w))
+    assert ids == [artifacts.read_manifest(model)["model_id"]] * 3
     assert_same_files(tmp_path / "out", model)
+    with pytest.raises(InputError, match="3 workers write one each, not 2"):
+        raise in_threads(3, lambda w: model_files.save(parts[0], tmp_path / "x", 2, w))[0]
     with pytest.raises(InputError, match="has 3 shards, and none with the number 3"):
         TwoTower.load(model, shard=3)
     with pytest.raises(InputError, match="has 0 shards"):
@@ -226,9 +226,9 @@ ONE_KIND = pytest.mark.parametrize("saved", ["default"], indirect=True)
 @ONE_KIND
 def test_only_shards_that_are_asked_for_are_read(saved, model, monkeypatch):
     read = []
-    checked = StoredFile.read
+    checked = StoredArray.read
     monkeypatch.setattr(
-        StoredFile, "read", lambda self: [read.append(self.path.name), checked(self)][1]
+        StoredArray, "read", lambda self: [read.append(self.file.name), checked(self)][1]
     )
     loaded = TwoTower.load(model)
     assert read == []
@@ -242,11 +242,12 @@ def test_only_shards_that_are_asked_for_are_read(saved, model, monkeypatch):
     read.clear()
     loaded.update(later(given).slice(0, 1))
     loaded.save(model)
-    # A user of the first shard, and an item: its uptake is solved against all users'.
+    # A user of the first shard, and an item: its lists are learned from all users'.
     assert {name for name in read if "-00000-" not in name} == {
         f"{name}-{number}-of-00003.npy"
         for number in ("00001", "00002")
         for name in (
+            "ease_users_vectors",
             "rated_data",
             "rated_indices",
             "rated_indptr",
@@ -365,17 +366,13 @@ def shards_json(model, **changes):
 
 
 def put(model, name, array):
-    files.save_npy(model / f"{name}.npy", array)
+    write_npy(model / f"{name}.npy", array)
 
 
-def users(model, number, **columns):
-    file = model / f"users-{number:05d}-of-00003.arrow"
-    with pa.ipc.open_file(file) as reader:
-        table = reader.read_all()
-    for name, column in columns.items():
-        table = table.set_column(table.column_names.index(name), name, [column])
-    with pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
+def users(model, number, ids=None, n_ratings=None):
+    for name, array in (("users_ids", ids), ("users_n_ratings", n_ratings)):
+        if array is not None:
+            put(model, f"{name}-{number:05d}-of-00003", array)
 
 
 VECTORS = "rating_users_vectors-{}-of-00003"
@@ -402,8 +399,12 @@ LISTINGS = {
         m, documents={f"parts-0000{i}-of-00003": {} for i in range(3)}
     ),
     "no shards of ids": lambda m: resign(
-        m, drop=[f"users-0000{i}-of-00003.arrow" for i in range(3)]
+        m, drop=[f"users_ids-0000{i}-of-00003.npy" for i in range(3)]
     ),
+    "ids in one piece": lambda m: [
+        put(m, "users_ids", np.arange(100, 160)),
+        resign(m, drop=[f"users_ids-0000{i}-of-00003.npy" for i in range(3)]),
+    ],
     "an array in one piece": lambda m: [
         put(m, "rated_data", np.zeros(9, np.float32)),
         resign(m, drop=[f"rated_data-0000{i}-of-00003.npy" for i in range(3)]),
@@ -417,8 +418,16 @@ LISTINGS = {
     "ranges in another order": lambda m: resign(
         m, documents=shards_json(m, first=[140, 120, 100], last=[159, 139, 119])
     ),
-    "ids of another kind": lambda m: resign(m, documents=shards_json(m, type="string")),
-    "ids of no type": lambda m: resign(m, documents=shards_json(m, type="exec")),
+    "ids of another kind": lambda m: resign(
+        m, documents=shards_json(m, first=["100", "120", "140"], last=["119", "139", "159"])
+    ),
+    "ids of no kind": lambda m: resign(m, documents=shards_json(m, first=[{}, 120, 140])),
+    "ids of another type": lambda m: [users(m, 1, np.arange(120, 140, dtype=np.int32)), resign(m)],
+    "counts that are no integers": lambda m: [
+        [users(m, i, n_ratings=np.ones(20)) for i in range(3)],
+        resign(m),
+    ],
+    "counts of another type": lambda m: [users(m, 1, n_ratings=np.ones(20)), resign(m)],
     "shards that are a list": lambda m: resign(m, documents={"shards": []}),
     "one shard longer": lambda m: [
         put(m, VECTORS.format("00001"), np.zeros((21, 18), np.float32)),
@@ -463,11 +472,10 @@ CONTENT = {
         "users_features_indices-00001-of-00003",
         np.load(m / "users_features_indices-00001-of-00003.npy") - 1000,
     ),
-    "ids in another order": lambda m: users(m, 1, user_id=np.arange(120, 140)[::-1]),
-    "an id of another shard": lambda m: users(m, 1, user_id=np.arange(119, 139)),
-    "other ids at the end": lambda m: users(m, 1, user_id=np.arange(120, 160, 2)),
-    "ids of another type": lambda m: users(m, 1, user_id=np.arange(120, 140).astype(np.int32)),
-    "counts of text": lambda m: users(m, 1, n_ratings=["1"] * 20),
+    "ids in another order": lambda m: users(m, 1, np.arange(120, 140)[::-1]),
+    "an id of another shard": lambda m: users(m, 1, np.arange(119, 139)),
+    "other ids at the end": lambda m: users(m, 1, np.arange(120, 160, 2)),
+    "fewer ids": lambda m: users(m, 1, np.arange(120, 139)),
     "other counts": lambda m: users(m, 1, n_ratings=np.zeros(20, np.int64)),
 }
 
@@ -488,7 +496,7 @@ def test_no_content_of_a_shard_is_believed(model, damage):
 def test_a_kill_between_shards_leaves_no_model(saved, tmp_path):
     code = (
         "import os, sys, signal; from pathlib import Path\n"
-        "from simrec import TwoTower, artifacts; from simrec.model import files\n"
+        "from simrec import TwoTower; from simrec.storage import artifacts\n"
         "model = TwoTower.load(sys.argv[1])\n"
         "write, n = artifacts.write_shard, []\n"
         "def dying(*given):\n"

@@ -7,9 +7,9 @@ import pytest
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split
 from simrec.data.sides import Sides
-from simrec.model.rating import new_entities
-from simrec.model.rating.observed import Observed
-from simrec.model.rating.posterior import Posterior, Precisions, fit_posterior, statistics
+from simrec.model.new_entities import fit as new_entities
+from simrec.model.posterior.observed import Observed
+from simrec.model.posterior.posterior import Posterior, Precisions, fit_posterior, statistics
 
 
 def vectors(model, side):
@@ -146,13 +146,29 @@ def test_same_seed_same_model_and_refit_equals_fresh(data, split):
 
 
 def test_number_of_threads_changes_nothing(data, split, monkeypatch):
-    from simrec.model.rating import observed
+    from simrec.model.posterior import observed
 
     tables = {"items": data[1], "users": data[2]}
     first = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     monkeypatch.setattr(observed, "processors", lambda: 1)
     second = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     assert np.array_equal(first, second)
+
+
+@pytest.fixture(scope="module")
+def scores(data):
+    """Give the predictions of a model with other settings, on data where all of them matter."""
+    ratings, items, users = data
+    items = items.assign(kind=np.array(list("xxxyyz"))[np.arange(len(items)) % 6])
+    ratings = ratings.assign(rating=ratings["rating"].clip(upper=3.0))
+    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
+
+    def scores(**settings):
+        model = TwoTower(**{"embedding_dim": 3, "epochs": 4, **settings})
+        return model.fit(split.train, items=items, users=users).predict(split.new_both)
+
+    plain = scores()
+    return lambda **settings: scores(**settings) if settings else plain
 
 
 @pytest.mark.parametrize(
@@ -170,17 +186,7 @@ def test_number_of_threads_changes_nothing(data, split, monkeypatch):
         {"random_state": 9},
     ],
 )
-def test_every_parameter_changes_the_result(data, change):
-    ratings, items, users = data
-    items = items.assign(kind=np.array(list("xxxyyz"))[np.arange(len(items)) % 6])
-    ratings = ratings.assign(rating=ratings["rating"].clip(upper=3.0))
-    split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
-    base = {"embedding_dim": 3, "epochs": 4}
-
-    def scores(**settings):
-        model = TwoTower(**{**base, **settings}).fit(split.train, items=items, users=users)
-        return model.predict(split.new_both)
-
+def test_every_parameter_changes_the_result(scores, change):
     assert not np.array_equal(scores(), scores(**change))
 
 
@@ -392,6 +398,7 @@ def test_rated_items_without_features_are_counted_and_taken_as_average(data, spl
     assert np.isfinite(vectors(model, "items")).all()
 
 
+@pytest.mark.slow
 def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
     ratings, items, _ = planted(n_users=60, n_items=150, seed=2)
     effect = pd.Series(2 * np.abs(items["c"].to_numpy()), index=items["item_id"])
@@ -418,15 +425,16 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 
-    from simrec.model.rating.known_entities import Problem
-    from simrec.model.rating.networks import Sampled, fit_network
+    from simrec.model.new_entities.networks import Sampled, fit_network
+    from simrec.model.params import Settings
+    from simrec.model.posterior.problem import Problem
 
     observed, rng = Observed.of(split.train), np.random.default_rng(0)
     mean = rng.normal(size=(split.train.n_items, 3)).astype("f4")
     X = sparse.identity(split.train.n_users, np.float32, format="csr")
     problem = Problem(observed, Sides(X, X), Sides(None, None))
     sampled = Sampled.of(problem, rng)
-    simec = fit_network(problem, sampled, "users", Posterior(mean), (4,), seed=0)
+    simec = fit_network(sampled, "users", Posterior(mean), Settings(hidden_layers=(4,)), seed=0)
     assert (
         simec.last_layer_.tobytes()
         == np.ascontiguousarray(Posterior(mean).regressors().T).tobytes()

@@ -10,7 +10,7 @@ from simrec import InputError, Ratings, TwoTower, cold_start_split
 from simrec.data.sides import Sides
 from simrec.data.synthetic import make_synthetic
 from simrec.model.part import LaterRatings
-from simrec.model.rating.add_ratings import add_ratings
+from simrec.model.update.add_ratings import add_ratings
 
 TASKS = ("warm", "new_items", "new_users", "new_both")
 
@@ -272,7 +272,9 @@ class TestAddRatings:
         )
         values = (few.values - evidence.mean) / evidence.scale
         counts = model.towers_.map(lambda tower: np.array(tower.counts))
-        once, learned = add_ratings(evidence, counts, LaterRatings(rows, values), only_new=True)
+        once, learned = add_ratings(
+            evidence, counts, LaterRatings(rows, values), only_new=Sides(True, True)
+        )
         half = np.arange(len(few)) % 2 == 0
         twice = evidence
         for part in (half, ~half):
@@ -280,9 +282,9 @@ class TestAddRatings:
             # Items keep still: pretend they are known and the users are not.
             users = np.isin(np.arange(len(counts.users)), some.rows.users)
             fresh = Sides(counts.items, np.where(users, 0, 1))
-            twice, _ = add_ratings(twice, fresh, some, only_new=True)
-        ours = once.sides.users.own.unpacked(learned.users).covariance
-        theirs = twice.sides.users.own.unpacked(learned.users).covariance
+            twice, _ = add_ratings(twice, fresh, some, only_new=Sides(True, True))
+        ours = once.sides.users.warm.unpacked(learned.users).covariance
+        theirs = twice.sides.users.warm.unpacked(learned.users).covariance
         assert np.allclose(ours, theirs, rtol=4e-3, atol=1e-4)  # kept in half precision
 
 
@@ -294,7 +296,7 @@ class TestForget:
         model.forget([user])
         assert user not in model.users_.ids.to_pylist()
         assert (
-            len(model.parts_["rating"].evidence.sides.users.own.mean)
+            len(model.parts_["rating"].evidence.sides.users.warm.mean)
             == len(model.users_)
             == len(vectors(model, "users"))
         )
@@ -515,11 +517,24 @@ class TestSimilar:
             zip(table["item_id"].to_pylist(), table["similarity"].to_pylist(), strict=True)
         )
         for b in known[1:6]:
-            x, y = taste[:, a], taste[:, b]
+            x, y = (taste[:, i] - weights @ taste[:, i] for i in (a, b))
             expected = (weights * x * y).sum() / np.sqrt(
                 (weights * x * x).sum() * (weights * y * y).sum()
             )
             assert found[fitted.items_.ids[int(b)].as_py()] == pytest.approx(expected, abs=1e-3)
+
+    def test_popularity_makes_nobody_alike(self, lister):
+        """By uptake too: what an item is to all users does not count."""
+        part, counts = lister.parts_["uptake"], lister.towers_.users.counts
+        users, items = part.heads.users.vectors[:, :-1], part.heads.items.vectors[:, :-1]
+        scores = users @ items.T
+        scores = scores - np.average(scores, axis=0, weights=counts)
+        x, y = scores[:, 0], scores[:, 1]
+        expected = counts @ (x * y) / np.sqrt((counts @ x**2) * (counts @ y**2))
+        first, second = (lister.items_.ids[i].as_py() for i in (0, 1))
+        every = len(lister.items_)
+        table = lister.similar_items(first, k=every, rank_by="uptake").set_index("item_id")
+        assert table["similarity"][second] == pytest.approx(expected, abs=1e-3)
 
     def test_users_and_errors(self, fitted, lister):
         user = fitted.users_.ids[0].as_py()

@@ -6,11 +6,12 @@ import json
 import numpy as np
 import pytest
 
-from simrec import SimEc, artifacts
+from simrec import SimEc
 from simrec.errors import InputError
 from simrec.simec.encoder_files import encoder_document, encoder_from_document
 from simrec.simec.encoders import DenseStack
 from simrec.simec.keras import keras
+from simrec.storage import artifacts
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 6)).astype(np.float32)
@@ -117,7 +118,6 @@ def rewrite(source, target, documents):
         found.manifest["kind"],
         found.config,
         found.arrays,
-        found.tables,
         documents,
         found.keras_weights,
         found.facts,

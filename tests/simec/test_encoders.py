@@ -60,6 +60,7 @@ def test_copy_checks_shapes(model, message):
         copy_encoder(model, (4,), 2)
 
 
+@pytest.mark.slow
 def test_keras_3_loaded_earlier_gives_the_cure():
     code = "import tensorflow as tf; tf.keras.Model; import simrec.simec.keras"
     # This process has the switch set already, and a child would inherit it.

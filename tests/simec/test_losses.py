@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
+from simrec import SimEc
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.keras import tf
-from simrec.simec.losses import ObservedLoss, check_loss, predictions
+from simrec.simec.losses import ObservedLoss, predictions
 
 
 def test_output_in_tensorflow_equals_the_one_in_numpy():
@@ -44,8 +45,8 @@ def test_unobserved_entries_have_exactly_zero_gradient(name):
     assert (gradient[weight > 0] != 0).all()
 
 
-def test_check_loss_says_what_is_wrong():
+def test_a_wrong_loss_is_named():
     with pytest.raises(InputError, match="mse, mae, bce"):
-        check_loss("hinge", None)
+        SimEc(loss="hinge").fit(None, np.eye(4))
     with pytest.raises(InputError, match=r"bounds=\(0, 1\)"):
-        check_loss("bce", None)
+        SimEc(loss="bce").fit(None, np.eye(4))

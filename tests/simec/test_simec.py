@@ -35,13 +35,11 @@ def test_learns_planted_factors_for_rows_never_seen():
     assert np.sqrt(np.mean(error**2)) < 0.4 * np.std(test.data)
 
 
-@pytest.mark.parametrize(("optimizer", "features"), [("sgd", 1), ("adam", 0), ("lbfgs", 1)])
-def test_sparse_targets_equal_dense_ones(optimizer, features):
+@pytest.mark.parametrize(("solver", "features"), [("sgd", 1), ("adam", 0), ("lbfgs", 1)])
+def test_sparse_targets_equal_dense_ones(solver, features):
     X, dense, sparse = ratings()
     X = X if features else None
-    models = [
-        small(optimizer=optimizer, bounds=(1, 5), l2_last=0.1).fit(X, R) for R in (dense, sparse)
-    ]
+    models = [small(solver=solver, bounds=(1, 5), l2_last=0.1).fit(X, R) for R in (dense, sparse)]
     np.testing.assert_allclose(outcome(models[0], X), outcome(models[1], X), atol=2e-4)
 
 
@@ -57,7 +55,7 @@ def test_sparse_features_equal_dense_ones():
 def test_an_explicit_zero_is_observed():
     R = sp.csr_matrix(np.full((10, 8), 2.0))
     R.data[::2] = 0
-    model = SimEc(4, optimizer="lbfgs", epochs=60).fit(None, R)
+    model = SimEc(4, solver="lbfgs", epochs=60).fit(None, R)
     np.testing.assert_allclose(model.predict(), R.toarray(), atol=0.02)
     assert R.nnz == 80
 
@@ -102,7 +100,7 @@ def test_refit_equals_fresh_same_seed_same_model_and_dropout_counts():
 
 # By batches, by L-BFGS or in closed form: whichever is the quickest that shows the difference.
 TRAINED = [
-    {"optimizer": "adamax"},
+    {"solver": "adamax"},
     {"learning_rate": 0.02},
     {"schedule": "constant"},
     {"epochs": 5},
@@ -143,7 +141,7 @@ def plain():
 @pytest.fixture(scope="module")
 def minimised():
     X, R, _ = ratings()
-    return outcome(small(optimizer="lbfgs").fit(X, R), X)
+    return outcome(small(solver="lbfgs").fit(X, R), X)
 
 
 @pytest.mark.parametrize("change", TRAINED, ids=lambda c: next(iter(c)))
@@ -155,7 +153,7 @@ def test_every_parameter_changes_the_result(change, plain):
 @pytest.mark.parametrize("change", MINIMISED, ids=lambda c: next(iter(c)))
 def test_every_parameter_changes_the_minimum(change, minimised):
     X, R, _ = ratings()
-    found = small(optimizer="lbfgs", **change).fit(X, R)
+    found = small(solver="lbfgs", **change).fit(X, R)
     assert not np.array_equal(outcome(found, X), minimised)
 
 
@@ -179,7 +177,7 @@ def test_early_stopping_keeps_the_best_epoch():
 
 def test_lbfgs_stops_early_and_keeps_the_best_iteration():
     X, _, R = ratings(m=80, share=0.15)
-    options = {"optimizer": "lbfgs", "epochs": 200, "validation_fraction": 0.25}
+    options = {"solver": "lbfgs", "epochs": 200, "validation_fraction": 0.25}
     model = small(**options, patience=3).fit(X, R)
     held = [step["val_error"] for step in model.history_]
     # The last entry is that of the weights that are kept.
@@ -195,7 +193,7 @@ def test_lbfgs_measures_held_out_entries_of_the_identity():
     kept, held = R.copy(), R.copy()
     kept.data[~seen], held.data[seen] = 0, 0
     kept.eliminate_zeros(), held.eliminate_zeros()
-    model = small(optimizer="lbfgs", epochs=100, patience=5)
+    model = small(solver="lbfgs", epochs=100, patience=5)
     model.fit(None, kept, validation_data=(None, held))
     at = held.tocoo()
     error = model.predict()[at.row, at.col] - at.data
@@ -204,13 +202,13 @@ def test_lbfgs_measures_held_out_entries_of_the_identity():
 
 def test_a_start_is_where_training_begins():
     X, _, R = ratings()
-    earlier = small(bounds=(1, 5), optimizer="lbfgs", epochs=30).fit(X, R)
+    earlier = small(bounds=(1, 5), solver="lbfgs", epochs=30).fit(X, R)
     weights, W = earlier.encoder_.get_weights(), earlier.last_layer_
     same = small(bounds=(1, 5), epochs=0).fit(X, R, start=(weights, W))
     np.testing.assert_array_equal(outcome(same, X), outcome(earlier, X))
     frozen = small(bounds=(1, 5), epochs=0).fit(X, R, last_layer=W, start=(weights, None))
     np.testing.assert_array_equal(outcome(frozen, X), outcome(earlier, X))
-    later = small(bounds=(1, 5), optimizer="lbfgs", epochs=30).fit(X, R, start=(weights, W))
+    later = small(bounds=(1, 5), solver="lbfgs", epochs=30).fit(X, R, start=(weights, W))
     assert later.history_[-1]["error"] < earlier.history_[-1]["error"]
 
 
@@ -291,7 +289,7 @@ BAD = [
     ({"loss": "hinge"}, X, SPARSE, "loss"),
     ({"l2": -1}, X, SPARSE, "l2"),
     ({"dropout": 1.0}, X, SPARSE, "dropout"),
-    ({"optimizer": "magic"}, X, SPARSE, "optimizer"),
+    ({"solver": "magic"}, X, SPARSE, "solver"),
     ({"epochs": 0}, X, SPARSE, "trains nothing"),
     ({"learning_rate": 0}, X, SPARSE, "learning_rate"),
     ({"init": "zeros"}, X, SPARSE, "init"),
@@ -333,4 +331,4 @@ def test_bad_calls_are_named():
 
 def test_diverged_training_is_an_error():
     with pytest.raises(InputError, match="diverged"):
-        small(optimizer="sgd", learning_rate=1e6).fit(X, SPARSE)
+        small(solver="sgd", learning_rate=1e6).fit(X, SPARSE)

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from simrec import SimEc, artifacts
+from simrec import SimEc
 from simrec.errors import InputError
 from simrec.simec.keras import keras
+from simrec.storage import artifacts
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 6)).astype(np.float32)
@@ -125,7 +126,6 @@ def test_parts_that_do_not_fit_are_input_errors(change, bounded, tmp_path):
     parts = {
         "config": dict(found.config),
         "arrays": dict(found.arrays),
-        "tables": {},
         "documents": copy.deepcopy(found.documents),
         "keras_weights": dict(found.keras_weights),
     }

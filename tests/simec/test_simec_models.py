@@ -21,7 +21,7 @@ R = RNG.normal(size=(30, 6)).astype(np.float32) @ RNG.normal(size=(6, 20)).astyp
 
 
 def exact(**changes):
-    return SimEc(**{"embedding_dim": 4, "optimizer": "lbfgs", "epochs": 400, **changes})
+    return SimEc(**{"embedding_dim": 4, "solver": "lbfgs", "epochs": 400, **changes})
 
 
 def best_rank(matrix, d):
@@ -102,7 +102,7 @@ def without_symmetric_terms():
     """Embeddings by optimizer."""
     dense = mask(S, 0.5)
     return {
-        optimizer: exact(epochs=5, optimizer=optimizer).fit(X, dense).transform(X)
+        optimizer: exact(epochs=5, solver=optimizer).fit(X, dense).transform(X)
         for optimizer in ("lbfgs", "adam")
     }
 
@@ -113,7 +113,7 @@ def test_symmetric_terms_of_sparse_and_dense_agree(option, optimizer, without_sy
     dense = mask(S, 0.5)
     known = ~np.isnan(dense)
     sparse = sp.csr_matrix((dense[known], np.nonzero(known)), S.shape)
-    options = {"epochs": 5, "symmetric_block": 10, option: 1.0, "optimizer": optimizer}
+    options = {"epochs": 5, "symmetric_block": 10, option: 1.0, "solver": optimizer}
     a, b = (exact(**options).fit(X, s).transform(X) for s in (dense, sparse))
     np.testing.assert_allclose(a, b, atol=2e-3)
     assert not np.allclose(a, without_symmetric_terms[optimizer], atol=1e-4)
@@ -272,6 +272,41 @@ def test_relevance_of_a_deep_encoder_sums_to_the_prediction(features):
     # A feature that is zero has no part in it.
     zero = (features.toarray() if sp.issparse(features) else features) == 0
     assert (relevance[zero] == 0).all()
+
+
+def test_contributions_to_a_similarity_are_exact_for_a_linear_encoder():
+    model = exact(epochs=5).fit(X, S)
+    kernel, bias = model.encoder_.get_weights()
+    Y = X @ kernel + bias
+    one, other, base = model.explain_similarity(X[:10], X[10:20])
+    np.testing.assert_allclose(one, X[:10] * (Y[10:20] @ kernel.T) / 2, atol=1e-5)
+    np.testing.assert_allclose(other, X[10:20] * (Y[:10] @ kernel.T) / 2, atol=1e-5)
+    np.testing.assert_allclose(base, (Y[:10] + Y[10:20]) @ bias / 2, atol=1e-5)
+    whole = np.einsum("id,id->i", Y[:10], Y[10:20])
+    np.testing.assert_allclose(one.sum(1) + other.sum(1) + base, whole, atol=1e-5)
+    # A single pair of rows; and the other way round.
+    first, second, rest = model.explain_similarity(X[0], X[10])
+    assert first.shape == (8,) and rest == pytest.approx(base[0], abs=1e-6)
+    np.testing.assert_allclose(first, one[0], atol=1e-6)
+    np.testing.assert_allclose(model.explain_similarity(X[10], X[0])[0], second, atol=1e-6)
+    with pytest.raises(InputError, match="row by row, but have 3 and 2 rows"):
+        model.explain_similarity(X[:3], X[:2])
+
+
+@pytest.mark.parametrize("features", [X, sp.csr_matrix(np.where(X > 0, X, 0))])
+def test_contributions_to_a_similarity_sum_to_it_for_a_deep_encoder(features):
+    model = exact(hidden_layers=(6,), epochs=20).fit(features, S)
+    one, other, base = model.explain_similarity(features[:10], features[10:20])
+    whole = np.diag(model.similarity(features[:10], features[10:20]))
+    np.testing.assert_allclose(one.sum(1) + other.sum(1) + base, whole, atol=1e-4)
+    # Shuffling the largest contribution away matters more than the smallest.
+    dense = features.toarray() if sp.issparse(features) else features
+    changed = []
+    for place in (np.argmax(np.abs(one), 1), np.argmin(np.abs(one), 1)):
+        without = dense[:10].copy()
+        without[np.arange(10), place] = 0
+        changed.append(np.abs(np.diag(model.similarity(without, dense[10:20])) - whole).mean())
+    assert changed[0] > 3 * changed[1]
 
 
 # Options that do not fit

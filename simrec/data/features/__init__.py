@@ -4,6 +4,6 @@ To add a kind, write a subclass of `Column` (see `column`) and list it in `KINDS
 """
 
 from simrec.data.features.column import family
-from simrec.data.features.encoder import FeatureEncoder
+from simrec.data.features.encoder import ColumnSummary, FeatureEncoder
 
-__all__ = ["FeatureEncoder", "family"]
+__all__ = ["ColumnSummary", "FeatureEncoder", "family"]

@@ -1,109 +1,33 @@
-"""Categories: one feature per frequent value; and the vocabulary that lists share with them."""
+"""Categories and lists: one feature per frequent value or element."""
 
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
-from simrec.data.arrays import null_mask
-from simrec.data.features.column import Column, ColumnSettings, Context, Graph, family
-from simrec.data.features.matrix import Block
+from simrec.data.arrays import is_list, null_mask
+from simrec.data.features.column import (
+    Column,
+    ColumnSettings,
+    Context,
+    Graph,
+    elements_of,
+    family,
+    restored_array,
+    sparse_rows,
+)
 from simrec.data.features.number import numbers
-from simrec.data.features.text import is_free_text
+from simrec.data.features.strings import BRACKETS, is_free_text, separator_of, split
 from simrec.errors import InputError
 
 _TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
 _RESERVED = ("<missing>", "<unknown>")
 _EXACT = 2.0**53  # up to here a float64 says which integer it is
-
-
-@dataclass(frozen=True)
-class CategoryColumn(Column):
-    """One feature per frequent value, and one for all others.
-
-    Attributes
-    ----------
-    vocabulary : Vocabulary
-        The frequent values.
-    missing : bool
-        Whether null was frequent too, and has a feature of its own; it is unknown otherwise.
-    """
-
-    kind: ClassVar[str] = "category"
-    families: ClassVar[tuple[str, ...]] = ("string", "boolean", "number", "time")
-
-    vocabulary: "Vocabulary"
-    missing: bool
-
-    @classmethod
-    def claim(cls, values: pa.ChunkedArray) -> bool:
-        """Take booleans, dictionaries and strings that are not free text."""
-        held = family(values.type)
-        return held == "boolean" or (held == "string" and not is_free_text(values))
-
-    @classmethod
-    def fit(
-        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
-    ) -> "CategoryColumn":
-        """Collect the values that occur at least `min_count` times."""
-        vocabulary = Vocabulary.fit(values, context, settings.min_count)
-        return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.vocabulary) + self.missing + 1
-
-    def names(self, column: str) -> list[str]:
-        """Name the features: `kind=drama`, `kind=<missing>`, `kind=<unknown>`."""
-        names = self.vocabulary.names()
-        names += ["<missing>"] * self.missing + ["<unknown>"]
-        return [f"{column}={name}" for name in names]
-
-    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
-        """Give each row the feature of its value."""
-        codes = self.vocabulary.codes(values, context)
-        codes[codes < 0] = self.width - 1
-        if self.missing and values.null_count:
-            codes[null_mask(values)] = len(self.vocabulary)
-        return Block(codes, None, 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the values."""
-        return {**self.vocabulary.to_dict(), "missing": self.missing}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "CategoryColumn":
-        """Restore from `to_dict`."""
-        return cls(data["family"], Vocabulary.from_dict(data), bool(data["missing"]))
-
-    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the value."""
-        names = self.names("")
-        return ", ".join(names[feature][1:] for feature in features) or self.kind
-
-    def graph(self, tf: Any, label: str) -> Graph:
-        """Build the lookup of the value."""
-        lookup = self.vocabulary.lookup(tf, self.family, label)
-        if self.missing and "" in self.vocabulary:
-            raise InputError(
-                f"{label} has the empty string as a value beside missing ones, which the graph "
-                "cannot tell apart: make one of them the other, and train again."
-            )
-        unknown, missing = self.width - 1, self.width - 2
-
-        def encode(x: Any) -> tuple[Any, Any]:
-            codes = lookup.codes(x)
-            codes = tf.where(codes < 0, tf.constant(unknown, tf.int64), codes)
-            if self.missing:
-                codes = tf.where(lookup.is_missing(x), tf.constant(missing, tf.int64), codes)
-            return codes[:, None], tf.ones_like(codes, tf.float32)[:, None]
-
-        return Graph(lookup.dtype, [None], encode, lookup.resources)
 
 
 class Lookup(NamedTuple):
@@ -117,37 +41,18 @@ class Lookup(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Values in ascending order.
-
-    Attributes
-    ----------
-    values : pyarrow.Array
-        large_string, int64 or float64, without nulls.
-    """
+    """Values in ascending order: large_string, int64 or float64, without nulls."""
 
     values: pa.Array
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, min_count: int) -> "Vocabulary":
-        """Collect the values that occur at least `min_count` times; null is none.
-
-        Parameters
-        ----------
-        values : pyarrow.ChunkedArray
-            Strings, numbers, booleans, dates; or a dictionary of them.
-        context : Context
-            Where they come from.
-        min_count : int
-            How often a value has to occur.
-        """
-        plain = _plain(values, context)
-        counted = pc.value_counts(plain)
+        """Collect the values that occur at least `min_count` times; null is none."""
+        counted = pc.value_counts(_plain(values, context))
         frequent = pc.greater_equal(counted.field("counts"), min_count)
         found = counted.field("values").filter(frequent).drop_null()
         found = found.take(pc.sort_indices(found))
-        if pa.types.is_string(found.type):
-            found = found.cast(pa.large_string())
-        return cls(found)
+        return cls(found.cast(pa.large_string()) if pa.types.is_string(found.type) else found)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -188,22 +93,11 @@ class Vocabulary:
         values = data["values"]
         if any(b <= a for a, b in itertools.pairwise(values)):
             raise InputError(f"column {data['name']!r}: its values are not in ascending order")
-        return cls(_restored(values, _TYPES[data["holds"]]))
+        return cls(restored_array(values, _TYPES[data["holds"]]))
 
     def lookup(self, tf: Any, family: str, label: str) -> Lookup:
-        """Build the lookup in TensorFlow.
-
-        Parameters
-        ----------
-        tf : module
-            TensorFlow.
-        family : str
-            What the column held when fitting.
-        label : str
-            The column, for error messages.
-        """
-        data = self.to_dict()
-        holds, values = data["holds"], data["values"]
+        """Build the lookup in TensorFlow; `family` is what the column held when fitting."""
+        holds, values = self.to_dict().values()
         if family == "time" and holds != "string":
             raise InputError(
                 f"{label} holds durations as categories, which the graph has no type for: encode "
@@ -238,15 +132,177 @@ class Vocabulary:
         return Lookup(tf.float64, codes, tf.math.is_nan, ())
 
 
-def _restored(values: list[Any], type_: pa.DataType) -> pa.Array:
-    """Make an array of values that are all there; `pa.array` of a list would import pandas."""
-    if not pa.types.is_large_string(type_):
-        numbers = np.array(values, np.int64 if pa.types.is_integer(type_) else np.float64)
-        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(numbers)])
-    words = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
-    return pa.Array.from_buffers(type_, len(values), buffers)
+@dataclass(frozen=True)
+class _VocabularyColumn(Column):
+    """One feature per value of a vocabulary, and a last one for all others."""
+
+    vocabulary: Vocabulary
+
+    def names(self, column: str) -> list[str]:
+        """Name the features: `kind=drama`, `kind=<unknown>`."""
+        return [f"{column}={name}" for name in (*self.vocabulary.names(), "<unknown>")]
+
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Return the values."""
+        names = self.names("")
+        return ", ".join(names[feature][1:] for feature in features) or self.kind
+
+
+@dataclass(frozen=True)
+class CategoryColumn(_VocabularyColumn):
+    """One feature per frequent value, and one for all others.
+
+    `missing` says whether null was frequent too, and has a feature of its own; it is unknown
+    otherwise.
+    """
+
+    kind: ClassVar[str] = "category"
+    families: ClassVar[tuple[str, ...]] = ("string", "boolean", "number", "time")
+
+    missing: bool
+
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool:
+        """Take booleans, dictionaries and strings that are not free text."""
+        held = family(values.type)
+        return held == "boolean" or (held == "string" and not is_free_text(values))
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Collect the values that occur at least `min_count` times."""
+        vocabulary = Vocabulary.fit(values, context, settings.min_count)
+        return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)
+
+    def names(self, column: str) -> list[str]:
+        """Name the features: `kind=drama`, `kind=<missing>`, `kind=<unknown>`."""
+        names = super().names(column)
+        return [*names[:-1], *[f"{column}=<missing>"] * self.missing, names[-1]]
+
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Give each row the feature of its value."""
+        codes = self.vocabulary.codes(values, context)
+        codes[codes < 0] = self.width - 1
+        if self.missing and values.null_count:
+            codes[null_mask(values)] = len(self.vocabulary)
+        return sparse_rows(codes, None, np.ones(len(codes), np.int64), self.width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values."""
+        return {**self.vocabulary.to_dict(), "missing": self.missing}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Restore from `to_dict`."""
+        return cls(data["family"], Vocabulary.from_dict(data), bool(data["missing"]))
+
+    def graph(self, tf: Any, label: str) -> Graph:
+        """Build the lookup of the value."""
+        lookup = self.vocabulary.lookup(tf, self.family, label)
+        if self.missing and "" in self.vocabulary:
+            raise InputError(
+                f"{label} has the empty string as a value beside missing ones, which the graph "
+                "cannot tell apart: make one of them the other, and train again."
+            )
+        unknown, missing = self.width - 1, self.width - 2
+
+        def encode(x: Any) -> tuple[Any, Any]:
+            codes = lookup.codes(x)
+            codes = tf.where(codes < 0, tf.constant(unknown, tf.int64), codes)
+            if self.missing:
+                codes = tf.where(lookup.is_missing(x), tf.constant(missing, tf.int64), codes)
+            return codes[:, None], tf.ones_like(codes, tf.float32)[:, None]
+
+        return Graph(lookup.dtype, [None], encode, lookup.resources)
+
+
+@dataclass(frozen=True)
+class ListColumn(_VocabularyColumn):
+    """One feature per frequent element, and one that says that the list has others.
+
+    `separator` is what separates the elements of lists in strings; empty for columns of lists.
+    """
+
+    kind: ClassVar[str] = "list"
+    families: ClassVar[tuple[str, ...]] = ("list of strings", "list of numbers", "string")
+
+    separator: str = ""
+
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool:
+        """Take lists of strings, and what `VectorColumn` leaves of lists of numbers."""
+        return is_list(values.type) and family(values.type) in cls.families
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Collect the elements that occur at least `min_count` times."""
+        held, separator = family(values.type), ""
+        if held == "string":
+            texts = pc.unique(values.drop_null()).cast(pa.large_string())
+            separator = settings.argument or separator_of(texts) or ""
+            if not separator:
+                raise InputError(
+                    f"{context.label}: column {context.column!r}: what separates the elements of "
+                    "its lists was not found. Give it, as in 'list:|'."
+                )
+        elements = _elements(values, separator)[1]
+        vocabulary = Vocabulary.fit(elements, context.of_elements(), settings.min_count)
+        return cls(held, vocabulary, separator)
+
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Give each row the features of its elements, each once; null and empty lists have none."""
+        if pa.types.is_null(values.type):  # no list anywhere
+            return sparse.csr_matrix((len(values), self.width), dtype=np.float32)
+        lengths, elements = _elements(values, self.separator)
+        codes = self.vocabulary.codes(elements, context.of_elements())
+        codes[codes < 0] = self.width - 1
+        keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
+        keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
+        keys = keys[np.r_[True, keys[1:] > keys[:-1]][: len(keys)]]  # quicker than np.unique
+        rows, indices = np.divmod(keys, self.width)
+        counts = np.bincount(rows, minlength=len(values))
+        return sparse_rows(indices.astype(np.int32), None, counts, self.width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the elements, and what separates them in strings."""
+        separator = {"separator": self.separator} if self.separator else {}
+        return {**self.vocabulary.to_dict(), **separator}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Restore from `to_dict`."""
+        separator = data.get("separator", "")
+        if not isinstance(separator, str) or bool(separator) != (data["family"] == "string"):
+            raise InputError(f"column {data['name']!r}: what separates its elements is damaged")
+        return cls(data["family"], Vocabulary.from_dict(data), separator)
+
+    def reading(self) -> str:
+        """Describe what separates the elements."""
+        return f"list split at {self.separator!r}" if self.separator else self.kind
+
+    def graph(self, tf: Any, label: str) -> Graph:
+        """Build the lookup of the elements; shorter lists are filled up with missing values."""
+        lookup = self.vocabulary.lookup(tf, self.family, label)
+        if "" in self.vocabulary:
+            raise InputError(
+                f"{label} has the empty string as an element, with which the graph's lists are "
+                "filled up: remove it from the lists, and train again."
+            )
+
+        def encode(x: Any) -> tuple[Any, Any]:
+            if self.separator:
+                x = _split_in_graph(tf, x, self.separator)
+            codes = lookup.codes(x)
+            codes = tf.where(codes < 0, tf.constant(self.width - 1, tf.int64), codes)
+            there = ~lookup.is_missing(x)
+            # An element counts once: not where an earlier one of its list is the same feature.
+            same = (codes[:, :, None] == codes[:, None, :]) & there[:, None, :]
+            earlier = tf.linalg.band_part(tf.ones_like(same[0], tf.float32), -1, 0)
+            earlier = tf.cast(earlier - tf.linalg.band_part(earlier, 0, 0), tf.bool)
+            again = tf.reduce_any(same & earlier, 2)
+            return codes, tf.cast(there & ~again, tf.float32)
+
+        shape: list[int | None] = [None] if self.separator else [None, None]
+        return Graph(lookup.dtype, shape, encode, lookup.resources)
 
 
 def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
@@ -256,11 +312,10 @@ def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
         return _plain(values.cast(type_.value_type), context)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return values
-    if pa.types.is_duration(type_):
+    signed = pa.types.is_integer(type_) and not pa.types.is_uint64(type_)
+    if signed or pa.types.is_duration(type_):
         return values.cast(pa.int64())
-    if pa.types.is_integer(type_) and not pa.types.is_uint64(type_):
-        return values.cast(pa.int64())
-    if family(type_) != "number" or pa.types.is_decimal(type_) or pa.types.is_uint64(type_):
+    if not pa.types.is_floating(type_):
         return values.cast(pa.string()).cast(pa.large_string())
     x, missing = numbers(values, context)
     reals = pa.chunked_array([pa.array(x, mask=missing)])
@@ -275,3 +330,21 @@ def _like(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
         whole = pc.and_(pc.equal(values, pc.floor(values)), pc.less_equal(pc.abs(values), _EXACT))
         values = pc.if_else(whole, values, pa.scalar(None, pa.float64()))
     return values.cast(type_, safe=type_ != pa.float64())
+
+
+def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.ChunkedArray]:
+    """Return the number of elements of each list, and all elements."""
+    if separator:
+        lengths, elements = split(values, separator)
+        return lengths, pa.chunked_array([elements])
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy().astype(np.int64)
+    return lengths, elements_of(values)
+
+
+def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
+    blanks = r"^[ \t]+|[ \t]+$"
+    if separator == BRACKETS:
+        x, separator = tf.strings.regex_replace(x, r"^[ \[\]]+|[ \[\]]+$", ""), ","
+        blanks = r"""^[ \t'"]+|[ \t'"]+$"""
+    pieces = tf.strings.split(x, separator).to_tensor("")
+    return tf.strings.regex_replace(pieces, blanks, "")

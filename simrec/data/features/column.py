@@ -1,36 +1,36 @@
 """What every kind of column offers: its encoding, its TensorFlow graph and its words.
 
-A new kind is a subclass of `Column` in a module of its own, listed in `KINDS` of `features`.
+A new kind is a subclass of `Column`, listed in `KINDS` of `encoder`.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from simrec.data.arrays import is_list
-from simrec.data.features.matrix import Block
 from simrec.data.messages import bad_rows
 from simrec.errors import InputError
 
 LARGEST = 1e15
 """Largest encoded value: beyond it, products of features and weights leave the range of float32."""
 
-Self = TypeVar("Self", bound="Column")
-
-# Features of an encoder, at most: each takes memory whether or not a row has it.
 MOST_FEATURES = 1 << 22
+"""Features of an encoder, at most: each takes memory whether or not a row has it."""
 
 
 class ColumnSettings(NamedTuple):
     """The settings of a `FeatureEncoder` that kinds of columns look at."""
 
     min_count: int
-    n_hash: int
+    components: int
     knots: int
+    argument: str = ""  # what follows a kind after a colon, as in "list:|"
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,8 @@ class Context:
 class Graph(NamedTuple):
     """The encoding of a column in TensorFlow.
 
-    Attributes
-    ----------
-    dtype, shape
-        The tensor that it takes, one row per row of the table.
-    encode : callable
-        From this tensor to the features (int64, counted within the column) and their values
-        (float32), both of shape (rows, slots). A value of 0 is no feature.
-    resources : tuple
-        Lookup tables, which have to be saved with the graph.
+    `encode` returns the features (int64, counted within the column) and their values (float32),
+    both of shape (rows, slots); a value of 0 is no feature. `resources` are lookup tables.
     """
 
     dtype: Any
@@ -72,52 +65,35 @@ class Graph(NamedTuple):
 
 @dataclass(frozen=True)
 class Column(ABC):
-    """The fitted encoder of one column.
+    """The fitted encoder of one column; `family` is what the column held when fitting."""
 
-    Attributes
-    ----------
-    family : str
-        What the column held when fitting; see `family`.
-    """
-
-    kind: ClassVar[str]
-    """Name of the kind, as in `FeatureEncoder(columns={"age": "category"})`."""
-
-    families: ClassVar[tuple[str, ...]]
-    """Families of columns that can be encoded this way."""
+    kind: ClassVar[str]  # its name, as in `FeatureEncoder(columns={"age": "category"})`
+    families: ClassVar[tuple[str, ...]]  # of columns that can be encoded this way
 
     family: str
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Check whether to encode a column this way by default.
-
-        Returns
-        -------
-        bool or str
-            True to encode it. A text says why the column is ignored unless it is asked for.
-        """
+        """Whether to encode a column this way by default; a text says why it is ignored."""
         return False
 
     @classmethod
     @abstractmethod
-    def fit(
-        cls: type[Self], values: pa.ChunkedArray, context: Context, settings: ColumnSettings
-    ) -> Self:
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Learn the encoding from a column."""
 
-    @property
-    @abstractmethod
+    @cached_property
     def width(self) -> int:
         """Number of features."""
+        return len(self.names(""))
 
     @abstractmethod
     def names(self, column: str) -> list[str]:
         """Name the features of a column of this name."""
 
     @abstractmethod
-    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
-        """Encode some rows."""
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Encode some rows: float32, indices ascending within each row."""
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -125,39 +101,24 @@ class Column(ABC):
 
     @classmethod
     @abstractmethod
-    def from_dict(cls: type[Self], data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Restore from `to_dict` and the family."""
 
-    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return in words what a row holds, for explanations.
+    def takes(self, held: str) -> bool:
+        """Check whether a later column of this family can be encoded."""
+        return held in (self.family, "nothing")
 
-        Parameters
-        ----------
-        features, values : sequences of int and float
-            The features of the row, counted within the column, and their values.
-        """
+    def reading(self) -> str:
+        """Describe how the column is read, for `FeatureEncoder.describe`."""
         return self.kind
 
+    @abstractmethod
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Describe a row in words: its features, counted within the column, and their values."""
+
+    @abstractmethod
     def graph(self, tf: Any, label: str) -> Graph:
-        """Build the encoding in TensorFlow.
-
-        Parameters
-        ----------
-        tf : module
-            TensorFlow, which is not imported here.
-        label : str
-            The column, for error messages.
-
-        Raises
-        ------
-        InputError
-            If TensorFlow cannot encode it.
-        """
-        raise InputError(
-            f"{label} is encoded as {self.kind!r}, which TensorFlow has no operation for: export "
-            "vectors instead (format 'parquet' or 'faiss'), or train with the column ignored or "
-            "given as a vector of your own."
-        )
+        """Build the encoding in TensorFlow, the module `tf`; `label` is for error messages."""
 
 
 def family(type_: pa.DataType) -> str:
@@ -165,33 +126,46 @@ def family(type_: pa.DataType) -> str:
 
     Two types of one family can stand in for one another: a column may be int32 in one table and
     int64 (or, from pandas, float with gaps) in the next.
-
-    Returns
-    -------
-    str
-        "number", "boolean", "string", "time", "list of strings", "list of numbers", "nothing"
-        (the null type), or the name of the type if no kind of column takes it.
     """
     types = pa.types
     if types.is_dictionary(type_):
         return family(type_.value_type)
-    if types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_):
-        return "number"
-    if types.is_boolean(type_):
-        return "boolean"
-    if types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_):
-        return "string"
-    if types.is_date(type_) or types.is_timestamp(type_) or types.is_duration(type_):
-        return "time"
-    if types.is_null(type_):
-        return "nothing"
     if is_list(type_):
         inner = family(type_.value_type)
         if inner in ("string", "number"):
             return f"list of {inner}s"
-        if inner == "nothing":
-            return "nothing"  # a column of empty lists
+        return inner if inner == "nothing" else str(type_)  # nothing: a column of empty lists
+    for name, tests in {
+        "number": (types.is_integer, types.is_floating, types.is_decimal),
+        "boolean": (types.is_boolean,),
+        "string": (types.is_string, types.is_large_string, types.is_string_view),
+        "time": (types.is_date, types.is_timestamp, types.is_duration),
+        "bytes": (types.is_binary, types.is_large_binary),
+        "nothing": (types.is_null,),
+    }.items():
+        if any(test(type_) for test in tests):
+            return name
     return str(type_)
+
+
+def sparse_rows(
+    indices: np.ndarray, data: np.ndarray | None, counts: np.ndarray, width: int
+) -> sparse.csr_matrix:
+    """Make a matrix of entries row after row, `counts` in each; without data, all are 1."""
+    data = np.ones(len(indices), np.float32) if data is None else data
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return sparse.csr_matrix((data, indices, indptr), shape=(len(counts), width))
+
+
+def restored_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    """Make an array of values that are all there; `pa.array` of a list would import pandas."""
+    if not pa.types.is_large_string(type_):
+        numbers = np.array(values, np.int64 if pa.types.is_integer(type_) else np.float64)
+        return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(numbers)])
+    words = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
+    return pa.Array.from_buffers(type_, len(values), buffers)
 
 
 def elements_of(values: pa.ChunkedArray) -> pa.ChunkedArray:

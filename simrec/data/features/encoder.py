@@ -2,40 +2,64 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.features.category import CategoryColumn
-from simrec.data.features.column import MOST_FEATURES, Column, ColumnSettings, Context, family
-from simrec.data.features.lists import ListColumn
-from simrec.data.features.matrix import assemble
-from simrec.data.features.number import NumberColumn
+from simrec.data.features.category import CategoryColumn, ListColumn
+from simrec.data.features.column import (
+    MOST_FEATURES,
+    Column,
+    ColumnSettings,
+    Context,
+    elements_of,
+    family,
+)
+from simrec.data.features.content import ImageColumn
+from simrec.data.features.number import DateColumn, NumberColumn
+from simrec.data.features.sentences import SentenceColumn
+from simrec.data.features.strings import reading
 from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
-from simrec.data.tables import TableLike, describe, read_table
+from simrec.data.messages import describe
+from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError, listing, nearest
 
 logger = logging.getLogger(__name__)
 
 # In the order in which they are asked whether they take a column by default.
 _COLUMNS: tuple[type[Column], ...] = (
-    NumberColumn,
-    CategoryColumn,
-    VectorColumn,
-    ListColumn,
-    TextColumn,
+    *(NumberColumn, CategoryColumn, VectorColumn, ListColumn),
+    *(DateColumn, TextColumn, SentenceColumn, ImageColumn),
 )
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 """The kinds of columns by name. A column of kind "ignore" is not encoded."""
 
-_NAMES = (*KINDS, "ignore")
-_FORMAT = 1
+_FORMAT = 3
+_PLAIN = ("min_count", "components", "id_column", "knots")
+_THE_ID, _AS_ASKED = "the id", "as asked"
 # A column of whole numbers is taken for an id if this share of enough rows has a value of its own.
 _OWN_VALUE, _ENOUGH = 0.95, 20
+# Characters of an example, at most.
+_LONGEST = 40
+
+
+class ColumnSummary(NamedTuple):
+    """A row of `FeatureEncoder.describe`: a column, how it was read, its values, and its use.
+
+    Values are counted once each, those of lists by element, those of vectors and images not at
+    all; `missing` are rows without one; `used` is "yes", or why it is not.
+    """
+
+    column: str
+    read_as: str
+    example: str
+    values: int | None
+    missing: int
+    used: str
 
 
 class FeatureEncoder:
@@ -46,30 +70,35 @@ class FeatureEncoder:
     - numbers, dates and times are standardised (dates and times as days), with an indicator
       `year=missing` where they are null;
     - strings, booleans and dictionaries get one feature per value that occurs at least
-      `min_count` times, such as `gender=F`, and `gender=<unknown>` for all other values, also
-      those that come up only later. Null is one of the values, `gender=<missing>`;
-    - free text (strings that mostly differ from row to row and mostly have spaces) is ignored;
-      as "text" it is hashed by words and pairs of words to `n_hash` features;
-    - lists of strings or integers get one feature per element, 1 where the list has it. A null
-      list is an empty one;
+      `min_count` times, null included: `gender=F`, `gender=<missing>`, and `gender=<unknown>` for
+      all others, also those that come up only later;
+    - strings that hold numbers (also with some words such as "unknown"), dates, or lists such as
+      `Action|Comedy` are read as those, which is logged;
+    - free text (strings that mostly differ from row to row and mostly have spaces) of ten words or
+      more on average becomes the principal components of its words (TF-IDF), shorter text only
+      where it is asked for as "text";
+    - lists of strings or integers get one feature per element; a null list is an empty one;
     - fixed-size lists of numbers, and lists of floats of one length, are vectors taken as they
-      are: `poster[0]`, `poster[1]`, ... Null vectors are zeros, with an indicator if there were
-      any when fitting.
+      are, `poster[0]`, `poster[1]`, ..., or their principal components where they have more
+      than `components` numbers. Null vectors are zeros, with an indicator.
 
-    Null is how a value is missing. In a pandas frame NaN is missing, too; in an Arrow table or a
-    Parquet file (pandas writes its NaN as null there) NaN is an error, as infinity is everywhere.
+    Missing values are null, and NaN in a pandas frame; NaN in Arrow tables and Parquet files
+    (pandas writes its NaN as null there) is an error, as infinity is everywhere.
 
     Parameters
     ----------
     columns : mapping of str to str, optional
         How to encode columns about which the type says too little: "number", "category", "list",
-        "vector", "text" or "ignore", as in `{"age": "category"}`.
+        "vector", "date", "text", "sentences", "image" or "ignore", as in `{"age": "category"}`.
+        Some take an argument after a colon: "list:|" for lists in strings, "date:%d/%m/%Y",
+        "number:words" where words among numbers in strings are missing values, "sentences:MODEL"
+        with a model of sentence-transformers, "image:MODEL.keras". See docs/content.md.
     ignore : sequence of str
         Columns to leave out.
     min_count : int
         How often a value has to occur to get a feature of its own.
-    n_hash : int
-        Number of features for each column of text.
+    components : int
+        Principal components for each column of long vectors, at most; half as many for text.
     id_column : str, optional
         The column of ids, which is no feature.
     knots : int
@@ -78,16 +107,12 @@ class FeatureEncoder:
 
     Attributes
     ----------
-    columns_ : dict of str to str
-        The encoded columns and how, in the order of the table's columns.
-    ignored_ : dict of str to str
-        The columns that are not encoded, and why.
-    feature_names_ : list of str
-        Name of each feature.
+    columns_, ignored_ : dict of str to str
+        The encoded columns and how, in the order of the table; the others, and why not.
+    feature_names_, n_features_ : list of str, int
+        Names and number of the features.
     groups_ : numpy.ndarray
         For each feature the place of its column in `columns_`.
-    n_features_ : int
-        Number of features.
     encoders_ : dict of str to Column
         The fitted encoder of each column.
     warnings_ : list of str
@@ -113,14 +138,14 @@ class FeatureEncoder:
         columns: Mapping[str, str] | None = None,
         ignore: Sequence[str] = (),
         min_count: int = 2,
-        n_hash: int = 4096,
+        components: int = 64,
         id_column: str | None = None,
         knots: int = 0,
     ) -> None:
         self.columns = columns
         self.ignore = ignore
         self.min_count = min_count
-        self.n_hash = n_hash
+        self.components = components
         self.id_column = id_column
         self.knots = knots
 
@@ -129,15 +154,10 @@ class FeatureEncoder:
 
         Parameters
         ----------
-        table : pandas.DataFrame, pyarrow.Table, str or path
+        table : table-like
             The table, one row per item or user.
         name : str
             The table's part in the call, for error messages.
-
-        Returns
-        -------
-        FeatureEncoder
-            Itself.
 
         Examples
         --------
@@ -151,7 +171,7 @@ class FeatureEncoder:
 
         Parameters
         ----------
-        table : pandas.DataFrame, pyarrow.Table, str or path
+        table : table-like
             A table with the columns that were encoded when fitting, of the same sorts of types.
             Further columns do not matter.
         name : str
@@ -161,11 +181,6 @@ class FeatureEncoder:
         -------
         scipy.sparse.csr_matrix
             One row per row of the table, float32.
-
-        Raises
-        ------
-        InputError
-            If a column is missing or of another type, or has NaN or infinity.
 
         Examples
         --------
@@ -182,8 +197,6 @@ class FeatureEncoder:
     def fit_transform(self, table: TableLike, name: str = "features") -> sparse.csr_matrix:
         """Fit to a table and encode it.
 
-        Examples
-        --------
         >>> FeatureEncoder(min_count=1).fit_transform(films).shape[0] == films.num_rows
         True
         """
@@ -193,10 +206,8 @@ class FeatureEncoder:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings and all that was learned, ready for JSON.
 
-        Examples
-        --------
         >>> sorted(encoder.to_dict())
-        ['columns', 'format', 'ignored', 'parameters']
+        ['columns', 'format', 'ignored', 'parameters', 'seen']
         """
         if not hasattr(self, "columns_"):
             raise InputError("FeatureEncoder: to_dict was called before fit.")
@@ -205,29 +216,20 @@ class FeatureEncoder:
             "parameters": {
                 "columns": None if self.columns is None else dict(self.columns),
                 "ignore": list(self.ignore),
-                "min_count": self.min_count,
-                "n_hash": self.n_hash,
-                "id_column": self.id_column,
-                "knots": self.knots,
+                **{name: getattr(self, name) for name in _PLAIN},
             },
             "columns": [
-                {
-                    "name": column,
-                    "kind": encoder.kind,
-                    "family": encoder.family,
-                    **encoder.to_dict(),
-                }
-                for column, encoder in self.encoders_.items()
+                {"name": column, "kind": own.kind, "family": own.family, **own.to_dict()}
+                for column, own in self.encoders_.items()
             ],
             "ignored": dict(self.ignored_),
+            "seen": [[column, *seen] for column, seen in self._seen.items()],  # in their order
         }
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "FeatureEncoder":
         """Restore an encoder from `to_dict`; it encodes exactly as the one that was saved.
 
-        Examples
-        --------
         >>> again = FeatureEncoder.from_dict(encoder.to_dict())
         >>> (again.transform(films) != encoder.transform(films)).nnz
         0
@@ -243,51 +245,63 @@ class FeatureEncoder:
         n_features = sum(column.width for column in columns.values())
         if n_features > MOST_FEATURES:
             raise InputError(f"FeatureEncoder: {n_features:,} features are too many to be true.")
-        encoder._learn(columns, dict(data["ignored"]), [])
+        seen: dict[str, Any] = {}
+        for column, example, values, missing in data["seen"]:
+            if [type(v) for v in (column, example, missing, values or 0)] != [str, str, int, int]:
+                raise InputError(f"FeatureEncoder: an example of a column is damaged: {column!r}")
+            seen[column] = example, values, missing
+        encoder._learn(columns, dict(data["ignored"]), seen, [])
         return encoder
 
     def words(self, row: sparse.csr_matrix) -> dict[str, str]:
-        """Return in words what each column of an encoded row holds, for explanations.
+        """Return in words what each column holds in one row of the result of `transform`.
 
-        Parameters
-        ----------
-        row : csr_matrix
-            One row of the result of `transform`.
-
-        Examples
-        --------
-        >>> import pyarrow as pa
-        >>> films = pa.table({"year": [1990, None], "genres": [["War"], ["War"]]})
-        >>> encoder = FeatureEncoder().fit(films)
         >>> encoder.words(encoder.transform(films)[1])
-        {'year': 'missing', 'genres': 'War'}
+        {'year': 'missing', 'genres': 'War, <unknown>'}
         """
-        groups, start, said = self.groups_[row.indices], 0, {}
+        groups, start, found = self.groups_[row.indices], 0, {}
         for place, (name, column) in enumerate(self.encoders_.items()):
             own = groups == place
             features = (row.indices[own] - start).tolist()
-            said[name] = column.words(features, row.data[own].tolist())
+            found[name] = column.words(features, row.data[own].tolist())
             start += column.width
-        return said
+        return found
+
+    def describe(self) -> list[ColumnSummary]:
+        """Return for each column of the table how it is read and used.
+
+        Examples
+        --------
+        >>> for row in encoder.describe():
+        ...     print(row.column, row.read_as, row.example, row.values, row.missing, row.used)
+        year number 1990 2 1 yes
+        genres list ['War'] 2 0 yes
+        """
+        read = {column: encoder.reading() for column, encoder in self.encoders_.items()}
+        return [
+            ColumnSummary(column, read.get(column, ""), *seen, self.ignored_.get(column, "yes"))
+            for column, seen in self._seen.items()
+        ]
 
     def _fit(self, data: pa.Table, label: str) -> "FeatureEncoder":
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
-        settings = ColumnSettings(self.min_count, self.n_hash, self.knots)
+        settings = ColumnSettings(self.min_count, self.components, self.knots)
         encoders, warnings = {}, []
-        for column, kind in chosen.items():
-            values = data.column(column)
-            encoders[column] = KINDS[kind].fit(values, Context(label, column, data), settings)
+        for column, (kind, argument) in chosen.items():
+            values, own = data.column(column), settings._replace(argument=argument)
+            encoders[column] = KINDS[kind].fit(values, Context(label, column, data), own)
             if kind == "number" and _is_identifier(values):
                 warnings.append(
                     f"{label}: column {column!r} has another whole number in nearly every row. "
                     "If it is an id or a row number, it can leak what it was sorted by: "
                     f"ignore it ({column}=ignore)."
                 )
-        self._learn(encoders, ignored, warnings)
+        seen = {column: _seen(data.column(column)) for column in data.column_names}
+        self._learn(encoders, ignored, seen, warnings)
         for column, reason in ignored.items():
-            if column != self.id_column and column not in self.ignore:
-                logger.info("%s: column %r is ignored: %s", label, column, reason)
+            if reason not in (_THE_ID, _AS_ASKED):
+                logger.warning("%s: column %r is ignored: %s", label, column, reason)
         for warning in warnings:
             logger.warning("%s", warning)
         if not chosen:
@@ -299,7 +313,7 @@ class FeatureEncoder:
         for column, encoder in self.encoders_.items():
             values = data.column(column)
             held = family(values.type)
-            if held not in (encoder.family, "nothing"):
+            if not encoder.takes(held):
                 raise InputError(
                     f"{label}: column {column!r} holds {values.type} values ({held}), but was "
                     f"{encoder.family} when the encoder was fitted. Convert the column."
@@ -307,29 +321,15 @@ class FeatureEncoder:
             if held == "nothing" and not pa.types.is_null(values.type):
                 values = pa.chunked_array([pa.nulls(len(values))])
             blocks.append(encoder.encode(values, Context(label, column, data)))
-        widths = [encoder.width for encoder in self.encoders_.values()]
-        return assemble(blocks, widths, data.num_rows)
+        none = sparse.csr_matrix((data.num_rows, 0), dtype=np.float32)
+        return sparse.hstack([none, *blocks], format="csr", dtype=np.float32)
 
-    def _check_parameters(self) -> None:
-        for name in ("min_count", "n_hash"):
-            value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not 1 <= value <= MOST_FEATURES:
-                raise InputError(
-                    f"{name} must be a whole number from 1 to {MOST_FEATURES:,}, got {value!r}."
-                )
-        for column, kind in (self.columns or {}).items():
-            if kind not in _NAMES:
-                raise InputError(
-                    f"columns: {kind!r} (for {column!r}) is not a way to encode a column."
-                    f"{nearest(str(kind), _NAMES)} Choose from {', '.join(_NAMES)}."
-                )
-        if isinstance(self.ignore, str):
-            raise InputError(f"ignore must be a list of columns, got {self.ignore!r}.")
-
-    def _choose(self, data: pa.Table, label: str) -> tuple[dict[str, str], dict[str, str]]:
-        present = data.column_names
-        for column in [*(self.columns or {}), *self.ignore]:
+    def _choose(
+        self, data: pa.Table, label: str
+    ) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
+        """Choose kind and argument of each column, or the reason why it is ignored."""
+        columns, present = self.columns or {}, data.column_names
+        for column in [*columns, *self.ignore]:
             if column not in present:
                 raise InputError(
                     f"{label}: no column {column!r}, which is named in the feature settings."
@@ -337,31 +337,61 @@ class FeatureEncoder:
                 )
         chosen, ignored = {}, {}
         for column in present:
-            kind = (self.columns or {}).get(column)
+            values = data.column(column)
+            kind, _, argument = columns.get(column, "").partition(":")
             if column == self.id_column:
-                kind, reason = "ignore", "the id"
+                kind, reason = "ignore", _THE_ID
             elif column in self.ignore or kind == "ignore":
-                kind, reason = "ignore", "as asked"
-            elif kind is None:
-                kind, reason = _default_kind(data.column(column))
-            elif kind not in _possible(data.column(column).type):
-                possible = _possible(data.column(column).type) or ["ignore"]
+                kind, reason = "ignore", _AS_ASKED
+            elif not kind:
+                kind, argument, reason = _default_kind(values)
+                if argument:
+                    logger.info(
+                        "%s: column %r is read as %s: %s. To read it otherwise: %s=category.",
+                        *(label, column, kind, reason, column),
+                    )
+            elif family(values.type) not in KINDS[kind].families:
+                held = family(values.type)
+                possible = [name for name, own in KINDS.items() if held in own.families]
                 raise InputError(
-                    f"{label}: column {column!r} holds {data.column(column).type} values and "
-                    f"cannot be encoded as {kind!r}. Possible: {', '.join(possible)}."
+                    f"{label}: column {column!r} holds {values.type} values and cannot be encoded "
+                    f"as {kind!r}. Possible: {', '.join([*possible, 'ignore'])}."
                 )
             if kind == "ignore":
                 ignored[column] = reason
             else:
-                chosen[column] = kind
+                chosen[column] = kind, argument
         return chosen, ignored
 
+    def _check_parameters(self) -> None:
+        for name in ("min_count", "components"):
+            value = getattr(self, name)
+            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+            if not whole or not 1 <= value <= MOST_FEATURES:
+                raise InputError(
+                    f"{name} must be a whole number from 1 to {MOST_FEATURES:,}, got {value!r}."
+                )
+        names = (*KINDS, "ignore")
+        for column, kind in (self.columns or {}).items():
+            if str(kind).partition(":")[0] not in names:
+                raise InputError(
+                    f"columns: {kind!r} (for {column!r}) is not a way to encode a column."
+                    f"{nearest(str(kind), names)} Choose from {', '.join(names)}."
+                )
+        if isinstance(self.ignore, str):
+            raise InputError(f"ignore must be a list of columns, got {self.ignore!r}.")
+
     def _learn(
-        self, encoders: dict[str, Column], ignored: dict[str, str], warnings: list[str]
+        self,
+        encoders: dict[str, Column],
+        ignored: dict[str, str],
+        seen: dict[str, tuple[str, int | None, int]],
+        warnings: list[str],
     ) -> None:
         self.encoders_ = encoders
         self.columns_ = {name: column.kind for name, column in encoders.items()}
         self.ignored_ = ignored
+        self._seen = seen  # see `_seen`
         self.warnings_ = warnings
         self.feature_names_ = [n for c, encoder in encoders.items() for n in encoder.names(c)]
         widths = [encoder.width for encoder in encoders.values()]
@@ -369,29 +399,26 @@ class FeatureEncoder:
         self.n_features_ = len(self.feature_names_)
 
 
-def _possible(type_: pa.DataType) -> list[str]:
-    """List the kinds that a column of this type can be encoded as."""
-    held = family(type_)
-    return [name for name, kind in KINDS.items() if held in kind.families]
-
-
-def _default_kind(values: pa.ChunkedArray) -> tuple[str, str]:
-    """Choose the kind of a column about which nothing was said, or "ignore" and the reason."""
+def _default_kind(values: pa.ChunkedArray) -> tuple[str, str, str]:
+    """Choose the kind of a column that is not in the settings, its argument, and the reason."""
     if values.null_count == len(values) or family(values.type) == "nothing":
-        return "ignore", "no row has a value"
+        return "ignore", "", "no row has a value"
+    found = reading(values) if family(values.type) == "string" else None
+    if found is not None:
+        return found
     for name, kind in KINDS.items():
         claim = kind.claim(values)
         if claim is True:
-            return name, ""
+            return name, "", ""
         if claim:
-            return "ignore", str(claim)
-    return "ignore", f"columns of type {values.type} are not supported"
+            return "ignore", "", str(claim)
+    return "ignore", "", f"columns of type {values.type} are not supported"
 
 
 def _is_identifier(values: pa.ChunkedArray) -> bool:
     """Check for whole numbers, also as floats of pandas, that differ in nearly every row."""
     known = values.drop_null()
-    if len(known) < _ENOUGH or family(values.type) != "number":
+    if len(known) < _ENOUGH:
         return False
     if pa.types.is_floating(values.type):
         start = known.slice(0, 1000).cast(pa.float64())
@@ -400,3 +427,21 @@ def _is_identifier(values: pa.ChunkedArray) -> bool:
     elif not pa.types.is_integer(values.type):
         return False
     return len(pc.unique(known)) > _OWN_VALUE * len(known)
+
+
+def _seen(values: pa.ChunkedArray) -> tuple[str, int | None, int]:
+    """Return example, number of different values and of missing ones; see `ColumnSummary`."""
+    known, distinct, held = values.drop_null(), None, family(values.type)
+    example = ""
+    if len(known):
+        try:
+            example = " ".join(str(known[0].as_py()).split())
+        except (OverflowError, ValueError):  # a time that Python has no type for
+            example = str(getattr(known[0], "value", ""))
+    if held in ("number", "boolean", "string", "time"):
+        distinct = len(pc.unique(known))
+    elif held.startswith("list of ") and not pa.types.is_floating(values.type.value_type):
+        distinct = len(pc.unique(elements_of(values).drop_null()))  # tags, not vectors
+    if len(example) > _LONGEST:
+        example = f"{example[: _LONGEST - 3]}..."
+    return example, distinct, values.null_count

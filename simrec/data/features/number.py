@@ -1,16 +1,28 @@
-"""Numbers: standardised, with an indicator where they are missing, and as piecewise curves."""
+"""Numbers: standardised, with an indicator where they are missing, and as piecewise curves.
+
+Dates, also in strings, are numbers of days.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
-from simrec.data.arrays import empty, null_mask
-from simrec.data.features.column import LARGEST, Column, ColumnSettings, Context, Graph, family
-from simrec.data.features.matrix import Block
+from simrec.data.arrays import null_mask
+from simrec.data.features.column import (
+    LARGEST,
+    Column,
+    ColumnSettings,
+    Context,
+    Graph,
+    family,
+    sparse_rows,
+)
+from simrec.data.features.strings import NUMBER, date_format, to_dates, to_numbers
 from simrec.errors import InputError
 
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -23,22 +35,16 @@ class NumberColumn(Column):
 
     A linear model of the features of knots is a piecewise linear curve over the number, constant
     beyond the outer knots.
-
-    Attributes
-    ----------
-    mean, scale : float
-        Mean and standard deviation; a scale of 0 stands for a constant column, which always
-        encodes to 0.
-    knots : numpy.ndarray
-        Ascending; the features of two neighbouring knots add up to 1 between them. Often empty.
     """
 
     kind: ClassVar[str] = "number"
     families: ClassVar[tuple[str, ...]] = ("number", "time", "boolean", "string")
 
     mean: float
-    scale: float
-    knots: np.ndarray
+    scale: float  # standard deviation; 0 for a constant column, which always encodes to 0
+    knots: np.ndarray  # ascending; the features of two neighbours add up to 1 between them
+    lenient: bool = False  # whether words among numbers in strings are missing values, or errors
+    form: str = ""  # how dates in strings are written, as `strptime` has it; empty for numbers
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool:
@@ -46,33 +52,27 @@ class NumberColumn(Column):
         return family(values.type) in ("number", "time")
 
     @classmethod
-    def fit(
-        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
-    ) -> "NumberColumn":
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Learn mean and standard deviation, and put the knots at quantiles."""
-        held, no_knots = family(values.type), np.empty(0)
-        x, missing = numbers(values, context)
+        words, _, form = settings.argument.partition(":")
+        lenient = words == "words"
+        x, missing = numbers(values, context, lenient, form)
         x = x[~missing] if missing is not None else x
-        if not len(x) or x.min() == x.max():
-            return cls(held, float(x[0]) if len(x) else 0.0, 0.0, no_knots)
-        with np.errstate(over="ignore", invalid="ignore"):
-            mean, scale = float(x.mean()), float(x.std())
+        mean, scale, knots = float(x[0]) if len(x) else 0.0, 0.0, np.empty(0)
+        if len(x) and x.min() < x.max():
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean, scale = float(x.mean()), float(x.std())
         if not np.isfinite(scale):
             raise InputError(
                 f"{context.label}: column {context.column!r} has values up to "
                 f"{np.abs(x).max():g}, too large to standardise. Rescale or ignore the column."
             )
-        if settings.knots < 3 or not scale:
-            return cls(held, mean, scale, no_knots)
-        # Values that occur, so that a number with two values gets no knot between them.
-        places = np.linspace(0, 1, settings.knots)
-        knots = np.unique(np.quantile(x, places, method="inverted_cdf"))
-        return cls(held, mean, scale, knots if len(knots) >= 3 else no_knots)
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return _N_PLAIN + len(self.knots)
+        if settings.knots >= 3 and scale:
+            # Values that occur, so that a number with two values gets no knot between them.
+            places = np.linspace(0, 1, settings.knots)
+            found = np.unique(np.quantile(x, places, method="inverted_cdf"))
+            knots = found if len(found) >= 3 else knots
+        return cls(family(values.type), mean, scale, knots, lenient, form)
 
     def names(self, column: str) -> list[str]:
         """Name the features: `year`, `year=missing`, `year~1985`."""
@@ -81,65 +81,55 @@ class NumberColumn(Column):
             short = [repr(knot) for knot in self.knots.tolist()]
         return [column, f"{column}=missing", *(f"{column}~{knot}" for knot in short)]
 
-    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Standardise and interpolate between knots; a missing value has only its indicator."""
-        x, missing = numbers(values, context)
-        z = self._standardised(x, missing, context)
-        straight = np.zeros(1, np.int32) if missing is None else missing.astype(np.int32)
-        if not len(self.knots):
-            return Block(straight, z, 1)
-        left, share = self._between(x)
-        own = _N_PLAIN + left
-        first = np.broadcast_to(straight, len(x))
-        indices = np.stack([first, own, own + 1], axis=1).astype(np.int32)
-        data = np.stack([z, 1 - share, share], axis=1).astype(np.float32)
-        if missing is None:
-            return Block(indices.ravel(), data.ravel(), 3)
-        kept = np.ones(indices.shape, bool)
-        kept[missing, 1:] = False
-        return Block(indices[kept], data[kept], kept.sum(axis=1))
-
-    def _standardised(
-        self, x: np.ndarray, missing: np.ndarray | None, context: Context
-    ) -> np.ndarray:
-        if self.scale:
-            with np.errstate(over="ignore", invalid="ignore"):
-                z = ((x - self.mean) / self.scale).astype(np.float32)
-        else:
-            z = np.zeros(len(x), dtype=np.float32)
-        if missing is not None:
-            z[missing] = 1
-        # Compared so that NaN fails, too.
-        if len(z) and not (z.min() >= -LARGEST and z.max() <= LARGEST):
+        x, missing = numbers(values, context, self.lenient, self.form)
+        there = np.ones(len(x), bool) if missing is None else ~missing
+        with np.errstate(over="ignore", invalid="ignore"):
+            z = ((x - self.mean) / self.scale if self.scale else x * 0).astype(np.float32)
+        z[~there] = 1
+        if not (np.abs(z) <= LARGEST).all():  # compared so that NaN fails, too
             problem = f"are too far from the mean of {self.mean:g} seen when fitting"
             raise context.bad(~(np.abs(z) <= LARGEST), problem, "Correct or drop them.")
-        return z
-
-    def _between(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Find the knot to the left of each number, and the share of the knot to its right."""
-        inside = np.clip(x, self.knots[0], self.knots[-1])
-        left = np.clip(np.searchsorted(self.knots, inside, "right") - 1, 0, len(self.knots) - 2)
-        return left, (inside - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+        indices, data = [~there], [z]
+        if len(self.knots):
+            inside = np.clip(x, self.knots[0], self.knots[-1])
+            left = np.searchsorted(self.knots, inside, "right") - 1
+            left = np.clip(left, 0, len(self.knots) - 2)
+            share = (inside - self.knots[left]) / (self.knots[left + 1] - self.knots[left])
+            indices += [_N_PLAIN + left, _N_PLAIN + 1 + left]
+            data += [1 - share, share]
+        kept = np.ones((len(x), len(indices)), bool)
+        kept[~there, 1:] = False
+        entries = np.stack(indices, 1)[kept].astype(np.int32)
+        numbers_ = np.stack(data, 1)[kept].astype(np.float32)
+        return sparse_rows(entries, numbers_, kept.sum(axis=1), self.width)
 
     def to_dict(self) -> dict[str, Any]:
         """Return mean, scale and knots."""
         knots = {"knots": self.knots.tolist()} if len(self.knots) else {}
-        return {"mean": self.mean, "scale": self.scale, **knots}
+        lenient = {"words": True} if self.lenient else {}
+        return {"mean": self.mean, "scale": self.scale, **knots, **lenient}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "NumberColumn":
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Restore from `to_dict`."""
         knots = np.array(data.get("knots", ()), np.float64)
         mean, scale = float(data["mean"]), float(data["scale"])
-        numbers_fit = np.isfinite(mean) and 0 <= scale < np.inf and np.isfinite(knots).all()
-        if (
-            not numbers_fit
-            or knots.ndim != 1
-            or len(knots) in (1, 2)
-            or (np.diff(knots) <= 0).any()
-        ):
+        finite = np.isfinite(mean) and 0 <= scale < np.inf and np.isfinite(knots).all()
+        fits = knots.ndim == 1 and len(knots) not in (1, 2) and not (np.diff(knots) <= 0).any()
+        if not (finite and fits):
             raise InputError(f"column {data['name']!r}: its mean, scale or knots are damaged")
-        return cls(data["family"], mean, scale, knots)
+        return cls(data["family"], mean, scale, knots, bool(data.get("words", False)))
+
+    def takes(self, held: str) -> bool:
+        """Take numbers also where they were strings: a later file may have no words among them."""
+        return super().takes(held) or (self.family == "string" and held == "number")
+
+    def reading(self) -> str:
+        """Describe what the numbers were."""
+        named = {"time": "date or time", "string": "number in text"}
+        return named.get(self.family, self.kind)
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the number before it was standardised, or "missing"."""
@@ -149,12 +139,14 @@ class NumberColumn(Column):
         return f"{self.mean + z * self.scale:.6g}"
 
     def graph(self, tf: Any, label: str) -> Graph:
-        """Build the encoding of float64, or of strings if the column held those."""
-        text = self.family == "string"
+        """Build the encoding of float64 (also days), or of numbers in strings."""
+        text = self.family == "string" and not self.form
 
         def encode(x: Any) -> tuple[Any, Any]:
             if text:
-                x = tf.strings.to_number(tf.where(x == "", "nan", x), tf.float64)
+                x = tf.strings.strip(x)
+                number = tf.strings.regex_full_match(x, NUMBER)
+                x = tf.strings.to_number(tf.where(number, x, "nan"), tf.float64)
             missing = tf.math.is_nan(x)
             z = (x - self.mean) / self.scale if self.scale else tf.zeros_like(x)
             indices = [tf.cast(missing, tf.int64)]
@@ -173,36 +165,69 @@ class NumberColumn(Column):
         return Graph(tf.string if text else tf.float64, [None], encode)
 
 
-def numbers(values: pa.ChunkedArray, context: Context) -> tuple[np.ndarray, np.ndarray | None]:
-    """Take a column as float64: dates and times as days, booleans as 0 and 1, text parsed.
+class DateColumn(NumberColumn):
+    """Days since 1970-01-01, read from strings in one format."""
 
-    Null is missing. NaN and infinity are refused. (In a pandas frame NaN means missing; it has
-    become null by the time it is here.)
+    kind: ClassVar[str] = "date"
+    families: ClassVar[tuple[str, ...]] = ("string", "time")
 
-    Parameters
-    ----------
-    values : pyarrow.ChunkedArray
-        The column.
-    context : Context
-        Where it comes from.
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool:
+        """Leave dates that are no strings to `NumberColumn`."""
+        return False
 
-    Returns
-    -------
-    numbers : numpy.ndarray
-        float64; 0 where a number is missing.
-    missing : numpy.ndarray or None
-        One boolean per row; None if none is missing.
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Read the dates, in the format that was given or that they are found to have."""
+        form = settings.argument.removeprefix("words:")
+        words = "words" if form != settings.argument else ""
+        if family(values.type) == "string":
+            form = form or date_format(values, context)
+        return super().fit(values, context, settings._replace(argument=f"{words}:{form}"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what numbers have, and the format."""
+        return {**super().to_dict(), "form": self.form}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Restore from `to_dict`."""
+        if not isinstance(data["form"], str):
+            raise InputError(f"column {data['name']!r}: the format of its dates is damaged")
+        return replace(super().from_dict(data), form=data["form"])
+
+    def takes(self, held: str) -> bool:
+        """Take dates also where they were strings."""
+        return held in (self.family, "nothing", "time")
+
+    def reading(self) -> str:
+        """Describe how dates are written."""
+        return f"date ({self.form})" if self.form else "date or time"
+
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Return the date, or "missing"."""
+        days = super().words(features, values)
+        if days == "missing":
+            return days
+        return str(np.datetime64("1970-01-01") + np.timedelta64(round(float(days)), "D"))
+
+
+def numbers(
+    values: pa.ChunkedArray, context: Context, lenient: bool = False, form: str = ""
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Take a column as float64, and which rows are missing (then 0), None if none is.
+
+    Dates and times are days, booleans 0 and 1, text is parsed. NaN and infinity are refused. (In a
+    pandas frame NaN means missing; it has become null by the time it is here.)
     """
-    missing = null_mask(values) if values.null_count else None
-    floats = _as_floats(values, context)
-    x = empty(len(floats), np.float64)
-    start = 0
-    for chunk in floats.chunks:
-        x[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
-        start += len(chunk)
+    if form and family(values.type) == "string":
+        values = to_dates(values, form, context, lenient)
+    floats = _as_floats(values, context, lenient)
+    missing = null_mask(floats) if floats.null_count else None
+    x = np.array(floats.to_numpy(), np.float64)
     if missing is not None:
         x[missing] = 0
-    if len(x) and not (np.isfinite(x.min()) and np.isfinite(x.max())):
+    if not np.isfinite(x).all():
         nan = np.isnan(x)
         raise context.bad(
             nan if nan.any() else np.isinf(x),
@@ -212,14 +237,14 @@ def numbers(values: pa.ChunkedArray, context: Context) -> tuple[np.ndarray, np.n
     return x, missing
 
 
-def _as_floats(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
+def _as_floats(values: pa.ChunkedArray, context: Context, lenient: bool) -> pa.ChunkedArray:
     type_ = values.type
     if pa.types.is_dictionary(type_):
-        return _as_floats(values.cast(type_.value_type), context)
+        return _as_floats(values.cast(type_.value_type), context, lenient)
+    if family(type_) == "string":
+        return to_numbers(values, context, lenient)
     if pa.types.is_boolean(type_):
         values = values.cast(pa.uint8())
-    elif family(type_) == "string":
-        values = _parsed(values, context)
     elif pa.types.is_date32(type_):
         values = values.cast(pa.int32())
     elif family(type_) == "time":
@@ -228,23 +253,3 @@ def _as_floats(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
         return pc.divide(whole, float(_UNITS_PER_DAY[unit]))
     # Not safe: integers beyond 2**53 lose their last digits, which standardising forgives.
     return values.cast(pa.float64(), safe=False)
-
-
-def _parsed(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
-    try:
-        return values.cast(pa.float64())
-    except pa.ArrowInvalid as error:
-        bad = np.array([not _is_number(text) for text in values.to_pylist()])
-        raise context.bad(
-            bad,
-            "are not numbers",
-            "Correct them, or encode the column as 'category' or 'text'.",
-        ) from error
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        pa.scalar(text, pa.large_string()).cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True

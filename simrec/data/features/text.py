@@ -1,195 +1,213 @@
-"""Free text as weighted, hashed words and pairs of words."""
+"""Free text as the principal components of its words (TF-IDF)."""
 
-import hashlib
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
-from simrec.data.features.column import Column, ColumnSettings, Context, family
-from simrec.data.features.matrix import Block
+from simrec.data.features.column import (
+    MOST_FEATURES,
+    ColumnSettings,
+    Context,
+    Graph,
+    family,
+    restored_array,
+    sparse_rows,
+)
+from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing
+from simrec.data.features.vector import Components, DenseColumn
 from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
 _ROWS_AT_ONCE = 1 << 15
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_SILVER = np.uint64(0xC2B2AE3D27D4EB4F)
-# Free text: most rows have a value of their own, and most values are several words.
-_MOSTLY = 0.5
+# Words of a vocabulary, at most: the ones in most texts.
+_MOST_WORDS = 1 << 17
+# Words are spread thinner over components than the numbers of trained vectors: half as many did as
+# well on plots and titles of MovieLens 1M, and cost half.
+_SHARE = 2
+# Words of a text, on average, from which on it is used without being asked for. Plots and
+# descriptions help new items (ML-1M, Frappe), titles do not (ML-100K, MovieTweetings).
+_LONG = 10
+# Words that describe a component or a text, and the share of the weight of the first of them that
+# the others need.
+_N_WORDS, _CLEARLY = 3, 0.5
 
 
-@dataclass(frozen=True)
-class TextColumn(Column):
-    """Words and pairs of neighbouring words, hashed to a fixed number of features.
+@dataclass(frozen=True, eq=False)
+class TextColumn(DenseColumn):
+    """The principal components of texts as bags of weighted words.
 
-    A feature's value grows with the logarithm of how often its words occur in the text, times how
-    rare they are over all texts (tf-idf); each text has length 1. Hashing makes words share
-    features, but needs no vocabulary, and new words do no harm: what no text had when fitting is
-    left out.
-
-    Attributes
-    ----------
-    weights : tuple of float
-        The idf weight of each feature, 0 for those that no text had.
-    terms : tuple of str
-        The most frequent word or pair of each feature, which names it.
+    A word weighs the more the rarer it is over all texts, and by the logarithm of how often the
+    text has it (TF-IDF); each text has length 1. Words of a single text are left out: they say
+    nothing of others. A text without a known word is taken as missing. `terms` are the words,
+    ascending, `idf` their weights, `topics` the words that weigh most in each component.
     """
 
     kind: ClassVar[str] = "text"
     families: ClassVar[tuple[str, ...]] = ("string",)
 
-    weights: tuple[float, ...]
-    terms: tuple[str, ...]
+    terms: pa.Array
+    idf: np.ndarray
+    components: Components
+    topics: tuple[str, ...]
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Leave free text aside unless it is asked for: its words are many features."""
+        """Take texts of some length; short ones, such as titles, only where they are asked for."""
         if family(values.type) != "string" or not is_free_text(values):
             return False
-        known = len(values) - values.null_count
-        return (
-            f"free text ({len(pc.unique(values.drop_null())):,} different values in {known:,} "
-            "rows); ask for it as 'text' to use its words"
-        )
+        words = pc.add(pc.count_substring(pc.utf8_trim_whitespace(values), " "), 1)
+        if (pc.mean(words).as_py() or 0) >= _LONG:
+            return True
+        return "short free text; ask for it as 'text' to use its words"
 
     @classmethod
-    def fit(
-        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
-    ) -> "TextColumn":
-        """Learn how rare the words are."""
-        n_texts, n_hash = 0, settings.n_hash
-        frequency = np.zeros(n_hash, dtype=np.int64)
-        best = np.zeros(n_hash, dtype=np.int64)
-        words = [""] * n_hash
-        counts: dict[str, int] = {}
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Learn which words there are, how rare they are, and their components."""
+        frequency: Counter[str] = Counter()
+        n_texts = 0
         for texts in _slices(values):
-            terms = _terms(texts, n_hash)
+            rows, codes, words = _words(texts)
             n_texts += len(texts) - texts.null_count
-            rows_and_features = np.unique(terms.rows * n_hash + terms.features)
-            frequency += np.bincount(rows_and_features % n_hash, minlength=n_hash)
-            for word, feature, count in terms.common():
-                counts[word] = counts.get(word, 0) + count
-                if counts[word] > best[feature]:
-                    best[feature], words[feature] = counts[word], word
-        weights = np.where(frequency > 0, np.log((1 + n_texts) / (1 + frequency)) + 1, 0.0)
-        return cls(family(values.type), tuple(weights.tolist()), tuple(words))
+            of_texts = np.unique(rows * max(len(words), 1) + codes) % max(len(words), 1)
+            counts = np.bincount(of_texts, minlength=len(words))
+            frequency.update(dict(zip(words.to_pylist(), counts.tolist(), strict=True)))
+        least = max(settings.min_count, 2)
+        common = [(-count, word) for word, count in frequency.items() if count >= least]
+        terms = sorted(word for _, word in sorted(common)[:_MOST_WORDS])
+        # Words of nearly every text weigh nothing: they would make the first components.
+        idf = np.array([np.log((1 + n_texts) / (1 + frequency[word])) for word in terms])
+        own = restored_array(terms, pa.large_string()), idf.astype(np.float32)
+        matrix = _weighted(values, *own)
+        there = np.diff(matrix.indptr) > 0
+        components = Components.fit(matrix[there], max(settings.components // _SHARE, 1))
+        heavy = np.argsort(-components.axes, axis=0, kind="stable")[:_N_WORDS]
+        topics = tuple(" ".join(terms[place] for place in places) for places in heavy.T)
+        return cls(family(values.type), not there.all(), *own, components, topics)
 
     @property
-    def width(self) -> int:
-        """Number of features."""
-        return len(self.weights)
+    def n_coordinates(self) -> int:
+        """Number of features without the indicator."""
+        return self.components.width
 
     def names(self, column: str) -> list[str]:
-        """Name the features: `plot~space ship`, or `plot~#17` where no text had any."""
-        return [f"{column}~{word or f'#{place}'}" for place, word in enumerate(self.terms)]
+        """Name the features: `plot[0]: space ship crew`, `plot=missing`."""
+        names = super().names(column)
+        topics = [f"{name}: {topic}" for name, topic in zip(names, self.topics, strict=False)]
+        return topics + names[len(topics) :]
 
-    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
-        """Give each row the features of its words; a null or empty text has none."""
-        weights = np.array(self.weights)
-        indices, data, counts = [], [], []
-        for texts in _slices(values):
-            terms = _terms(texts, self.width)
-            keys, times = np.unique(terms.rows * self.width + terms.features, return_counts=True)
-            rows, features = np.divmod(keys, self.width)
-            known = weights[features] > 0
-            rows, features, times = rows[known], features[known], times[known]
-            value = (1 + np.log(times)) * weights[features]
-            length = np.sqrt(np.bincount(rows, value**2, minlength=len(texts)))
-            indices.append(features.astype(np.int32))
-            data.append((value / length[rows]).astype(np.float32))
-            counts.append(np.bincount(rows, minlength=len(texts)))
-        if not counts:
-            return Block(np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.int64))
-        return Block(np.concatenate(indices), np.concatenate(data), np.concatenate(counts))
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Return the components of each text; one without a known word is all zeros."""
+        matrix = _weighted(values, self.terms, self.idf)
+        there = np.diff(matrix.indptr) > 0
+        return self.rows(self.components(matrix[there]), there)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return weights and names."""
-        return {"weights": list(self.weights), "words": list(self.terms)}
+        """Return words, weights and components."""
+        return {
+            "words": self.terms.to_pylist(),
+            "idf": [float(f"{weight:.9g}") for weight in self.idf.tolist()],
+            "components": self.components.to_dict(),
+            "topics": list(self.topics),
+            "missing": self.missing,
+        }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "TextColumn":
+    def from_dict(cls, data: dict[str, Any]) -> Self:
         """Restore from `to_dict`."""
-        weights, words = tuple(map(float, data["weights"])), tuple(map(str, data["words"]))
-        if not weights or len(weights) != len(words) or not all(0 <= w < np.inf for w in weights):
+        idf, words = np.array(data["idf"], np.float32), tuple(map(str, data["words"]))
+        if len(words) > MOST_FEATURES or idf.shape != (len(words),) or not np.isfinite(idf).all():
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
-        return cls(data["family"], weights, words)
+        components = Components.from_dict(data["components"], len(words), data["name"])
+        topics = tuple(map(str, data["topics"]))
+        if len(topics) != components.width:
+            raise InputError(f"column {data['name']!r}: the names of its components are damaged")
+        terms = restored_array(words, pa.large_string())
+        return cls(data["family"], bool(data["missing"]), terms, idf, components, topics)
+
+    def reading(self) -> str:
+        """Describe how many words there are, and how they are reduced."""
+        return f"text: {len(self.terms):,} words, as {self.components.width} components"
+
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Return the words that texts with these components have more than others."""
+        if super().words(features, values) == "missing":
+            return "missing"
+        row = np.zeros(self.components.width)
+        row[list(features)] = values
+        weights = self.components.back(row)
+        heavy = np.argsort(-weights, kind="stable")[:_N_WORDS]
+        heavy = heavy[weights[heavy] > max(_CLEARLY * weights.max(initial=0), 0)]
+        return ", ".join(self.terms[int(place)].as_py() for place in heavy) or self.kind
+
+    def graph(self, tf: Any, label: str) -> Graph:
+        """Build the components of texts; a missing one is the empty string."""
+        n_terms = len(self.terms)
+        terms = tf.constant(self.terms.to_pylist(), tf.string, [n_terms])
+        pairs = tf.lookup.KeyValueTensorInitializer(terms, tf.range(n_terms, dtype=tf.int64))
+        table = tf.lookup.StaticHashTable(pairs, -1)
+        idf, axes = tf.constant(self.idf), tf.constant(self.components.axes)
+
+        def encode(x: Any) -> tuple[Any, Any]:
+            n_rows = tf.shape(x, tf.int64)[0]
+            x = tf.strings.strip(tf.strings.lower(x, "utf-8"))
+            x = tf.where(tf.reduce_any(x[:, None] == tf.constant(MISSING_WORDS), 1), "", x)
+            words = tf.strings.split(tf.strings.regex_replace(x, _NOT_A_WORD, " "))
+            places = table.lookup(words.values)
+            known = (places >= 0) & (tf.gather(idf, tf.maximum(places, 0)) > 0)
+            keys = tf.boolean_mask(words.value_rowids() * n_terms + places, known)
+            keys, _, times = tf.unique_with_counts(keys)
+            rows, places = keys // max(n_terms, 1), keys % max(n_terms, 1)
+            data = (1 + tf.math.log(tf.cast(times, tf.float32))) * tf.gather(idf, places)
+            length = tf.sqrt(tf.math.unsorted_segment_sum(data**2, rows, n_rows))
+            data = data / tf.gather(length, rows)
+            products = data[:, None] * tf.gather(axes, places)
+            found = tf.math.unsorted_segment_sum(products, rows, n_rows)
+            return self.slots(tf, self.components.scaled(tf, found), length > 0)
+
+        return Graph(tf.string, [None], encode, (table,))
 
 
-def is_free_text(values: pa.ChunkedArray) -> bool:
-    """Check whether strings are text in words rather than names and codes, which are categories."""
-    if pa.types.is_dictionary(values.type):
-        return False  # whoever made a dictionary meant categories
-    known = len(values) - values.null_count
-    distinct = pc.unique(values.drop_null())
-    if len(distinct) < _MOSTLY * known:
-        return False
-    in_words = pc.sum(pc.match_substring(pc.utf8_trim_whitespace(distinct), " ")).as_py() or 0
-    return in_words >= _MOSTLY * len(distinct)
-
-
-@dataclass(frozen=True)
-class _Terms:
-    """The words and pairs of some texts: row and feature of each, and how to read them."""
-
-    rows: np.ndarray
-    features: np.ndarray
-    first: np.ndarray  # code of the word, or of the pair's first
-    second: np.ndarray  # code of the pair's second, or -1
-    vocabulary: pa.Array
-
-    def common(self) -> Iterator[tuple[str, int, int]]:
-        """Yield for each feature the most frequent of its words and pairs, and how often."""
-        n_words = len(self.vocabulary) + 1
-        pairs, places, times = np.unique(
-            self.first * n_words + self.second + 1, return_index=True, return_counts=True
-        )
-        features = self.features[places]
-        order = np.lexsort((pairs, -times, features))
-        starts = np.flatnonzero(np.diff(features[order], prepend=-1))
-        for lead in order[starts]:
-            first, second = divmod(int(pairs[lead]), n_words)
-            word = self.vocabulary[first].as_py()
-            if second:
-                word = f"{word} {self.vocabulary[second - 1].as_py()}"
-            yield word, int(features[lead]), int(times[lead])
+def _weighted(values: pa.ChunkedArray, terms: pa.Array, idf: np.ndarray) -> sparse.csr_matrix:
+    """Return texts x words, float32: each text's weights of words, of length 1."""
+    pieces, n_terms = [sparse.csr_matrix((0, len(terms)), dtype=np.float32)], len(terms)
+    for texts in _slices(values):
+        rows, codes, words = _words(texts)
+        places = pc.fill_null(pc.index_in(words, value_set=terms), -1)
+        places = places.to_numpy().astype(np.int64)[codes]
+        known = (places >= 0) & (idf[places] > 0 if n_terms else False)
+        keys, times = np.unique(rows[known] * n_terms + places[known], return_counts=True)
+        rows, places = np.divmod(keys, max(n_terms, 1))
+        data = ((1 + np.log(times)) * idf[places]).astype(np.float32)
+        length = np.sqrt(np.bincount(rows, data.astype(np.float64) ** 2, len(texts)))
+        data = (data / length[rows]).astype(np.float32)
+        counts = np.bincount(rows, minlength=len(texts))
+        pieces.append(sparse_rows(places, data, counts, n_terms))
+    return sparse.vstack(pieces, format="csr")
 
 
 def _slices(values: pa.ChunkedArray) -> Iterator[pa.Array]:
-    """Cut a column into pieces that do not depend on how Arrow has it in chunks."""
+    """Cut a column into pieces that do not depend on how Arrow has it in chunks.
+
+    Texts that only say that there is none, such as "n/a", are null.
+    """
     values = values.cast(pa.large_string())
+    values = pc.if_else(is_missing(values), pa.scalar(None, values.type), values)
     for start in range(0, len(values), _ROWS_AT_ONCE):
         piece = values.slice(start, _ROWS_AT_ONCE).combine_chunks()
         yield piece.chunk(0) if isinstance(piece, pa.ChunkedArray) else piece
 
 
-def _terms(texts: pa.Array, n_hash: int) -> _Terms:
+def _words(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.Array]:
+    """Return the row of each word of some texts, its code, and the word of each code."""
     split = pc.split_pattern_regex(pc.utf8_lower(texts), _NOT_A_WORD)
     lengths = pc.fill_null(pc.list_value_length(split), 0).to_numpy().astype(np.int64)
-    rows = np.repeat(np.arange(len(texts)), lengths)
-    words = split.flatten()
+    rows, words = np.repeat(np.arange(len(texts)), lengths), split.flatten()
     real = pc.greater(pc.binary_length(words), 0)
     words, rows = words.filter(real).dictionary_encode(), rows[real.to_numpy(zero_copy_only=False)]
-    codes = words.indices.to_numpy().astype(np.int64)
-    # A hash that is the same everywhere and always: Python's own is salted.
-    hashes = np.fromiter(
-        (
-            int.from_bytes(hashlib.blake2b(w.encode(), digest_size=8).digest(), "little")
-            for w in words.dictionary.to_pylist()
-        ),
-        dtype=np.uint64,
-        count=len(words.dictionary),
-    )
-    single = hashes[codes]
-    follows = rows[1:] == rows[:-1]
-    pairs = (single[:-1] * _GOLDEN + single[1:] * _SILVER)[follows]
-    features = ((np.concatenate([single, pairs]) * _GOLDEN) >> np.uint64(32)) % np.uint64(n_hash)
-    return _Terms(
-        rows=np.concatenate([rows, rows[1:][follows]]),
-        features=features.astype(np.int64),
-        first=np.concatenate([codes, codes[:-1][follows]]),
-        second=np.concatenate([np.full(len(codes), -1), codes[1:][follows]]),
-        vocabulary=words.dictionary,
-    )
+    return rows, words.indices.to_numpy().astype(np.int64), words.dictionary

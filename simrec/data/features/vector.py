@@ -1,12 +1,15 @@
-"""Vectors: coordinates as they are, such as embeddings of texts or images."""
+"""Vectors such as embeddings of texts or images: their coordinates or principal components."""
 
+import base64
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy import sparse
 
 from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
@@ -19,30 +22,178 @@ from simrec.data.features.column import (
     elements_of,
     family,
 )
-from simrec.data.features.matrix import Block
 from simrec.errors import InputError
 
+# Rows from which components are computed, at most: every n-th row beyond.
+_MOST_ROWS = 20_000
+# The randomised range finder (Halko, Martinsson, Tropp 2011): further directions, power iterations.
+_FURTHER, _ITERATIONS = 16, 5
+# Directions with less than this share of the largest standard deviation carry nothing.
+_LEAST = 1e-3
+# Components beyond this are cut: their variances sum up to 1, and one stray row must not overflow.
+_LARGEST_COMPONENT = 1e3
+# Rows that are multiplied at once, in double precision: the order in which BLAS sums depends on the
+# number of rows, and a row must be encoded the same in any table.
+_ROWS = 4096
 
-@dataclass(frozen=True)
-class VectorColumn(Column):
-    """Vectors of one length as they are.
 
-    Attributes
-    ----------
-    size : int
-        Their length.
-    missing : bool
-        Whether there were nulls when fitting, and therefore an indicator for them.
+@dataclass(frozen=True, eq=False)
+class Components:
+    """The leading principal components of rows, all scaled by one factor.
+
+    Components keep their standard deviations relative to each other. A ridge penalty on their
+    weights is thus one on the weights of the original numbers: directions in which rows hardly
+    differ say little. The factor, `scale`, makes the variances of all components sum up to 1, that
+    of a standardised number, so that penalties mean the same for every column. `axes` are unit
+    vectors as columns, exact in half precision, in which they are saved; `offset` is the mean row.
     """
+
+    axes: np.ndarray
+    offset: np.ndarray
+    scale: float
+
+    @classmethod
+    def fit(cls, rows: np.ndarray | sparse.csr_matrix, most: int) -> "Components":
+        """Find the components of float32 rows: `most`, or fewer if rows differ in fewer directions.
+
+        How many help to predict ratings cannot be told from the rows; a bound is enough, because
+        the variance of later ones is small and the model penalises each column by what held-out
+        entities say.
+        """
+        sample = rows[:: max(-(-rows.shape[0] // _MOST_ROWS), 1)]
+        n, width = sample.shape
+        most = min(most, n - 1, width)
+        if most < 1:
+            return cls(np.zeros((width, 0), np.float32), np.zeros(0, np.float32), 0.0)
+        mean = np.asarray(sample.mean(axis=0), np.float64).ravel()
+        # A power of two brings numbers of any size near 1 without rounding them.
+        largest = float(abs(sample).max())
+        unit = np.float32(2.0 ** -np.round(np.log2(largest))) if largest > 0 else np.float32(1)
+        sample, center = sample * unit, (mean * unit).astype(np.float32)
+
+        def times(directions: np.ndarray) -> np.ndarray:
+            return np.asarray(sample @ directions) - center @ directions
+
+        def transposed(left: np.ndarray) -> np.ndarray:
+            return np.asarray(sample.T @ left) - np.outer(center, left.sum(axis=0))
+
+        # Iterations are done where matrices are smaller: among rows, or among their numbers.
+        there, back = (times, transposed) if width < n else (transposed, times)
+        size = (min(width, n), min(most + _FURTHER, n, width))
+        basis = np.random.default_rng(0).normal(size=size).astype(np.float32)
+        for _ in range(_ITERATIONS):
+            basis = np.linalg.qr(back(there(basis)))[0]
+        image = there(basis)
+        squares, turn = np.linalg.eigh(image.T.astype(np.float64) @ image)
+        squares, turn = squares[::-1][:most], turn[:, ::-1][:, :most].astype(np.float32)
+        kept = np.count_nonzero(squares > _LEAST**2 * max(squares[0], 1e-24))
+        squares, turn = squares[:kept], turn[:, :kept]
+        axes = basis @ turn if width < n else image @ turn / np.sqrt(squares).astype(np.float32)
+        # The sign of a component is arbitrary; this one does not depend on the machine.
+        axes = axes * np.where(axes[np.abs(axes).argmax(0), np.arange(kept)] < 0, -1, 1)
+        axes = axes.astype(np.float16).astype(np.float32)
+        scale = float(unit) / np.sqrt(float(squares.sum()) / n) if kept else 0.0
+        offset = (mean @ axes).astype(np.float32)
+        return cls(np.ascontiguousarray(axes), offset, float(scale))
+
+    @property
+    def width(self) -> int:
+        """Number of components."""
+        return self.axes.shape[1]
+
+    def __call__(self, rows: np.ndarray | sparse.csr_matrix) -> np.ndarray:
+        """Return the components of rows, float32."""
+        if sparse.issparse(rows):
+            found = np.asarray(rows @ self.axes)
+        else:
+            axes = self.axes.astype(np.float64)
+            found = np.empty((rows.shape[0], self.width), np.float32)
+            for start in range(0, len(found), _ROWS):
+                piece = slice(start, start + _ROWS)
+                found[piece] = rows[piece].astype(np.float64) @ axes
+        found = (found - self.offset) * np.float32(self.scale)
+        return np.clip(found, -_LARGEST_COMPONENT, _LARGEST_COMPONENT).astype(np.float32)
+
+    def scaled(self, tf: Any, products: Any) -> Any:
+        """Return components in TensorFlow, given products of rows and axes."""
+        found = (products - self.offset) * self.scale
+        return tf.clip_by_value(found, -_LARGEST_COMPONENT, _LARGEST_COMPONENT)
+
+    def back(self, components: np.ndarray) -> np.ndarray:
+        """Return how a row with these components differs from the mean row."""
+        return self.axes @ (components / (self.scale or 1.0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the components, ready for JSON."""
+        axes = base64.b64encode(self.axes.astype("<f2").tobytes()).decode("ascii")
+        return {"axes": axes, "offset": self.offset.tolist(), "scale": self.scale}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], size: int, column: str) -> "Components":
+        """Restore from `to_dict`, for rows of `size` numbers."""
+        try:
+            offset = np.array(data["offset"], np.float32)
+            axes = np.frombuffer(base64.b64decode(data["axes"], validate=True), "<f2")
+            scale = float(data["scale"])
+            fits = offset.ndim == 1 and len(offset) <= MOST_FEATURES
+            fits = fits and len(axes) == size * len(offset) and 0 <= scale < np.inf
+        except (KeyError, TypeError, ValueError):
+            fits = False
+        if not fits or not (np.isfinite(axes).all() and np.isfinite(offset).all()):
+            raise InputError(f"column {column!r}: its principal components are damaged")
+        return cls(axes.reshape(size, len(offset)).astype(np.float32), offset, scale)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseColumn(Column):
+    """A number for each coordinate; `missing`: whether an indicator of nulls follows them."""
+
+    missing: bool
+
+    @property
+    @abstractmethod
+    def n_coordinates(self) -> int:
+        """Number of features without the indicator."""
+
+    def names(self, column: str) -> list[str]:
+        """Name the features: `poster[0]`, `poster[1]`, `poster=missing`."""
+        names = [f"{column}[{place}]" for place in range(self.n_coordinates)]
+        return names + [f"{column}=missing"] * self.missing
+
+    def rows(self, found: np.ndarray, there: np.ndarray) -> sparse.csr_matrix:
+        """Make rows of the coordinates of those that have some; the others are all zeros."""
+        dense = np.zeros((len(there), self.width), dtype=np.float32)
+        dense[there, : self.n_coordinates] = found
+        if self.missing:
+            dense[~there, -1] = 1
+        return sparse.csr_matrix(dense)
+
+    def slots(self, tf: Any, found: Any, there: Any) -> tuple[Any, Any]:
+        """Do in TensorFlow what `rows` does, with coordinates of all rows."""
+        there = there[:, None]
+        found = tf.where(there, found, tf.zeros_like(found))
+        if self.missing:
+            found = tf.concat([found, tf.cast(~there, tf.float32)], 1)
+        indices = tf.range(self.width, dtype=tf.int64)[None]
+        return tf.broadcast_to(indices, tf.shape(found, tf.int64)), found
+
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        """Return the kind, or "missing"."""
+        return "missing" if self.missing and self.width - 1 in features else self.kind
+
+
+@dataclass(frozen=True, eq=False)
+class VectorColumn(DenseColumn):
+    """Vectors of one length, `size`: as they are, or the principal components of long ones."""
 
     kind: ClassVar[str] = "vector"
     families: ClassVar[tuple[str, ...]] = ("list of numbers",)
 
     size: int
-    missing: bool
+    components: Components | None = None
 
     @classmethod
-    def claim(cls, values: pa.ChunkedArray) -> bool:
+    def claim(cls, values: pa.ChunkedArray) -> bool | str:
         """Take fixed-size lists of numbers and lists of floats.
 
         Lists of integers are taken for ids of something (tags), floats for coordinates. pandas
@@ -55,75 +206,94 @@ class VectorColumn(Column):
         return pa.types.is_fixed_size_list(values.type) or not pa.types.is_integer(inner)
 
     @classmethod
-    def fit(
-        cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings
-    ) -> "VectorColumn":
-        """Learn the length of the vectors."""
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Learn the length of the vectors, and the components of long ones."""
         lengths = pc.list_value_length(values)
         common = pc.max(lengths).as_py() or 0
         _check_length(lengths, common, context)
-        vector = cls(family(values.type), common, values.null_count > 0)
-        vector.encode(values, context)  # refuses what is not finite
-        return vector
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return self.size + self.missing
-
-    def names(self, column: str) -> list[str]:
-        """Name the features: `poster[0]`, `poster[1]`, `poster=missing`."""
-        names = [f"{column}[{place}]" for place in range(self.size)]
-        return names + [f"{column}=missing"] * self.missing
-
-    def encode(self, values: pa.ChunkedArray, context: Context) -> Block:
-        """Return the coordinates; a missing vector is all zeros."""
-        n_rows = len(values)
-        there = ~null_mask(values) if values.null_count else np.ones(n_rows, dtype=bool)
-        dense = np.zeros((n_rows, self.width), dtype=np.float32)
-        if there.any():
-            _check_length(pc.list_value_length(values), self.size, context)
-            flat = elements_of(values).cast(pa.float32(), safe=False).to_numpy()  # null to NaN
-            vectors = flat.reshape(np.count_nonzero(there), self.size)
-            _check_range(vectors, there, context)
-            dense[there, : self.size] = vectors
-        if self.missing:
-            dense[~there, self.size] = 1
-        places = np.arange(self.width, dtype=np.int32)
-        stored = dense != 0
-        if stored.all():
-            return Block(places, dense.ravel(), self.width)
-        indices = np.broadcast_to(places, dense.shape)[stored]
-        return Block(indices, dense[stored], np.count_nonzero(stored, axis=1))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the length."""
-        return {"size": self.size, "missing": self.missing}
+        vectors, there = dense_vectors(values, common, context)  # refuses what is not finite
+        return cls.of(family(values.type), vectors, there, settings)
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "VectorColumn":
+    def of(
+        cls, held: str, vectors: np.ndarray, there: np.ndarray, settings: ColumnSettings, *more: Any
+    ) -> Self:
+        """Fit to the vectors of the rows that have one; `more` are attributes of subclasses."""
+        wide = vectors.shape[1] > settings.components
+        components = Components.fit(vectors, settings.components) if wide else None
+        return cls(held, not there.all(), vectors.shape[1], components, *more)
+
+    @property
+    def n_coordinates(self) -> int:
+        """Number of features without the indicator."""
+        return self.size if self.components is None else self.components.width
+
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Return coordinates or components; a missing vector is all zeros."""
+        return self.encode_dense(*dense_vectors(values, self.size, context))
+
+    def encode_dense(self, vectors: np.ndarray, there: np.ndarray) -> sparse.csr_matrix:
+        """Encode the vectors of the rows that have one."""
+        return self.rows(vectors if self.components is None else self.components(vectors), there)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the length, and the components if there are any."""
+        reduced = {} if self.components is None else {"components": self.components.to_dict()}
+        return {"size": self.size, "missing": self.missing, **reduced}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
         """Restore from `to_dict`."""
-        size = int(data["size"])
+        size, components = int(data["size"]), data.get("components")
         if not 0 <= size <= MOST_FEATURES:
             raise InputError(f"column {data['name']!r}: vectors of {size:,} numbers")
-        return cls(data["family"], size, bool(data["missing"]))
+        if components is not None:
+            components = Components.from_dict(components, size, data["name"])
+        return cls(data["family"], bool(data["missing"]), size, components, *more)
 
-    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return "vector" or "missing"."""
-        return "missing" if self.size in features else self.kind
+    def reading(self) -> str:
+        """Describe how long vectors are, and how they are reduced."""
+        reduced = f", as {self.components.width} components" if self.components else ""
+        return f"vector of {self.size:,}{reduced}"
 
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the encoding of vectors; a missing one is a row of NaN."""
 
         def encode(x: Any) -> tuple[Any, Any]:
-            none = tf.reduce_any(tf.math.is_nan(x), 1, keepdims=True)
-            data = tf.where(none, tf.zeros_like(x), x)
-            if self.missing:
-                data = tf.concat([data, tf.cast(none, tf.float32)], 1)
-            indices = tf.range(self.width, dtype=tf.int64)[None]
-            return tf.broadcast_to(indices, tf.shape(data, tf.int64)), data
+            there = ~tf.reduce_any(tf.math.is_nan(x), 1)
+            found = tf.where(there[:, None], x, tf.zeros_like(x))
+            if self.components is not None:
+                products = tf.matmul(found, tf.constant(self.components.axes))
+                found = self.components.scaled(tf, products)
+            return self.slots(tf, found, there)
 
         return Graph(tf.float32, [None, self.size], encode)
+
+
+def dense_vectors(
+    values: pa.ChunkedArray, size: int, context: Context
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the vectors of the rows that have one, float32, and which rows have one."""
+    there = ~null_mask(values)
+    if not there.any():
+        return np.zeros((0, size), np.float32), there
+    _check_length(pc.list_value_length(values), size, context)
+    flat = elements_of(values).cast(pa.float32(), safe=False).to_numpy()  # null to NaN
+    vectors = flat.reshape(np.count_nonzero(there), size)
+    finite = np.isfinite(vectors).all(axis=1)
+    problem, remedy = (
+        "have NaN, null or infinity in their vector",
+        "Correct the vectors, or make them null where they are not known.",
+    )
+    if finite.all():
+        finite = (np.abs(vectors) <= LARGEST).all(axis=1)
+        problem = f"have a coordinate beyond {LARGEST:g} in their vector"
+        remedy = "Rescale the vectors, for example to length 1."
+    if not finite.all():
+        bad = np.zeros(len(there), dtype=bool)
+        bad[there] = ~finite
+        raise context.bad(bad, problem, remedy)
+    return vectors, there
 
 
 def _check_length(lengths: pa.ChunkedArray, size: int, context: Context) -> None:
@@ -134,23 +304,3 @@ def _check_length(lengths: pa.ChunkedArray, size: int, context: Context) -> None
             f"have a vector whose length is not {size}",
             "Give vectors of one length, or encode the column as 'list' or 'ignore' it.",
         )
-
-
-def _check_range(vectors: np.ndarray, there: np.ndarray, context: Context) -> None:
-    for usable, problem, remedy in (
-        (
-            np.isfinite,
-            "have NaN, null or infinity in their vector",
-            "Correct the vectors, or make them null where they are not known.",
-        ),
-        (
-            lambda x: np.abs(x) <= LARGEST,
-            f"have a coordinate beyond {LARGEST:g} in their vector",
-            "Rescale the vectors, for example to length 1.",
-        ),
-    ):
-        good = usable(vectors).all(axis=1)
-        if not good.all():
-            bad = np.zeros(len(there), dtype=bool)
-            bad[there] = ~good
-            raise context.bad(bad, problem, remedy)

@@ -1,36 +1,32 @@
 """Synthetic ratings of known true parameters, and the lowest error that a model can reach."""
 
-import json
-import logging
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.seeds import generator
-from simrec.data.synthetic.generate import (
-    draw_pairs,
-    draw_ratings,
-    draw_truth,
-    make_items,
-    make_users,
+from simrec.data.synthetic.truth import (
+    BOUNDS,
+    INTERACTION,
+    ITEM_BIAS,
+    USER_BIAS,
+    Parameters,
+    Truth,
 )
-from simrec.data.synthetic.truth import BOUNDS, Parameters, Truth
 from simrec.errors import InputError
 
 if TYPE_CHECKING:
     from simrec.data.split import ColdStartSplit
 
-logger = logging.getLogger(__name__)
-
-_SAMPLE = Path(__file__).resolve().parents[3] / "data" / "sample"
-_TABLES = ("ratings", "items", "users")
 # What is known of a pair in each task: the user's own offset, the item's own offset.
 _KNOWN = {
     "warm": (True, True),
@@ -38,6 +34,31 @@ _KNOWN = {
     "new_users": (False, True),
     "new_both": (False, False),
 }
+_GENRES, _OCCUPATIONS, _REGIONS, _GENDERS, _ADJECTIVES, _NOUNS = map(
+    str.split,
+    (
+        "Action Adventure Animation Comedy Crime Documentary Drama Family Fantasy Horror "
+        "Musical Mystery Romance Thriller War Western",
+        "artist baker carpenter clerk doctor driver engineer farmer lawyer librarian nurse "
+        "pilot retired scientist student teacher",
+        "Centre Coast East Highlands Islands North South West",
+        "female male other",
+        "Amber Ancient Borrowed Bright Broken Burning Crimson Crooked Distant Electric Empty "
+        "Endless Fallen Final Forgotten Frozen Gentle Gilded Golden Hidden Hollow Hungry "
+        "Invisible Last Little Lonely Lost Lucky Midnight Northern Pale Paper Quiet Restless "
+        "Sacred Second Secret Silent Silver Sleeping Stolen Stubborn Sunken Velvet Wandering "
+        "Wild Winter Wooden",
+        "Archive Bell Bridge Captain Carnival Castle City Clock Compass Crown Daughter Door "
+        "Dream Empire Express Falcon Garden Harbour Horizon Hotel House Island Journey Key "
+        "Kingdom Lantern Letter Library Lighthouse Machine Mirror Mountain Ocean Orchard Planet "
+        "Promise River Road Season Shadow Signal Song Station Storm Street Summer Tower Train "
+        "Voyage Window",
+    ),
+)
+MOOD_DIM = 6
+_YEARS = (1960, 2024)
+_MISSING = 0.03
+_CHUNK = 1 << 17
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,12 +67,9 @@ class Synthetic:
 
     Attributes
     ----------
-    ratings : pyarrow.Table
-        user_id, item_id, rating: half stars within the bounds; each pair once.
-    items : pyarrow.Table
-        item_id, title, genres (list), year (some missing), studio, mood (vector).
-    users : pyarrow.Table
-        user_id, age (some missing), gender, occupation, region.
+    ratings, items, users : pyarrow.Table
+        Half stars, each pair once; title, genres (list), year (some missing), studio and mood
+        (vector) of items; age (some missing), gender, occupation and region of users.
     truth : Truth
         The true parameters; rows as in `users` and `items`.
     bounds : (float, float)
@@ -67,21 +85,10 @@ class Synthetic:
     def best_predictions(self, pairs: Ratings, task: str) -> np.ndarray:
         """Return the best prediction for each pair, float64; its ratings are not looked at.
 
-        The mean of the rating's distribution, given that the pair was observed and
-
-        - warm: all true parameters of user and item. Only the noise of the rating is left, so this
-          is a floor that no model can reach from finitely many ratings;
-        - new_items: the features of the item, how often it is come across, and all true parameters
-          of the user;
-        - new_users: the same with user and item exchanged;
-        - new_both: the features of both, and how often they come up.
-
-        Parameters
-        ----------
-        pairs : Ratings
-            Users and items of this data.
-        task : {"warm", "new_items", "new_users", "new_both"}
-            What is known.
+        That is the mean of the rating's distribution, given that the pair was observed, the true
+        parameters of users and items that are not new in the `task`, and of new ones their features
+        and exposure. Warm, only noise is left: a floor that no model reaches from finitely many
+        ratings.
         """
         if task not in _KNOWN:
             raise InputError(f"task must be one of {', '.join(_KNOWN)}, got {task!r}")
@@ -102,11 +109,10 @@ class Synthetic:
         return self.truth.best(*rows, know_user=know_user, know_item=know_item)
 
     def best_rmse(self, split: "ColdStartSplit") -> dict[str, float]:
-        """Return the error of the best predictions on each task of a split of these ratings.
+        """Return the error of the best predictions on each task of a split, NaN without ratings.
 
-        See `best_predictions` for what they know. It is measured on the ratings of the split, so
-        that it compares with a model's error on the same ratings; where these are few, a model may
-        by chance come out slightly below. NaN where a task has no ratings.
+        It compares with a model's error on the same ratings; where these are few, a model may by
+        chance come out slightly below.
         """
         best = {}
         for task, ratings in split.tasks().items():
@@ -115,26 +121,11 @@ class Synthetic:
         return best
 
     def write(self, directory: str | os.PathLike[str]) -> None:
-        """Write ratings, items and users, and their truth, as Parquet files.
-
-        `read_synthetic` reads them back.
-        """
+        """Write ratings, items and users as Parquet files."""
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
-        for name in _TABLES:
+        for name in ("ratings", "items", "users"):
             pq.write_table(getattr(self, name), path / f"{name}.parquet", compression="zstd")
-        facts = {
-            "noise": self.truth.noise,
-            "selectivity": self.truth.selectivity,
-            "numpy": np.__version__,
-        }
-        for name in ("users", "items"):
-            side: Parameters = getattr(self.truth, name)
-            facts[name] = {"factor_sd": side.factor_sd, "bias_sd": side.bias_sd}
-            columns = {"prior": _vectors(side.prior), "offset": _vectors(side.offset)}
-            table = pa.table({**columns, "exposure": side.exposure})
-            pq.write_table(table, path / f"truth_{name}.parquet", compression="zstd")
-        (path / "truth.json").write_text(json.dumps(facts, indent=2) + "\n")
 
 
 def make_synthetic(
@@ -153,7 +144,7 @@ def make_synthetic(
     """Make ratings of known truth: low-rank preferences that features explain in part.
 
     The defaults make the sample that comes with the project. Time and memory grow with the number
-    of ratings, not of pairs: 25 million take about half a minute and 1 GB.
+    of ratings: 25 million take about half a minute and 1 GB.
 
     Parameters
     ----------
@@ -203,13 +194,13 @@ def make_synthetic(
         raise InputError(f'id_type must be "integer" or "string", got {id_type!r}')
     rng = generator(random_state)
     user_ids, item_ids = _ids("u", n_users, id_type), _ids("i", n_items, id_type)
-    items, item_features = make_items(n_items, item_ids, rng)
-    users, user_features = make_users(n_users, user_ids, rng)
-    truth = draw_truth(
+    items, item_features = _make_items(n_items, item_ids, rng)
+    users, user_features = _make_users(n_users, user_ids, rng)
+    truth = _draw_truth(
         user_features, item_features, rank, feature_share, skew, noise, selectivity, rng
     )
-    pairs, truth = draw_pairs(truth, n_ratings, rng)
-    user, item, values = draw_ratings(pairs, truth, rng)
+    pairs, truth = _draw_pairs(truth, n_ratings, rng)
+    user, item, values = _draw_ratings(pairs, truth, rng)
     ratings = pa.table(
         {
             "user_id": user_ids.take(pa.array(user)),
@@ -220,35 +211,6 @@ def make_synthetic(
     return Synthetic(ratings, items, users, truth)
 
 
-def read_synthetic(directory: str | os.PathLike[str]) -> Synthetic:
-    """Read what `Synthetic.write` wrote."""
-    path = Path(directory)
-    if not (path / "truth.json").is_file():
-        raise InputError(f"{path}: no truth.json; give a directory that Synthetic.write wrote")
-    facts = json.loads((path / "truth.json").read_text())
-    sides = []
-    for name in ("users", "items"):
-        table = pq.read_table(path / f"truth_{name}.parquet")
-        prior, offset = (
-            np.stack(table.column(c).to_numpy()).astype(np.float32) for c in ("prior", "offset")
-        )
-        exposure = table.column("exposure").to_numpy()
-        sides.append(Parameters(prior, offset, exposure, **facts[name]))
-    truth = Truth(sides[0], sides[1], facts["noise"], facts["selectivity"])
-    ratings, items, users = (pq.read_table(path / f"{name}.parquet") for name in _TABLES)
-    return Synthetic(ratings, items, users, truth)
-
-
-def load_sample() -> Synthetic:
-    """Return the sample of the project: 25,000 ratings of 400 items by 600 users.
-
-    Read from ``data/sample`` in a checkout; elsewhere made anew, which gives the same.
-    """
-    if (_SAMPLE / "truth.json").is_file():
-        return read_synthetic(_SAMPLE)
-    return make_synthetic()
-
-
 def _ids(prefix: str, n: int, id_type: str) -> pa.Array:
     numbers = np.arange(1, n + 1, dtype=np.int32)
     if id_type == "integer":
@@ -257,6 +219,190 @@ def _ids(prefix: str, n: int, id_type: str) -> pa.Array:
     return pa.array(np.char.add(prefix, np.char.zfill(numbers.astype("U"), len(str(n)))))
 
 
-def _vectors(matrix: np.ndarray) -> pa.Array:
-    flat = pa.array(np.ascontiguousarray(matrix).ravel())
-    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+def _make_items(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
+    """Return a table of n items, and what counts of it as numbers (n, features)."""
+    n_genres = rng.choice([1, 2, 3], n, p=[0.35, 0.4, 0.25])
+    # The first genres of a random order of all, so that no item has one twice.
+    order = np.argsort(rng.random((n, len(_GENRES))), axis=1)
+    has_genre = np.zeros((n, len(_GENRES)), np.float32)
+    rank = np.arange(3)[None, :]
+    item, place = np.nonzero(rank < n_genres[:, None])
+    has_genre[item, order[item, place]] = 1
+    row, genre = np.nonzero(has_genre)
+    offsets = np.searchsorted(row, np.arange(n + 1)).astype(np.int32)
+    genres = pa.ListArray.from_arrays(pa.array(offsets), pa.array(_GENRES).take(pa.array(genre)))
+
+    year = rng.integers(*_YEARS, n, dtype=np.int32)
+    year_known = rng.random(n) >= _MISSING
+    n_studios = int(np.clip(n // 40, 4, len(_NOUNS)))
+    share = 1 / np.arange(1, n_studios + 1)
+    studio = rng.choice(n_studios, n, p=share / share.sum())
+    studios = pa.array([f"{noun} Pictures" for noun in _NOUNS[:n_studios]])
+    mood = rng.standard_normal((n, MOOD_DIM)).astype(np.float32)
+    table = pa.table(
+        {
+            "item_id": ids,
+            "title": _titles(n, rng),
+            "genres": genres,
+            "year": pa.array(year, mask=~year_known),
+            "studio": studios.take(pa.array(studio)),
+            "mood": pa.FixedSizeListArray.from_arrays(pa.array(mood.ravel()), MOOD_DIM),
+        }
+    )
+    groups = [has_genre, _one_hot(studio), _number(year, year_known), mood]
+    return table, _features(groups)
+
+
+def _make_users(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
+    """Return a table of n users, and what counts of it as numbers (n, features)."""
+    age = np.clip(np.round(15 + rng.gamma(3.0, 8.0, n)), 15, 90).astype(np.int32)
+    age_known = rng.random(n) >= _MISSING
+    gender = rng.choice(len(_GENDERS), n, p=[0.48, 0.48, 0.04])
+    occupation = rng.integers(0, len(_OCCUPATIONS), n)
+    region = rng.integers(0, len(_REGIONS), n)
+    table = pa.table(
+        {
+            "user_id": ids,
+            "age": pa.array(age, mask=~age_known),
+            "gender": pa.array(_GENDERS).take(pa.array(gender)),
+            "occupation": pa.array(_OCCUPATIONS).take(pa.array(occupation)),
+            "region": pa.array(_REGIONS).take(pa.array(region)),
+        }
+    )
+    groups = [_number(age, age_known), _one_hot(gender), _one_hot(occupation), _one_hot(region)]
+    return table, _features(groups)
+
+
+def _titles(n: int, rng: np.random.Generator) -> pa.Array:
+    """Return n different titles; when the words run out come the sequels."""
+    names = len(_ADJECTIVES) * len(_NOUNS)
+    part, name = np.divmod(np.arange(n), names)
+    name = rng.permutation(names)[name]
+    adjective = pa.array(_ADJECTIVES).take(pa.array(name // len(_NOUNS)))
+    noun = pa.array(_NOUNS).take(pa.array(name % len(_NOUNS)))
+    sequel = pc.if_else(pa.array(part == 0), "", pc.cast(pa.array(part + 1), pa.string()))
+    return pc.utf8_rtrim_whitespace(
+        pc.binary_join_element_wise("The", adjective, noun, sequel, " ")
+    )
+
+
+def _one_hot(codes: np.ndarray) -> np.ndarray:
+    return np.eye(codes.max(initial=0) + 1, dtype=np.float32)[codes]
+
+
+def _number(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return a standardised column; what is missing has no influence."""
+    spread = values[known].std() if known.any() else 0.0
+    centred = values - (values[known].mean() if known.any() else 0.0)
+    return np.where(known, centred / (spread or 1.0), 0.0).astype(np.float32)[:, None]
+
+
+def _features(groups: list[np.ndarray]) -> np.ndarray:
+    """Join the columns, each group centred and with the same total variance."""
+    parts = []
+    for group in groups:
+        centred = group - group.mean(axis=0)
+        parts.append(centred / max(np.sqrt(centred.var(axis=0).sum()), 1e-6))
+    return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+def _draw_truth(
+    user_features: np.ndarray,
+    item_features: np.ndarray,
+    rank: int,
+    share: float,
+    skew: float,
+    noise: float,
+    selectivity: float,
+    rng: np.random.Generator,
+) -> Truth:
+    """Draw the parameters of users and items; features explain a share of their variance."""
+    n_items = len(item_features)
+    popular = _mix(item_features, 1, share, rng).sum(axis=(0, 2))
+    popularity = np.empty(n_items)
+    # Zipf's law over the ranks; the first ranks, some per cent of the items, are about alike.
+    popularity[np.argsort(-popular)] = (np.arange(n_items) + 0.02 * n_items + 1) ** -skew
+    activity = 0.2 + rng.lognormal(0.0, 0.9, len(user_features))
+    factor_sd = (INTERACTION**2 / rank) ** 0.25
+    users = _parameters(user_features, rank, factor_sd, USER_BIAS, share, activity, rng)
+    items = _parameters(item_features, rank, factor_sd, ITEM_BIAS, share, popularity, rng)
+    return Truth(users, items, noise, selectivity)
+
+
+def _draw_pairs(truth: Truth, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Truth]:
+    """Draw n observed pairs, and give the truth the number of encounters they took.
+
+    Users come across items, as active and as popular as they are, and rate them as the preference
+    says; what is rated twice counts once. Cost grows with n, not with the number of pairs.
+    """
+    n_items = len(truth.items.exposure)
+    cumulated = np.cumsum(truth.items.exposure)
+    preference = truth.scorer()
+    keys, total, rate = np.empty(0, np.int64), 0, 0.5
+    while len(keys) < n:
+        encounters = int((n - len(keys)) / rate * 1.02) + 100
+        counts = rng.multinomial(encounters, truth.users.exposure)
+        cuts = np.searchsorted(np.cumsum(counts), np.arange(_CHUNK, encounters, _CHUNK))
+        cuts = np.unique(np.concatenate([[0], cuts, [len(counts)]]))
+        parts = [keys]
+        for first, last in pairwise(cuts):
+            user = np.repeat(np.arange(first, last), counts[first:last])
+            item = np.searchsorted(cumulated, rng.random(len(user)) * cumulated[-1], side="right")
+            rated = rng.random(len(user)) < truth.acceptance(preference(user, item))
+            parts.append(user[rated] * n_items + item[rated])
+        before, keys = len(keys), np.concatenate(parts)
+        keys.sort()
+        keys = keys[np.append(True, keys[1:] != keys[:-1])]
+        rate = max((len(keys) - before) / encounters, 1e-3)
+        total += encounters
+    # The surplus goes at random, which leaves the odds between pairs as they were.
+    surplus = rng.choice(len(keys), len(keys) - n, replace=False, shuffle=False)
+    users = replace(truth.users, exposure=truth.users.exposure * total)
+    return np.delete(keys, surplus), replace(truth, users=users)
+
+
+def _draw_ratings(
+    pairs: np.ndarray, truth: Truth, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return user rows, item rows and ratings of the pairs."""
+    user, item = (np.empty(len(pairs), np.int32) for _ in range(2))
+    value = np.empty(len(pairs), np.float32)
+    preference = truth.scorer()
+    for start in range(0, len(pairs), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        user[rows], item[rows] = np.divmod(pairs[rows], len(truth.items.exposure))
+        value[rows] = truth.rate(preference(user[rows], item[rows]), rng)
+    return user, item, value
+
+
+def _parameters(
+    features: np.ndarray,
+    rank: int,
+    factor_sd: float,
+    bias_sd: float,
+    share: float,
+    exposure: np.ndarray,
+    rng: np.random.Generator,
+) -> Parameters:
+    scale = np.append(np.full(rank, factor_sd), bias_sd)
+    prior, offset = _mix(features, rank + 1, share, rng) * scale
+    own = np.sqrt(1 - share)
+    return Parameters(
+        prior.astype(np.float32),
+        offset.astype(np.float32),
+        exposure / exposure.sum(),
+        float(own * factor_sd),
+        float(own * bias_sd),
+    )
+
+
+def _mix(features: np.ndarray, columns: int, share: float, rng: np.random.Generator) -> np.ndarray:
+    """Return a random linear function of the features, and normal numbers; (2, n, columns).
+
+    Each column of the sum has variance 1, the first part's share of it as asked for.
+    """
+    explained = features @ rng.standard_normal((features.shape[1], columns))
+    explained -= explained.mean(axis=0)
+    explained /= np.maximum(explained.std(axis=0), 1e-9)
+    own = rng.standard_normal((len(features), columns))
+    return np.stack([np.sqrt(share) * explained, np.sqrt(1 - share) * own])

@@ -34,14 +34,8 @@ _BLOCK = 1 << 15
 class Parameters:
     """True parameters of the users, or of the items.
 
-    Attributes
-    ----------
-    prior, offset : ndarray of shape (n, rank + 1), float32
-        Factors and, last, the bias: what features explain, and the entity's own part.
-    exposure : ndarray of shape (n,), float64
-        The entity's factor in the expected number of times a pair comes up.
-    factor_sd, bias_sd : float
-        Standard deviations of the offsets.
+    `prior` (what features explain) and `offset` (the entity's own part) have factors and, last,
+    the bias; `exposure` is the entity's factor in the expected number of times a pair comes up.
     """
 
     prior: np.ndarray

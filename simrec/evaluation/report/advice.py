@@ -1,32 +1,27 @@
 """The verdict on a model, and what to do next, each with the figure behind it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
 from simrec.evaluation.report.alerts import NO_HELP, is_sensitive
-from simrec.evaluation.report.html import number, percent, plural, rise
+from simrec.evaluation.report.measures import Measures
+from simrec.evaluation.report.words import number, percent, plural, rise
 from simrec.evaluation.tasks import TASK_NAMES
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from simrec.evaluation.report.measures import Measures
 
 # How far an interval may be off what it promises, the share of all places in lists that ten items
 # may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
-_RIVALS = {"lists": ("popularity", "does"), "predicted ratings": ("simple averages", "do")}
 Step = tuple[str, str]
 
 
 def verdict(measures: Measures) -> tuple[str, str]:
     """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
     found = []
-    for what in _RIVALS:
+    for what in ("lists", "predicted ratings"):
         rows = [row for row in _rows(measures.gains) if _what(row) == what]
         if rows:
             found.append(_judged(rows, what))
@@ -37,32 +32,37 @@ def verdict(measures: Measures) -> tuple[str, str]:
 
 
 def _judged(rows: list[Any], what: str) -> tuple[str, str]:
-    rival, does = _RIVALS[what]
     won, lost = ([r for r in rows if r["better"] == who] for who in ("model", "baseline"))
     same = [row for row in rows if row["better"] not in ("model", "baseline")]
     if not won and not lost:
+        rival = joined(list(_by_rival(same)))
         return "same", f"Its {what} are no better than {rival}: no difference for {_who(same)}."
-    gains = f"better than {rival} on {len(won)} of {plural(len(rows), 'task')}" if won else ""
-    rest = f", no different for {_who(same)}" if same else ""
+    gains, rest = "", f", no different for {_who(same)}" if same else ""
+    if won:
+        gains = f"better than {joined(list(_by_rival(won)))} on {len(won)} of "
+        gains += plural(len(rows), "task")
     if not lost:
         return "good", f"Ship its {what}: {gains}{rest}."
-    worst = max(lost, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
-    loses = f"for {_who(lost)} {rival} {does} better ({_against(worst)}"
-    loses += f" for {_who([worst])})" if len(lost) > 1 else ")"
+    loses = []
+    for rival, theirs in _by_rival(lost).items():
+        worst = max(theirs, key=lambda row: abs(row["difference"] / (row["other_value"] or 1)))
+        does = "do" if rival.endswith("s") else "does"
+        figures = _against(worst) + (f" for {_who([worst])}" if len(theirs) > 1 else "")
+        loses.append(f"for {_who(theirs)} {rival} {does} better ({figures})")
     if len(lost) < len(won) and all(row["task"] != "warm" for row in lost):
-        return "part", f"Ship its {what}: {gains}{rest}; but {loses}."
-    return "bad", f"Do not ship its {what} as they are: {loses}{f'; {gains}' if won else ''}{rest}."
+        kept = _who([row for row in rows if row not in lost])
+        return "part", f"Ship its {what} for {kept} only: {gains}{rest}; {joined(loses)}."
+    gains = f"; {gains}" if won else ""
+    return "bad", f"Do not ship its {what} as they are: {joined(loses)}{gains}{rest}."
 
 
 def next_steps(measures: Measures) -> list[Step]:
     """List what to do, the most urgent first: the deed, and the figure behind it."""
     found: list[Step] = []
     lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
-    for what, (instead, _) in _RIVALS.items():
-        rows = [row for row in lost if _what(row) == what]
-        if rows:
-            figures = joined([_against(row) for row in rows])
-            found.append((f"Use {instead} instead for {_who(rows)}.", f"{figures}."))
+    for rival, rows in _by_rival(lost).items():
+        figures = joined([_against(row) for row in rows])
+        found.append((f"Use {rival} instead for {_who(rows)}.", f"{figures}."))
     for row in _rows(measures.parent):
         if row["better"] == "parent":
             deed = f"Keep the parent for {_what(row)} for {_who([row])}, and find out what changed."
@@ -77,10 +77,8 @@ def next_steps(measures: Measures) -> list[Step]:
     for side, frame in measures.revealed.items():
         step = first_ratings(frame, side, tested.unit, tested.error_name)
         found += [step] if step else []
-    if len(measures.calibration):
-        rows = _rows(measures.calibration)
-        row = max(rows, key=lambda row: abs(row["observed"] - row["nominal"]))
-        if abs(row["observed"] - row["nominal"]) > _OFF:
+    for row in sorted(_rows(measures.calibration), key=_off)[-1:]:
+        if _off(row) > _OFF:
             why = f"Those of {percent(row['nominal'])} hold {percent(row['observed'])} of the "
             why += f"ratings ({TASK_NAMES[row['task']]})."
             found.append(("Do not show the model's intervals as they are.", why))
@@ -99,18 +97,16 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
             yield f"Collect features of {side}.", f"{why}as for an average {SINGULAR[side]}."
         return
     columns = frame.iloc[:-1]
+    row: Any
     for row in columns[(columns["missing"] > _MISSING) & (columns["share"] > NO_HELP)].itertuples():
         why = f"Missing for {percent(row.missing)} of the {side}; without it the {error} for new "
         yield f"Collect {row.column} of more {side}.", f"{why}{side} rises {rise(row.share)}."
     best = columns.iloc[0]
-    if best["share"] <= NO_HELP:
-        why = (
-            f"Shuffled, none of the {plural(len(columns), 'feature')} of {side} raises the {error}."
-        )
-        yield f"Find features that say more about new {side}.", why
-        return
     why = f"New {side} rest on it most: shuffled, the {error} rises {rise(best['share'])}."
-    if side == "users" and is_sensitive(best["column"]):
+    if best["share"] <= NO_HELP:
+        why = f"Shuffled, none of the {plural(len(columns), 'feature')} of {side} raises the "
+        yield f"Find features that say more about new {side}.", f"{why}{error}."
+    elif side == "users" and is_sensitive(best["column"]):
         yield f"Decide whether {best['column']} of users may be used at all.", why
     else:
         yield f"Keep {best['column']} of {side} complete and correct.", why
@@ -136,14 +132,19 @@ def first_ratings(
     few = plural(half, unit)
     deed = f"Ask new users for {few}." if side == "users" else f"Get {few} of a new item early."
     why = f"The {name} falls from {number(start)} to {number(error[half])}"
-    return (
-        deed,
-        f"{why}; with {last} {unit}s to {number(error[last])}." if half < last else f"{why}.",
-    )
+    return deed, why + (f"; with {last} {unit}s to {number(error[last])}." if half < last else ".")
 
 
 def _rows(frame: pd.DataFrame | None) -> list[Any]:
     return [] if frame is None else frame.to_dict("records")
+
+
+def _by_rival(rows: list[Any]) -> dict[str, list[Any]]:
+    return {name: [r for r in rows if r["rival"] == name] for name in (r["rival"] for r in rows)}
+
+
+def _off(row: dict[str, Any]) -> float:
+    return abs(row["observed"] - row["nominal"])
 
 
 def _what(row: dict[str, Any]) -> str:

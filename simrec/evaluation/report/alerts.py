@@ -1,23 +1,19 @@
 """What to look at before trusting the model: leaks, drift, sensitive and useless features."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side
 from simrec.evaluation.report.tested_model import TestedModel, entities
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 KINDS = {
     "leak": "Leakage suspect",
@@ -26,17 +22,16 @@ KINDS = {
     "data": "Data",
     "unused": "No use",
 }
-# A shuffled feature that raises the error by less than this share of it does not help.
 NO_HELP = 0.0005
+"""A shuffled feature that raises the error by less than this share of it does not help."""
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
 # Standard deviations by which a feature of newcomers has to differ to be called a shift, how often
 # chance alone may reach that, and how many entities a comparison needs.
 _SHIFTED, _CHANCE, _ENOUGH = 0.5, 0.001, 20
-# Ratings an entity needs for its mean to mean something.
-_FOR_MEAN = 5
-# Features of a column, such as its words, that are too many for a correlation to be told.
-_WIDEST = 300
+# Ratings an entity needs for its mean to mean something; features of a column, such as its words,
+# that are too many for a correlation to be told.
+_FOR_MEAN, _WIDEST = 5, 300
 _SENSITIVE = re.compile(
     r"(?:^|[^a-z])(?:gender|sex|age|birth\w*|race|ethnic\w*|religion|national\w*|citizen\w*|health"
     r"|disab\w*|income|salary|zip\w*|post\w*|orientation|politic\w*|marital|language|email|phone"
@@ -58,8 +53,12 @@ def alerts(tested: TestedModel, importance: Mapping[Side, pd.DataFrame]) -> list
     """Find all there is, the most serious first."""
     found: list[Alert] = []
     for side in SIDES:
-        found += [*leaks(tested, side), *drift(tested, side), *sensitive(tested, side)]
-        found += [*data_problems(tested, side), *unused(tested, side, importance[side])]
+        if tested.tables[side] is None or tested.encoder(side) is None:
+            what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
+            found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
+            continue
+        found += [*leaks(tested, side), *drift(tested, side), *without_row(tested, side)]
+        found += [*sensitive(tested, side), *unused(tested, side, importance[side])]
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
@@ -71,70 +70,58 @@ def is_sensitive(column: str) -> bool:
     return _SENSITIVE.search(column.lower()) is not None
 
 
-def sensitive(tested: TestedModel, side: Side) -> list[Alert]:
+def sensitive(tested: TestedModel, side: Side) -> Iterator[Alert]:
     """Find columns of users that may not be allowed to be used."""
-    encoder = tested.encoder(side)
-    if encoder is None or side == "items":
-        return []
-    columns = [name for name in encoder.columns_ if is_sensitive(name)]
-    if not columns:
-        return []
-    what = "the model uses what people may not be judged by, and its reasons can show it."
-    ignore = " ".join(f"{column}=ignore" for column in columns)
-    remedy = f"Make sure that it may; if not, --user-columns {ignore}."
-    return [Alert("sensitive", f"user: {', '.join(columns)}", what, remedy)]
+    columns = [name for name in tested.encoder(side).columns_ if is_sensitive(name)]
+    if columns and side == "users":
+        what = "the model uses what people may not be judged by, and its reasons can show it."
+        ignore = " ".join(f"{column}=ignore" for column in columns)
+        remedy = f"Make sure that it may; if not, --user-columns {ignore}."
+        yield Alert("sensitive", f"user: {', '.join(columns)}", what, remedy)
 
 
 def unused(tested: TestedModel, side: Side, importance: pd.DataFrame) -> Iterator[Alert]:
     """Find columns that are left out, say the same of everyone, or do not help."""
-    encoder, one = tested.encoder(side), SINGULAR[side]
-    if encoder is None:
-        return
-    for column, reason in encoder.ignored_.items():
+    one = SINGULAR[side]
+    for column, reason in tested.encoder(side).ignored_.items():
         if reason in ("the id", "as asked") or (column == tested.item_name and side == "items"):
             continue
         remedy = f"Drop it, or say how to encode it (--{one}-columns {column}=...)."
         yield Alert("unused", f"{one}: {column}", f"not used: {reason}.", remedy)
-    for row in importance.iloc[:-1].to_dict("records") if len(importance) else ():
+    for row in importance.iloc[:-1].to_dict("records"):
         if row["share"] < NO_HELP or row["rise"] < row["spread"]:
-            about = f"{one}: {row['column']}"
             X = block(tested, side, row["column"])[1]
-            if not (X.max(axis=0) - X.min(axis=0)).nnz:
-                yield Alert("unused", about, f"says the same of every {one}.", "Drop the column.")
-                continue
-            what = f"shuffled among new {side}, it does not clearly raise the {tested.error_name}."
-            yield Alert("unused", about, what, "It costs little, but its upkeep may stop.")
+            what, remedy = f"says the same of every {one}.", "Drop the column."
+            if (X.max(axis=0) - X.min(axis=0)).nnz:
+                what = f"shuffled among new {side}, it does not clearly raise the "
+                what += f"{tested.error_name}."
+                remedy = "It costs little, but its upkeep may stop."
+            yield Alert("unused", f"{one}: {row['column']}", what, remedy)
 
 
 def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
     """Find features that identify an entity, or that know what its ratings will be."""
-    table, encoder, one = tested.tables[side], tested.encoder(side), SINGULAR[side]
-    if table is None or encoder is None:
-        return
-    ids, rows = entities(tested.ratings, side)
+    table, one, (ids, rows) = tested.tables[side], SINGULAR[side], entities(tested.ratings, side)
+    assert table is not None
     count = np.bincount(rows, minlength=len(ids))
     mean = np.bincount(rows, tested.ratings.values, minlength=len(ids)) / count
     places = tested.copy.towers_[side].ids.rows(ids.ids)
     steady = (places >= 0) & (count >= _FOR_MEAN)
-    for column, kind in encoder.columns_.items():
-        about = f"{one}: {column}"
+    targets = {"the mean rating": mean[steady], "the number of ratings": np.log(count[steady])}
+    for column, kind in tested.encoder(side).columns_.items():
         if identifies(table[column], kind):
             distinct = pc.count_distinct(table[column]).as_py()
             what = f"{distinct:,} different values for {table.num_rows:,} {side}: it identifies "
             remedy = f"Most new {side} have a value never seen before, so it cannot help there. "
             remedy += f"Leave it out (--{one}-columns {column}=ignore), or give a coarser one."
-            yield Alert("leak", about, f"{what}them.", remedy)
+            yield Alert("leak", f"{one}: {column}", f"{what}them.", remedy)
             continue
         X = sparse.csr_matrix(block(tested, side, column)[1][places[steady]])
-        for name, target in (
-            ("the mean rating", mean[steady]),
-            ("the number of ratings", np.log(count[steady])),
-        ):
-            strength = correlation(X, target)
-            if strength > _TOO_GOOD:
+        for name, target in targets.items():
+            if (strength := correlation(X, target)) > _TOO_GOOD:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
                 remedy = "Make sure that it is known before the first rating comes in, and was not "
-                yield Alert("leak", about, what, f"{remedy}computed from the ratings.")
+                yield Alert("leak", f"{one}: {column}", what, f"{remedy}computed from the ratings.")
 
 
 def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
@@ -143,14 +130,13 @@ def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
     New are those that came since the parent; without one, those without any rating; if there are
     fewer than 20 of them, those held out of the split.
     """
-    table, encoder, one = tested.tables[side], tested.encoder(side), SINGULAR[side]
-    if table is None or encoder is None:
-        return
-    old, new, which = _old_and_new(tested, side, table[ID_COLUMNS[side]])
+    table: Any = tested.tables[side]
+    ids = table[ID_COLUMNS[side]]
+    old, new, which = _old_and_new(tested, side, ids)
     if min(new.sum(), old.sum()) < _ENOUGH:
         return
-    places = tested.copy.towers_[side].ids.rows(table[ID_COLUMNS[side]])
-    for column, kind in encoder.columns_.items():
+    places = tested.copy.towers_[side].ids.rows(ids)
+    for column, kind in tested.encoder(side).columns_.items():
         if identifies(table[column], kind):
             continue  # new ones have new values by nature
         names, X = block(tested, side, column)
@@ -165,19 +151,14 @@ def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
             what += f"(by {abs(moved[first]):.1f} standard deviations)."
             remedy = "Check how the new values are made"
             remedy += "." if tested.parent else "; train again once some of them are rated."
-            yield Alert("drift", f"{one}: {column}", what, remedy)
+            yield Alert("drift", f"{SINGULAR[side]}: {column}", what, remedy)
 
 
-def data_problems(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find sides without features, and rated entities without a row."""
-    table, one = tested.tables[side], SINGULAR[side]
-    if table is None or tested.encoder(side) is None:
-        what = f"no features of {side}: a new {one} gets the answer for an average one."
-        yield Alert("data", side, what, f"Train with --{side}.")
-        return
-    ids = entities(tested.ratings, side)[0]
-    column = table[ID_COLUMNS[side]]
-    absent = len(ids) - pc.sum(pc.is_in(ids.ids, column.cast(ids.type))).as_py()
+def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
+    """Find rated entities without a row of features."""
+    ids, table = entities(tested.ratings, side)[0], tested.tables[side]
+    assert table is not None
+    absent = len(ids) - pc.sum(pc.is_in(ids.ids, table[ID_COLUMNS[side]].cast(ids.type))).as_py()
     if absent:
         what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
         yield Alert("data", side, what, "Add their rows.")
@@ -209,8 +190,8 @@ def shifts(X: sparse.csr_matrix, old: np.ndarray, new: np.ndarray) -> tuple[np.n
         means.append(np.asarray(part.mean(axis=0)).ravel())
         variances.append(np.asarray(part.multiply(part).mean(axis=0)).ravel() - means[-1] ** 2)
     likely = NormalDist().inv_cdf(1 - _CHANCE / (2 * max(X.shape[1], 1)))
-    spread = np.sqrt(np.maximum(np.mean(variances, axis=0), 1e-6))
-    return (means[1] - means[0]) / spread, likely * np.sqrt(1 / len(old) + 1 / len(new))
+    std = np.sqrt(np.maximum(np.mean(variances, axis=0), 1e-6))
+    return (means[1] - means[0]) / std, likely * np.sqrt(1 / len(old) + 1 / len(new))
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
@@ -227,9 +208,8 @@ def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
 def identifies(values: pa.ChunkedArray, kind: str) -> bool:
     """Tell whether most entities have a value of their own."""
     known = len(values) - values.null_count
-    if known < _ENOUGH or kind in ("vector", "text", "list"):
-        return False
-    if kind == "number" and not pa.types.is_integer(values.type):
+    measured = kind == "number" and not pa.types.is_integer(values.type)
+    if known < _ENOUGH or kind not in ("category", "number") or measured:
         return False  # measurements differ from one another without naming anyone
     # Whole numbers are spread over their range; names of one's own are not shared by half.
     return len(pc.unique(values.drop_null())) > (0.95 if kind == "number" else 0.5) * known

@@ -1,15 +1,13 @@
 """Recommendations of the saved model with their reasons, for a few users."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from simrec.evaluation.report.alerts import is_sensitive
-from simrec.evaluation.report.html import plural
 from simrec.evaluation.report.tested_model import TestedModel
+from simrec.evaluation.report.words import plural
 
 # What the ratings of an entity say, by the names `TwoTower.explain` gives to it.
 _HISTORY = {
@@ -21,7 +19,7 @@ _HISTORY = {
     "how they rated": "what the user likes",
 }
 # Values that are no words: kinds of features, and what stands for a value training never saw.
-_NO_VALUES = ("vector", "text", "<unknown>", "unknown", "missing", "")
+_NO_VALUES = ("vector", "text", "sentences", "image", "<unknown>", "unknown", "missing", "")
 # Most reasons, or values, that are shown; share of the largest reason that is none.
 _SHOWN, _SMALL = 3, 0.05
 
@@ -73,18 +71,17 @@ def _example(
     tested: TestedModel, title: str, user: Any, k: int, table: pa.Table | None = None
 ) -> Example:
     model, ratings = tested.model, tested.ratings
-    asked = table if table is not None else pa.array([user], model.users_.type)
-    found = model.recommend(asked, k=k, exclude=ratings, unknown="prior", output="arrow")
+    who = table if table is not None else pa.array([user], model.users_.type)
+    found = model.recommend(who, k=k, exclude=ratings, unknown="prior", output="arrow")
     how: dict[str, Any] = {"users": table, "unknown": "prior"}
     items = []
-    for item in found["item_id"].to_pylist():
+    for item in found[model.columns_.item_id].to_pylist():
         rating = float(model.predict(user, item, **how)[0]) if tested.rates else None
         why = []
         if model.keep_evidence:  # without it a model only scores
             why = reasons(model.explain(user, item, rank_by="both", output="arrow", **how))
         items.append((tested.name_of(item), rating, why))
-    liked: list[str] = []
-    row = ratings.users.rows(pa.array([user], ratings.users.type))[0]
+    liked, row = list[str](), ratings.users.rows(pa.array([user], ratings.users.type))[0]
     if row >= 0 and tested.rates:
         mine = ratings.select(ratings.user_rows == row)
         best = mine.item_rows[np.argsort(-mine.values, kind="stable")[:_SHOWN]]

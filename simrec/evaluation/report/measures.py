@@ -1,34 +1,24 @@
 """All that a report shows in figures, measured once on the copy that was tested."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import sparse
 
 from simrec.data.sides import SIDES, Side
-from simrec.evaluation import catalogue
-from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.compare import compare
-from simrec.evaluation.evaluate import Catalogue, evaluate
+from simrec.evaluation.baselines import fit_list_baselines
+from simrec.evaluation.catalogue import Catalogue, times_listed
+from simrec.evaluation.compare import compare, compare_with_baselines
+from simrec.evaluation.evaluate import ListSettings, four_tasks
 from simrec.evaluation.report.alerts import Alert, alerts, block, identifies, in_words
 from simrec.evaluation.report.examples import Example, examples
-from simrec.evaluation.report.newcomers import (
-    errors_on,
-    pairs_of,
-    reveal,
-    sample,
-    shuffle_features,
-)
+from simrec.evaluation.report.newcomers import errors_on, pairs_of, reveal, sample, shuffle_features
 from simrec.evaluation.report.tested_model import TestedModel, entities
 from simrec.evaluation.tasks import Task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 logger = logging.getLogger(__name__)
 
@@ -41,25 +31,15 @@ _CHANCE = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Measures:
-    """The tables behind the sections.
+    """The tables behind the sections; those without a function here are as `evaluate` gives them.
 
-    Attributes
-    ----------
-    tasks : pandas.DataFrame
-        As `evaluate` gives it.
-    gains, parent : pandas.DataFrame
-        The copy beside the best baseline of each figure, and beside the copy of the parent: as
-        the table of `compare`.
-    revealed, importance : dict of Side to pandas.DataFrame
-        As `reveal` and `shuffle_features` give them.
-    calibration, groups, worst_items : pandas.DataFrame
-        As the functions below give them.
-    listed : dict
-        What the saved model's lists show of the catalogue.
+    `gains` and `parent` set the copy beside the best baseline of each figure, and beside the copy
+    of the parent, as the table of `compare` does. `listed` is about the saved model.
     """
 
     tested: TestedModel
     k: int
+    baselines: tuple[str, ...]
     tasks: pd.DataFrame
     gains: pd.DataFrame
     parent: pd.DataFrame | None
@@ -76,19 +56,21 @@ class Measures:
 def measure(tested: TestedModel, k: int = 10) -> Measures:
     """Measure all that the sections show."""
     logger.info("measuring the four tasks")
-    settings: dict[str, Any] = {"k": k, "threshold": tested.threshold, "random_state": tested.seed}
-    tasks = evaluate(tested.copy, tested.split, items=tested.tables.items, **settings)
-    parent = None
+    split, items, parent = tested.split, tested.tables.items, None
+    settings = ListSettings(k, tested.threshold, random_state=tested.random_state)
+    lists = fit_list_baselines(split.train, items, tested.threshold)
+    how: dict[str, Any] = {"threshold": tested.threshold, "random_state": tested.random_state}
     if tested.parent_copy is not None:
         models = {"parent": tested.parent_copy, "model": tested.copy}
-        parent = compare(models, tested.split, **settings).table
+        parent = compare(models, split, k, **how).table
     logger.info("revealing ratings of new items and users, shuffling features")
     importance = {side: shuffle_features(tested, side) for side in SIDES}
     return Measures(
         tested,
         k,
-        tasks,
-        compare_with_baselines(tested, settings),
+        tuple(lists),
+        four_tasks(tested.copy, split, settings, items, lists),
+        compare_with_baselines(tested.copy, split, lists, k, **how),
         parent,
         {side: reveal(tested, side) for side in SIDES},
         importance,
@@ -101,35 +83,12 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
     )
 
 
-def compare_with_baselines(tested: TestedModel, settings: dict[str, Any]) -> pd.DataFrame:
-    """Compare the copy with popularity for lists, and with the better of mean and biases."""
-    import pandas as pd
-
-    if not any(map(len, tested.split.tasks().values())):
-        return pd.DataFrame()
-    train = tested.split.train
-    others: list[Any] = [PopularityBaseline.fit(train, tested.tables.items, tested.threshold)]
-    if tested.rates:
-        others += [BiasBaseline.fit(train), MeanBaseline.fit(train)]
-    found: dict[tuple[str, str], Any] = {}
-    for rival in others:
-        table = compare({"baseline": rival, "model": tested.copy}, tested.split, **settings).table
-        for row in table.to_dict("records"):
-            key = (row["task"], row["metric"])
-            # Of two baselines the better one stays.
-            if key not in found or row["other_value"] < found[key]["other_value"]:
-                found[key] = row
-    return pd.DataFrame(found.values())
-
-
 def calibrate(tested: TestedModel) -> pd.DataFrame:
     """Count the held-out ratings in intervals that should hold 50, 80, ... percent of them.
 
     Returns task, nominal, observed; empty without ratings.
     """
-    import pandas as pd
-
-    rng = np.random.default_rng(tested.seed)
+    rng = np.random.default_rng(tested.random_state)
     rows: list[dict[str, Any]] = []
     for task, all_ratings in tested.split.tasks().items() if tested.rates else ():
         ratings = sample(all_ratings, rng)
@@ -149,26 +108,18 @@ def badly_served(tested: TestedModel) -> pd.DataFrame:
     Returns group, n, error, error_others (of all others on that side), lean (mean of prediction
     minus rating); the worst first.
     """
-    import pandas as pd
-
     found = [pd.DataFrame()]
     for side in SIDES:
-        ratings, tower, (names, X) = (
-            tested.new(side),
-            tested.copy.towers_[side],
-            groups(tested, side),
-        )
+        ratings, (names, X) = tested.new(side), groups(tested, side)
         if not len(ratings) or not names:
             continue
-        error, (ids, rows) = (
-            errors_on(tested, ratings, "items")(tested.copy),
-            entities(ratings, side),
-        )
+        error = errors_on(tested, ratings, "items")(tested.copy)
+        ids, rows = entities(ratings, side)
         loss = error**2 if tested.rates else error
         # Sums of each entity, whose ratings are not independent; then of each group and all others.
         n, total, lean = (np.bincount(rows, w) for w in (np.ones(len(rows)), loss, error))
         sums = np.stack([n, total, lean, total**2, total * n, n**2, n > 0])
-        places = tower.ids.rows(ids.ids)
+        places = tested.copy.towers_[side].ids.rows(ids.ids)
         own = sums[:, places >= 0] @ X[places[places >= 0]]
         rest = sums.sum(axis=1, keepdims=True) - own
         enough = (np.minimum(own[0], rest[0]) >= _GROUP) & (own[6] >= _MEMBERS)
@@ -183,8 +134,10 @@ def badly_served(tested: TestedModel) -> pd.DataFrame:
             "lean": own[2] / own[0],
         }
         found.append(pd.DataFrame(made)[mean - others > clearly * np.hypot(noise, their_noise)])
-    made = pd.concat(found, ignore_index=True)
-    return made.sort_values("error", ascending=False, ignore_index=True) if len(made) else made
+    weak = pd.concat(found, ignore_index=True)
+    if not len(weak):
+        return weak
+    return weak.sort_values("error", ascending=False, ignore_index=True)
 
 
 def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matrix]:
@@ -193,11 +146,9 @@ def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matri
     Returns the names of the groups, and entities x groups with a one for each member.
     """
     table: Any = tested.tables[side]
-    encoder, found = tested.encoder(side), list[str]()
-    members = []
-    columns = {} if table is None or encoder is None else encoder.columns_
-    for column, kind in columns.items():
-        if kind in ("vector", "text") or identifies(table[column], kind):
+    encoder, found, members = tested.encoder(side), list[str](), []
+    for column, kind in ({} if table is None or encoder is None else encoder.columns_).items():
+        if kind not in ("category", "list", "number") or identifies(table[column], kind):
             continue
         names, X = block(tested, side, column)
         # The number itself is no group; being near to one of its knots is.
@@ -213,8 +164,6 @@ def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:
 
     Returns name, n, predicted, rated (means), new; ordered by how sure it is that the two differ.
     """
-    import pandas as pd
-
     frames = [pd.DataFrame()]
     for new, ratings in ((False, tested.split.warm), (True, tested.split.new_items)):
         if not len(ratings):
@@ -243,20 +192,17 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     model, ratings = tested.model, tested.ratings
     if not model.items_.contains(ratings.items.ids).all():
         ratings = ratings.select(model.items_.contains(ratings.items.ids)[ratings.item_rows])
-    task = Task.of("lists", ratings, model.items_, ratings, -np.inf, _USERS, tested.seed)
+    task = Task.of("lists", ratings, model.items_, ratings, -np.inf, _USERS, tested.random_state)
     ids = task.lists(model, k)
-    times = catalogue.times_listed(ids, len(model.items_))
-    shown = Catalogue.of(ratings, tested.tables.items)
-    figures = shown.figures(ids, model.items_, task.relevant.indices)
+    times = times_listed(ids, len(model.items_))
+    catalogue = Catalogue.of(ratings, tested.tables.items)
+    figures = catalogue.figures(ids, model.items_, task.relevant.indices)
     most = np.argsort(-times, kind="stable")[:10]
-    top = [
-        {
-            "name": tested.name_of(model.items_.ids[int(item)].as_py()),
-            "share": times[item] / len(ids),
-            "ratings": int(model.towers_.items.counts[item]),
-        }
-        for item in most[times[most] > 0]
-    ]
+    top = []
+    for item in most[times[most] > 0]:
+        name, times_rated = model.items_.ids[int(item)].as_py(), model.towers_.items.counts[item]
+        row = {"share": times[item] / len(ids), "ratings": int(times_rated)}
+        top.append({"name": tested.name_of(name), **row})
     top_share = float(times[most].sum() / max(times.sum(), 1))
     return {"n_users": len(ids), "top": top, "top_share": top_share, **figures}
 

@@ -1,21 +1,17 @@
 """What a copy makes of newcomers: by how many ratings they have, and by their features."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, Side, other
 from simrec.evaluation.report.tested_model import TestedModel, entities
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 STEPS = (0, 1, 2, 5, 10, 20)
 ALL = "(all features)"
@@ -32,7 +28,7 @@ def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[...
     user took up, or (`draw`) which of two users took up an item; one did, the other is drawn at
     random: 1 for a wrong answer, 0 for a right one. Tables of features are for the model.
     """
-    rng = np.random.default_rng(tested.seed)
+    rng = np.random.default_rng(tested.random_state)
     pairs, (ids, _), column = pairs_of(ratings), entities(ratings, draw), ID_COLUMNS[draw]
     drawn = ids.take(rng.integers(max(len(ids), 1), size=len(ratings)))
     others = pairs.set_column(pairs.column_names.index(column), column, drawn)
@@ -58,9 +54,7 @@ def reveal(tested: TestedModel, side: Side) -> pd.DataFrame:
     The same ratings are predicted each time: those that are never revealed. Returns revealed,
     error, entities; empty if too few entities have enough ratings.
     """
-    import pandas as pd
-
-    places, shown, rest, steps = divide(tested.new(side), side, tested.seed)
+    places, shown, rest, steps = divide(tested.new(side), side, tested.random_state)
     errors, n = errors_on(tested, rest, draw=other(side)), len(entities(rest, side)[0])
     rows = []
     for step in steps:
@@ -79,8 +73,6 @@ def divide(
     Returns the places (from 0) of the ratings that may be revealed, these ratings, those that are
     predicted, and the steps that enough entities allow.
     """
-    import pandas as pd
-
     rng = np.random.default_rng(seed)
     rows = entities(ratings, side)[1]
     place = pd.Series(rng.random(len(rows))).groupby(rows).rank().to_numpy(np.int64) - 1
@@ -89,8 +81,7 @@ def divide(
     wanted = max(min(_FEW, len(counts) // 2), 2)
     steps = tuple(s for s in STEPS if (counts >= s + _TO_MEASURE).sum() >= wanted)
     if len(steps) < 2:
-        nothing = ratings.select(place[:0])
-        return place[:0], nothing, nothing, ()
+        return place[:0], ratings.select(place[:0]), ratings.select(place[:0]), ()
     enough = np.flatnonzero(counts >= steps[-1] + _TO_MEASURE)
     chosen = np.isin(rows, rng.permutation(enough)[:_ENTITIES])
     early = chosen & (place < steps[-1])
@@ -105,8 +96,6 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     (rise / error), missing (share of rows without a value); most important first. The last row,
     `ALL`, is for all features together. Empty if the side has no features.
     """
-    import pandas as pd
-
     table, encoder, ratings = tested.tables[side], tested.encoder(side), tested.new(side)
     if table is None or encoder is None or not encoder.columns_ or not len(ratings):
         return pd.DataFrame()
@@ -114,7 +103,7 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     held_out = table.filter(pc.is_in(ids, entities(ratings, side)[0].ids.cast(ids.type)))
     if held_out.num_rows < 2:
         return pd.DataFrame()
-    rng = np.random.default_rng(tested.seed)
+    rng = np.random.default_rng(tested.random_state)
     errors = errors_on(tested, sample(ratings, rng), draw="items")
     start = mean_error(tested, errors(tested.copy))
     rows: list[dict[str, Any]] = []
@@ -126,10 +115,9 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
                 place = changed.column_names.index(column)
                 changed = changed.set_column(place, column, held_out[column].take(order))
             rises.append(mean_error(tested, errors(tested.copy, **{side: changed})) - start)
-        rise, spread = float(np.mean(rises)), float(np.std(rises))
+        row = {"column": name, "rise": float(np.mean(rises)), "spread": float(np.std(rises))}
         missing = 0.0 if name == ALL else table[name].null_count / table.num_rows
-        row = {"column": name, "rise": rise, "spread": spread, "share": rise / start}
-        rows.append({**row, "missing": missing})
+        rows.append({**row, "share": row["rise"] / start, "missing": missing})
     return pd.DataFrame([*sorted(rows[:-1], key=lambda row: -row["rise"]), rows[-1]])
 
 

@@ -16,7 +16,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
-from simrec.data.tables import TableLike, read_table
+from simrec.data.tables import TableLike, read_table, with_usual_ids
 from simrec.errors import InputError
 from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
 from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings
@@ -26,17 +26,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, eq=False)
 class TestedModel:
-    """A model with the data it is judged on.
+    """A model that has seen all ratings, and a copy of it that has seen ``split.train`` alone.
 
-    Attributes
-    ----------
-    model, copy : TwoTower
-        The model, which has seen all ratings; one of the same settings, fitted on
-        ``split.train`` alone, whose figures are shown.
-    parent, parent_copy : TwoTower or None
-        The model before this one, likewise; its copy is fitted on what it knew of ``split.train``.
-    item_name : str or None
-        The column of items that names them.
+    The figures of the copy are shown. The copy of the parent, the model before this one, is fitted
+    on what it knew of ``split.train``. `item_name` is the column of items that names them.
     """
 
     __test__ = False  # no class of tests, whatever its name
@@ -49,7 +42,7 @@ class TestedModel:
     split: ColdStartSplit
     tables: Sides[pa.Table | None]
     item_name: str | None
-    seed: int
+    random_state: int
 
     @property
     def rates(self) -> bool:
@@ -93,9 +86,8 @@ class TestedModel:
 
 def entities(ratings: Ratings, side: Side) -> tuple[IdMap, np.ndarray]:
     """Return the ids of a side, and the row of each rating among them."""
-    if side == "items":
-        return ratings.items, ratings.item_rows
-    return ratings.users, ratings.user_rows
+    both = Sides((ratings.items, ratings.item_rows), (ratings.users, ratings.user_rows))
+    return both[side]
 
 
 def make_tested_model(
@@ -106,15 +98,16 @@ def make_tested_model(
     users: TableLike | None = None,
     parent: Any = None,
     item_name: str | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     **shares: float,
 ) -> TestedModel:
     """Hold out `shares` of the ratings, see `cold_start_split`; fit a copy on the rest."""
     given = Sides(items, users)
-    tables = Sides.of(lambda s: None if given[s] is None else read_table(given[s], name=s))
+    usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
+    tables = usual.map(lambda table: None if table is None else read_table(table))
     check_tables(model, tables)
     name = _name_column(tables.items, item_name)
-    split = cold_start_split(ratings, random_state=seed, **shares)
+    split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     fresh = unfitted_copy(model, ratings=ratings, quiet=True)
     copy, parent_copy = fitted_copy(fresh, model, split.train, tables), None
@@ -123,7 +116,7 @@ def make_tested_model(
         logger.info("training a copy of the parent on %d ratings", len(known))
         fresh = unfitted_copy(parent, ratings=ratings, quiet=True)
         parent_copy = fitted_copy(fresh, parent, known, tables)
-    return TestedModel(model, copy, parent, parent_copy, ratings, split, tables, name, seed)
+    return TestedModel(model, copy, parent, parent_copy, ratings, split, tables, name, random_state)
 
 
 def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
@@ -139,16 +132,16 @@ def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
     return train.select(known)
 
 
-def _name_column(items: pa.Table | None, asked: str | None) -> str | None:
+def _name_column(items: pa.Table | None, given: str | None) -> str | None:
     """Choose the column that looks like a title: text that is nearly different for each item."""
     if items is None:
         return None
-    if asked is not None and asked not in items.column_names:
+    if given is not None and given not in items.column_names:
         names = ", ".join(items.column_names)
-        raise InputError(f"items: no column {asked!r} for their names; the columns are {names}.")
+        raise InputError(f"items: no column {given!r} for their names; the columns are {names}.")
     usual = ("title", "name", "item_name", "label")
     for name in sorted(items.column_names, key=lambda name: name.lower() not in usual):
         text = name != "item_id" and family(items.schema.field(name).type) == "string"
-        if not asked and text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
+        if not given and text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
             return name
-    return asked
+    return given

@@ -1,23 +1,34 @@
-"""Write the report on a model: split, fit a copy, measure, put it on a page."""
+"""Write the report on a model, and the page of a replay: each one HTML file that loads nothing."""
 
 from __future__ import annotations
 
+import datetime
+import math
 import os
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from simrec import __version__
 from simrec.data.ratings import Ratings
+from simrec.data.sides import SINGULAR
+from simrec.data.split import show_moment
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.evaluation.report.advice import verdict
-from simrec.evaluation.report.measures import measure
-from simrec.evaluation.report.page import page
+from simrec.evaluation.compare import in_words
+from simrec.evaluation.replay import POLICIES, Replay
+from simrec.evaluation.report.advice import next_steps, verdict
+from simrec.evaluation.report.alerts import KINDS
+from simrec.evaluation.report.measures import Measures, measure
 from simrec.evaluation.report.tested_model import make_tested_model
-from simrec.files import write_text
+from simrec.evaluation.report.words import cut, line_chart, number, percent, plural, rise, title
+from simrec.evaluation.tasks import TASK_NAMES
 from simrec.model.prepare import read_ratings
-
-if TYPE_CHECKING:
-    from simrec.model.two_tower import TwoTower
+from simrec.model.two_tower import TwoTower
+from simrec.storage.files import write_text
 
 _START = "<!doctype html>"
 
@@ -81,23 +92,19 @@ def report(
     check_out(out)
     tested = make_tested_model(
         model,
-        read_ratings(ratings, model.bounds),
+        read_ratings(ratings, model.bounds, model.columns_),
         items=items,
         users=users,
         parent=parent,
         item_name=item_name,
-        seed=random_state,
+        random_state=random_state,
         **{"cold_items": cold_items, "cold_users": cold_users, "warm": warm},
     )
     measures = measure(tested, k)
     Path(out).resolve().parent.mkdir(parents=True, exist_ok=True)
     write_text(out, page(measures))
-    return {
-        "out": os.fspath(out),
-        "verdict": verdict(measures)[1],
-        "tasks": measures.tasks,
-        "warnings": [f"{alert.about}: {alert.what}" for alert in measures.alerts],
-    }
+    result = {"verdict": verdict(measures)[1], "tasks": measures.tasks, "out": os.fspath(out)}
+    return result | {"warnings": [f"{alert.about}: {alert.what}" for alert in measures.alerts]}
 
 
 def check_out(out: str | os.PathLike[str]) -> None:
@@ -105,8 +112,71 @@ def check_out(out: str | os.PathLike[str]) -> None:
     path = Path(out)
     if path.is_dir():
         raise InputError(f"{path}: is a directory; give the name of an HTML file.")
+    if path.suffix.lower() not in ("", ".html", ".htm"):
+        raise InputError(
+            f"{path}: a report is an HTML page, which a browser prints as PDF. Give a name that "
+            "ends in .html."
+        )
     if path.is_file() and path.stat().st_size:
         with open(path, "rb") as file:
             start = file.read(len(_START)).decode("utf-8", "replace")
         if start.lower() != _START:
             raise InputError(f"{path}: is there already and is no HTML page. Give another name.")
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates; whatever they are given is escaped, so data cannot become markup."""
+    made = Environment(
+        loader=PackageLoader("simrec.evaluation.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for write in (number, percent, plural, rise, title, cut, in_words):
+        made.filters[write.__name__] = write
+    made.filters["records"] = lambda frame: frame.to_dict("records")
+    made.globals.update(kinds=KINDS, names=TASK_NAMES, singular=SINGULAR, version=__version__)
+    made.globals.update(line_chart=line_chart, show_moment=show_moment, np=np)
+    return made
+
+
+def page(measures: Measures, today: datetime.date | None = None) -> str:
+    """Write the measures as HTML, dated today by default."""
+    name = measures.tested.model.model_id_ or "not saved"
+    shown = {
+        "title": f"Recommender report: {name}",
+        "name": name,
+        "date": (today or datetime.date.today()).isoformat(),
+        "m": measures,
+        "tested": measures.tested,
+        "verdict": verdict(measures),
+        "steps": next_steps(measures),
+        "gains": measures.gains.to_dict("records"),
+    }
+    return environment().get_template("report.html").render(shown)
+
+
+def replay_page(replay: Replay, every: str, refit: str) -> str:
+    """Write a replay as HTML, one file that needs nothing else."""
+    frame, k = replay.periods, replay.k
+    periods = list(dict.fromkeys(frame["period"]))
+    # Months where there are years to show, else days.
+    years = int(periods[-1][:4]) - int(periods[0][:4]) > 1
+    labels, charts = [p[:7] if years else p[5:] for p in periods], []
+    for metric, better in ((f"ndcg@{k}", "higher"), ("rmse", "lower")):
+        name = f"{metric.upper()} ({better} is better)"
+        by_policy = frame.pivot(index="policy", columns="period", values=metric)[periods]
+        lines = {policy: list(by_policy.loc[policy]) for policy in replay.policies["policy"]}
+        if any(math.isfinite(value) for line in lines.values() for value in line):
+            ends = [f"{n} {number(line[0])} to {number(line[-1])}" for n, line in lines.items()]
+            label = f"{name} from {periods[0]} to {periods[-1]}: {'; '.join(ends)}."
+            charts.append(line_chart(labels, lines, "first day of the period", name, label))
+    rows = [
+        [p["policy"], POLICIES[p["policy"]], p["rmse"], p[f"ndcg@{k}"], f"{p['seconds']:.1f} s"]
+        for p in replay.policies.to_dict("records")
+    ]
+    shown = {"sentence": replay.sentence, "periods": periods, "every": every, "refit": refit}
+    template = environment().get_template("replay.html")
+    return template.render(title="Replay", charts=charts, rows=rows, k=k, **shown)

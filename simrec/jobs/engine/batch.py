@@ -11,15 +11,15 @@ from pathlib import Path as FilePath
 from typing import Any, Literal
 
 from simrec.data.sizes import parse_size
+from simrec.data.source import Unit
 from simrec.errors import InputError
-from simrec.jobs.engine.work import BatchTask, OnBad, Table, Work
-from simrec.jobs.io.lock import lock
+from simrec.jobs.engine.work import BatchTask, OnBad, Table, Work, run_in_threads
+from simrec.jobs.io.model import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.io.parts import Part
 from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.sources import Unit
 from simrec.jobs.options import Path
-from simrec.jobs.shared.model import ModelReference
+from simrec.storage.lock import lock
 
 logger = logging.getLogger(__name__)
 
@@ -75,9 +75,7 @@ class BatchOptions:
             from simrec.jobs.engine import ray
 
             return ray.run(work, units, workers=self.workers, address=self.address)
-        from simrec.jobs.engine import local
-
-        return local.run(work, units, workers=self.workers)
+        return run_in_threads(work, units, self.workers or default_workers())
 
 
 def run_batch(
@@ -90,32 +88,12 @@ def run_batch(
     part_rows: int,
     row_bytes: float,
 ) -> dict[str, Any]:
-    """Run a batch job, or what is left of it.
+    """Run a batch job, or what is left of it; return its summary.
 
-    Parameters
-    ----------
-    job : mapping
-        What determines the output beside the model and the input: the kind of job, its options.
-    model : ModelReference
-        The model; the job stops if its directory changes.
-    source : Table
-        The input.
-    out : path
-        The output directory, or a single ``.parquet`` file.
-    prepare : callable
-        Makes the task, given room for its arrays; called once, and only if there is something
-        left to do.
-    options : BatchOptions
-        How to run.
-    part_rows : int
-        Rows per part where the options do not say.
-    row_bytes : float
-        Memory a row of input needs while it is worked on.
-
-    Returns
-    -------
-    dict
-        The summary.
+    `job` determines the output beside the model and the input: the kind of job and its options. The
+    job stops if the directory of the model changes. `prepare` makes the task, given room for its
+    arrays; it is called only if there is something left to do. A row of input needs `row_bytes` of
+    memory while it is worked on.
     """
     part_rows = options.part_rows or part_rows
     described = {
@@ -149,6 +127,7 @@ def run_batch(
                     options.partition_by,
                     keep_partitions=not output.single,
                 )
+                output.check_schema(work.task.schema)
                 if not units:
                     parts[0] = work.empty_part()
                     output.add(parts[0])
@@ -227,6 +206,6 @@ def _row_group_rows(row_bytes: float) -> int:
 
 def default_workers() -> int:
     """Return how many units run at once: reading, writing and products release the GIL."""
-    from simrec.scoring.topk import processors
+    from simrec.scoring.threads import processors
 
     return min(4, processors())

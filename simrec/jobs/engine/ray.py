@@ -6,16 +6,17 @@ copy of its arrays. A unit whose worker or node dies is run again elsewhere; par
 place whole, so that a second attempt does no harm.
 """
 
+import logging
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from simrec.data.source import Unit
 from simrec.errors import InputError
 from simrec.jobs.engine.work import Work
 from simrec.jobs.io.parts import Part
-from simrec.jobs.io.sources import Unit
 
 
 def run(
@@ -23,40 +24,71 @@ def run(
 ) -> Iterator[Part]:
     """Map `work` over units on a Ray cluster; yield parts as they are done.
 
-    Parameters
-    ----------
-    work : Work
-        What to do.
-    units : sequence of Unit
-        To what.
-    workers : int, optional
-        Units worked on at once; by default one per processor of the cluster.
-    address : str, optional
-        The cluster; by default the one this process is connected to, or a new one on this machine.
+    By default one unit per processor of the cluster is worked on at once.
     """
     with connected(workers, address) as ray:
-        yield from _map(ray, work, units, workers)
+        shared = ray.put(work)
+        # Retried without end where a worker dies; an error of the work itself is raised here.
+        remote = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(_run)
+        at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
+        queue = iter(units)
+        running: list[Any] = []
+        try:
+            while True:
+                while len(running) < at_once and (unit := next(queue, None)) is not None:
+                    running.append(remote.remote(shared, unit))
+                if not running:
+                    return
+                (done,), running = ray.wait(running, num_returns=1)
+                try:
+                    part = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    # The error as the local engine raises it, so that the message is the same.
+                    raise error.cause if isinstance(error.cause, Exception) else error from None
+                yield part
+        finally:
+            for reference in running:
+                ray.cancel(reference)
+
+
+def _run(work: Work, unit: Unit) -> Part:
+    return work.run(unit)
 
 
 @contextmanager
 def connected(
-    workers: int | None = None,
-    address: str | None = None,
-    environment: Mapping[str, str] | None = None,
+    workers: int | None = None, address: str | None = None, object_store: int | None = None
 ) -> Iterator[Any]:
-    """Give Ray, connected to a cluster; `environment` are variables that its workers get."""
-    ray = _import_ray()
+    """Give Ray, connected to a cluster.
+
+    The address "local" is a new one that nothing but this machine reaches, with an object store of
+    so many bytes. None is the one this process is connected to, or a new one on this machine. A
+    cluster that is started here has as many processors as `workers`.
+    """
+    # Ray reports usage and uploads nothing else; a batch job should do neither by itself.
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        import ray
+    except ImportError:
+        raise InputError(
+            "engine: Ray is not installed; pip install 'simrec[ray]', or use --engine local (and "
+            "train with one worker)"
+        ) from None
     started = not ray.is_initialized()
     if started:
-        _check_address(address)
+        new: dict[str, Any] = {"num_cpus": workers} if address in (None, "local") else {}
+        if address == "local":
+            new |= {"object_store_memory": object_store, "_node_ip_address": "127.0.0.1"}
+            # Its workers are this job, and no guests on the machine.
+            new["_system_config"] = {"worker_niceness": 0}
         try:
+            _check_address(address)
             ray.init(
                 address=address,
-                num_cpus=workers if address is None else None,
                 include_dashboard=False,
                 log_to_driver=False,
-                logging_level="error",
-                runtime_env={"env_vars": dict(environment)} if environment else None,
+                logging_level=logging.ERROR,
+                **new,
             )
         except (ConnectionError, ValueError) as error:
             raise InputError(f"ray: cannot reach a cluster at {address!r}: {error}") from error
@@ -67,54 +99,12 @@ def connected(
             ray.shutdown()
 
 
-def _map(ray: Any, work: Work, units: Sequence[Unit], workers: int | None) -> Iterator[Part]:
-    shared = ray.put(work)
-    # Retried without end where a worker dies; an error of the work itself is raised here.
-    remote = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(_run_unit)
-    at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
-    queue = iter(units)
-    running: list[Any] = []
-    try:
-        while True:
-            while len(running) < at_once and (unit := next(queue, None)) is not None:
-                running.append(remote.remote(shared, unit))
-            if not running:
-                return
-            done, running = ray.wait(running, num_returns=1)
-            for reference in done:
-                try:
-                    part = ray.get(reference)
-                except ray.exceptions.RayTaskError as error:
-                    # The error as the local engine raises it, so that the message is the same.
-                    raise error.cause if isinstance(error.cause, Exception) else error from None
-                yield part
-    finally:
-        for reference in running:
-            ray.cancel(reference)
-
-
-def _run_unit(work: Work, unit: Unit) -> Part:
-    return work.run(unit)
-
-
 def _check_address(address: str | None) -> None:
-    """Refuse at once what Ray would wait for during minutes."""
+    """Raise ConnectionError at once for an address that Ray would wait for during minutes."""
     host, colon, port = (address or "").rpartition(":")
     if not (colon and port.isdigit()) or "://" in host:
         return
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except OSError as error:
-        raise InputError(f"ray: cannot reach a cluster at {address!r}: {error}") from None
-
-
-def _import_ray() -> Any:
-    # Ray reports usage and uploads nothing else; a batch job should do neither by itself.
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError:
-        raise InputError(
-            "engine: Ray is not installed; pip install 'simrec[ray]', or use --engine local"
-        ) from None
-    return ray
+        raise ConnectionError(error) from None

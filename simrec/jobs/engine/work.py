@@ -2,18 +2,20 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
+from simrec.data.source import Unit
+from simrec.data.table_file import BadFragment, ChangedFragment
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter
-from simrec.jobs.io.sources import BadFragment, ChangedFragment, Unit
 
 if TYPE_CHECKING:
-    from simrec.jobs.io.sources import Source
-    from simrec.jobs.shared.entities import KnownIds
+    from simrec.data.source import Source
+    from simrec.jobs.io.entities import KnownIds
 
 Table: TypeAlias = "Source | KnownIds"
 OnBad = Literal["stop", "skip"]
@@ -85,3 +87,26 @@ class Work:
             yield result
         if rows != unit.rows:
             raise BadFragment(f"{self.source.label(unit)}: {rows} rows, expected {unit.rows}")
+
+
+def run_in_threads(work: Work, units: Sequence[Unit], workers: int) -> Iterator[Part]:
+    """Map `work` over units on threads of this machine; yield parts as they are done."""
+    if workers == 1 or len(units) == 1:
+        yield from map(work.run, units)
+        return
+    queue = iter(units)
+    running: set[Future[Part]] = set()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            while True:
+                while len(running) < workers and (unit := next(queue, None)) is not None:
+                    running.add(pool.submit(work.run, unit))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                # Parts that are done are handed on before a failed one stops the job.
+                for future in sorted(done, key=lambda f: f.exception() is not None):
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()

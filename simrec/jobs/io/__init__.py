@@ -1,1 +1,1 @@
-"""What batch jobs read and write: sources, outputs and their parts."""
+"""What jobs read and write: tables, the model, vectors by id, candidates; outputs and locks."""

@@ -1,27 +1,19 @@
-"""The output of a job is its own: no input, nobody else's, and written by one job at a time."""
+"""Lock the output of a job; reject an output that overlaps an input."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from simrec import files
+from simrec.data.paths import local_path, matches
 from simrec.errors import InputError
-from simrec.jobs.io.discover import local_path, matches
-from simrec.jobs.io.lock import lock
 from simrec.jobs.options import Path as PathLike
+from simrec.storage import files
+from simrec.storage.lock import lock
 
 
 def check_apart(out: PathLike, /, **inputs: PathLike | None) -> None:
-    """Raise InputError if an output is an input, holds one or lies in one.
-
-    Parameters
-    ----------
-    out : path
-        The output.
-    **inputs : path or None
-        Tables and models that the job reads, by the names of their options.
-    """
+    """Raise InputError if an output is, holds or lies in an input, named as its option."""
     target = os.path.realpath(out)
     for name, path in inputs.items():
         found = None if path is None else local_path(path)
@@ -43,15 +35,7 @@ def check_apart(out: PathLike, /, **inputs: PathLike | None) -> None:
 
 @contextmanager
 def claim(out: PathLike, /, **inputs: PathLike | None) -> Iterator[None]:
-    """Take an output that is written in one step: apart from the inputs, locked, without leftovers.
-
-    Parameters
-    ----------
-    out : path
-        The directory or file to write.
-    **inputs : path or None
-        What the job reads, see `check_apart`.
-    """
+    """Take an output that is written in one step: apart from inputs, locked, without leftovers."""
     check_apart(out, **inputs)
     target = Path(os.path.realpath(out))
     with lock(target.with_name(f"{target.name}.lock")):

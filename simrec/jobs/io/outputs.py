@@ -9,17 +9,21 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
-from simrec import __version__, files
+from simrec import __version__
+from simrec.data.paths import CSV_ENDINGS
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter, open_writer
+from simrec.storage import files
 
 MANIFEST = "_manifest.json"
 SUMMARY = "_summary.json"
@@ -34,21 +38,14 @@ _OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
 
 def is_single(path: str | os.PathLike) -> bool:
     """Tell whether an output of this name is one file rather than a directory of parts."""
-    return str(path).endswith(".parquet")
+    return str(path).endswith((".parquet", *CSV_ENDINGS))
 
 
 class OutputDirectory:
-    """The output directory of a job.
+    """The output directory of a job, or its single file where the name ends like one.
 
-    Parameters
-    ----------
-    path : path
-        The directory to make; with a name that ends in ``.parquet``, a single file.
-    job : mapping
-        What the job is: equal descriptions give equal output. A directory begun by another job is
-        refused.
-    overwrite : bool
-        Replace the output of another job, once this one is complete.
+    `job` describes the job: equal descriptions give equal output. The directory of another job is
+    refused; with `overwrite`, its output is replaced once this one is complete.
     """
 
     def __init__(self, path: str | os.PathLike, job: Mapping[str, Any], overwrite: bool) -> None:
@@ -63,23 +60,29 @@ class OutputDirectory:
         self.job = json.loads(files.plain_json("job", job))
         self.overwrite = overwrite
         self.single = is_single(path)
+        self.csv = self.path.name.endswith(CSV_ENDINGS)
+
+    def check_schema(self, schema: pa.Schema) -> None:
+        """Raise InputError if the output cannot hold these columns."""
+        nested = [field.name for field in schema if pa.types.is_nested(field.type)]
+        if self.csv and nested:
+            raise InputError(
+                f"out: {self.path.name} cannot hold column {nested[0]!r}, whose values are lists. "
+                "Give a name that ends in .parquet, or a directory."
+            )
 
     def finished(self) -> dict[str, Any] | None:
         """Return the summary if this very job is complete; raise if another's output is there."""
         files.remove_leftovers(self.path)
         if not self.path.exists():
             return None
-        manifest: dict[str, Any] = {}
+        damaged: list[str] = []
         if self.single and self.path.is_file():
             job, summary = _read_single(self.path)
+        elif self.path.is_dir() and not any(self.path.iterdir()):
+            return None
         else:
-            manifest = _read_json(self.path / MANIFEST) or {}
-            job, summary = manifest.get("job"), _read_json(self.path / SUMMARY)
-            if not (self.path / SUCCESS).exists():
-                job = None
-            if job is None and self.path.is_dir() and not any(self.path.iterdir()):
-                return None
-        damaged = [] if self.path.is_file() else _damaged(self.path, manifest.get("parts"), False)
+            job, summary, damaged = _read_complete(self.path, checksums=False)
         if job == self.job and summary is not None and not damaged:
             # What a job killed while publishing may have left.
             self.discard()
@@ -99,30 +102,27 @@ class OutputDirectory:
 
     def recover(self) -> dict[str, Any] | None:
         """Publish a complete job that was killed just before; return its summary."""
-        summary = _read_json(self.staging / SUMMARY)
-        manifest = _read_json(self.staging / MANIFEST) or {}
-        if not (self.staging / SUCCESS).exists() or manifest.get("job") != self.job:
-            return None
-        if summary is None or _damaged(self.staging, manifest.get("parts")):
+        job, summary, damaged = _read_complete(self.staging)
+        if job != self.job or summary is None or damaged:
             return None
         self._swap_in()
         return summary
 
     def begin(self, n_units: int) -> dict[int, Part]:
         """Make or enter the directory aside; return the parts that are done, by unit."""
-        begun = _read_json(self.staging / _JOB)
-        if begun is not None and begun != self.job:
+        found = _read_json(self.staging / _JOB)
+        if found is not None and found != self.job:
             if not self.overwrite:
                 raise InputError(
-                    f"{self.staging}: parts of another job{_difference(begun, self.job)}. Finish "
+                    f"{self.staging}: parts of another job{_difference(found, self.job)}. Finish "
                     "that one, delete the directory, or give --overwrite to drop them."
                 )
             self.discard()
-        elif begun is None and self.staging.exists():
+        elif found is None and self.staging.exists():
             # Killed before the job's description was written: nothing in it can be relied on.
             self.discard()
         (self.staging / _RECORDS).mkdir(parents=True, exist_ok=True)
-        if begun != self.job:
+        if found != self.job:
             files.write_text(self.staging / _JOB, files.to_json(self.job))
         done = {}
         for unit in range(n_units):
@@ -195,13 +195,21 @@ class OutputDirectory:
         first = pq.read_schema(self.staging / names[0])
         schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
         with files.naming_full_disk(self.path):
-            with open_writer(aside, schema) as writer:
-                for table in _row_groups(self.staging / name for name in names):
-                    writer.write_table(table, row_group_size=max(table.num_rows, 1))
+            opened: Any = (_csv_writer if self.csv else open_writer)(aside, schema)
+            with opened as writer:
+                for name in names:
+                    with pq.ParquetFile(self.staging / name) as part:
+                        for group in range(part.num_row_groups):
+                            table = part.read_row_group(group)
+                            writer.write_table(table, max(table.num_rows, 1))
             files.flush(aside)
         if self.path.is_dir():
             self._check_ours()
             shutil.rmtree(self.path)
+        if self.csv:
+            record = {"bytes": aside.stat().st_size, "sha256": files.sha256(aside)}
+            note = {**record, "job": self.job, "summary": json.loads(about)}
+            files.write_text(_note(self.path), files.to_json(note))
         os.replace(aside, self.path)
         files.flush(self.path.parent)
         shutil.rmtree(self.staging)
@@ -217,7 +225,12 @@ class OutputDirectory:
     def _check_ours(self) -> None:
         """Refuse to replace anything but the output of a job."""
         if self.path.is_file():
-            if not (self.single and _is_ours(self.path)):
+            try:
+                metadata = pq.read_schema(self.path).metadata or {}
+            except (pa.ArrowException, OSError):
+                metadata = {}
+            noted = isinstance(_read_json(_note(self.path)), Mapping)
+            if not (self.single and (noted or b"simrec.model_id" in metadata)):
                 raise InputError(
                     f"{self.path}: a file that no job of SimRec wrote: not replaced. Delete it, or "
                     "give another --out."
@@ -229,8 +242,15 @@ class OutputDirectory:
         return self.staging / _RECORDS / f"{unit:06d}.json"
 
 
+def _read_complete(root: Path, checksums: bool = True) -> tuple[Any, Any, list[str]]:
+    """Return the job of a complete directory, its summary, and the files that are damaged."""
+    manifest = _read_json(root / MANIFEST) or {}
+    job = manifest.get("job") if (root / SUCCESS).exists() else None
+    return job, _read_json(root / SUMMARY), _damaged(root, manifest.get("parts"), checksums)
+
+
 def _damaged(root: Path, records: Any, checksums: bool = True) -> list[str]:
-    """Return the files that are not what their records say: sizes, and checksums if asked."""
+    """Return the files whose sizes, or checksums if asked, are not those of their records."""
     if not isinstance(records, Mapping):
         return ["its record"]
     return [name for name, record in records.items() if not _intact(root / name, record, checksums)]
@@ -256,21 +276,28 @@ def _listing(root: Path) -> set[str] | None:
     return {MANIFEST, SUMMARY, SUCCESS, *manifest["parts"]}
 
 
-def _is_ours(path: Path) -> bool:
-    try:
-        return b"simrec.model_id" in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
+@contextmanager
+def _csv_writer(aside: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter]:
+    """Open a CSV file for writing, compressed where the name ends so."""
+    packed = "gzip" if aside.name.endswith(".gz") else None
+    delimiter = "\t" if aside.name.removesuffix(".gz").endswith(".tsv") else ","
+    options = csv.WriteOptions(delimiter=delimiter)
+    with (
+        pa.output_stream(str(aside), compression=packed) as sink,
+        csv.CSVWriter(sink, schema.remove_metadata(), write_options=options) as writer,
+    ):
+        yield writer
 
 
-def _row_groups(paths: Iterable[Path]) -> Iterator[pa.Table]:
-    for path in paths:
-        with pq.ParquetFile(path) as parquet:
-            for group in range(parquet.num_row_groups):
-                yield parquet.read_row_group(group)
+def _note(path: Path) -> Path:
+    """Return the file that names the job of a CSV file, which has no room for that itself."""
+    return path.with_name(f".{path.name}.json")
 
 
 def _read_single(path: Path) -> tuple[Any, Any]:
+    note = _read_json(_note(path))
+    if isinstance(note, Mapping) and _intact(path, note, checksum=True):
+        return note.get("job"), note.get("summary")
     try:
         about = pq.read_schema(path).metadata or {}
         return json.loads(about[b"simrec.job"]), json.loads(about[b"simrec.summary"])

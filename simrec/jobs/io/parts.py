@@ -9,26 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simrec import files
-from simrec.jobs.io import partitions
+from simrec.data import partitions
+from simrec.storage import files
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one unit of work wrote.
+    """What one unit of work wrote: files relative to the output, with their records.
 
-    Attributes
-    ----------
-    unit : int
-        The unit's index.
-    rows_in : int
-        Rows read.
-    files : dict of str to dict
-        Files written, relative to the output, with ``rows``, ``bytes`` and ``sha256``.
-    counts : dict of str to int
-        Things counted on the way, such as unknown ids.
-    skipped : str
-        Why there is no output, empty if there is.
+    `counts` has what was counted on the way, such as unknown ids; `skipped` says why there is no
+    output, empty if there is.
     """
 
     unit: int

@@ -13,47 +13,42 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from simrec import files
-from simrec.data.ids import check_ids, encode_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import encode_ids
+from simrec.data.ratings import Ratings
+from simrec.data.source import Source, Unit, open_source
 from simrec.errors import InputError
-from simrec.jobs.io.sources import Source, Unit
-from simrec.model.run.divide import ranges
+from simrec.jobs.io.tables import DataOptions
 from simrec.model.run.workers import Workers, equal_parts
+from simrec.storage import files
+
+if TYPE_CHECKING:
+    from simrec.data.tables import TableLike
 
 logger = logging.getLogger(__name__)
 
 # Rows that are read, and written to a range, as one.
 _ROWS = 1 << 20
+# What workers exchange in one attempt must not be read by the next, which may have fewer workers.
+_ATTEMPT = "attempt-"
 # Ids from which a worker proposes where ranges end, at most.
 _SAMPLE = 1 << 16
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A table that workers divide by the ids in one of its columns.
+    """A table ("ratings" or "users") that workers divide by the ids in one of its columns.
 
-    Attributes
-    ----------
-    name : str
-        What it is: "ratings" or "users".
-    source : Source
-        Its files.
-    column : str
-        The column of ids.
-    columns : tuple of str
-        The columns to read.
-    units : tuple of Unit
-        Fragments of the files.
-    spans : tuple of (id, id), or None
-        Lowest and highest id of each unit, where the files tell.
-    metadata : dict
-        What the files' schema says of itself, such as which column is an index of pandas.
+    `units` are fragments of its files, and `spans` the lowest and highest id of each, None where
+    the files do not tell. `metadata` is what their schema says of itself, such as which column is
+    an index of pandas.
     """
 
     name: str
@@ -80,9 +75,9 @@ class Divided:
             footer = pq.read_metadata(file.path, filesystem=source.filesystem)
             metadata = metadata or dict(footer.schema.to_arrow_schema().metadata or {})
             spans += [_span(footer, u, column) for u in units if u.file == number]
-        told = None if None in spans else tuple(s for s in spans if s is not None)
+        known = None if None in spans else tuple(s for s in spans if s is not None)
         names = source.schema.names if columns is None else columns
-        return cls(name, source, column, tuple(names), units, told, metadata)
+        return cls(name, source, column, tuple(names), units, known, metadata)
 
     def starts(self, workers: Workers) -> list[Any]:
         """Agree on ranges of about equal numbers of rows: the lowest ids of all but the first."""
@@ -111,7 +106,9 @@ class Divided:
         """Read this worker's range; `scratch` is a directory that all workers see."""
         edges = [None, *starts, None]
         low, high = edges[workers.rank], edges[workers.rank + 1]
-        if self.spans is not None and all(_within_one(span, starts) for span in self.spans):
+        if self.spans is not None and not any(
+            first < start <= last for first, last in self.spans for start in starts
+        ):
             mine = [
                 unit
                 for unit, (first, _) in zip(self.units, self.spans, strict=True)
@@ -188,6 +185,69 @@ class Divided:
             yield batch.set_column(place, self.column, ids)
 
 
+@dataclass(frozen=True)
+class Portions:
+    """How the tables of a training are divided between workers; all of them see `scratch`."""
+
+    data: DataOptions
+    ratings: Divided
+    users: Divided | None
+    scratch: Path
+
+    @classmethod
+    def of(cls, data: DataOptions, scratch: Path) -> Portions:
+        """Look at the footers of the tables' files."""
+        ratings = open_source(data.ratings, "ratings")
+        ratings.require(data.user_id, data.item_id)
+        wanted = (data.user_id, data.item_id, data.rating, data.timestamp, data.weight)
+        columns = [name for name in ratings.schema.names if name in wanted]
+        users = None
+        if data.users is not None:
+            source = open_source(data.users, "users")
+            usual = "user_id" if data.user_id not in source.schema.names else data.user_id
+            users = Divided.of("users", source, usual)
+        return cls(data, Divided.of("ratings", ratings, data.user_id, columns), users, scratch)
+
+    def attempt(self, workers: Workers) -> int:
+        """Count the attempts before this one, and make a directory for the files of this one."""
+        number = 0
+        if workers.rank == 0:
+            number = len(list(self.scratch.glob(f"{_ATTEMPT}*")))
+            (self.scratch / f"{_ATTEMPT}{number}").mkdir(parents=True)
+        return workers.agreed(number)
+
+    def read(
+        self, bounds: tuple[float, float] | None, workers: Workers, attempt: int
+    ) -> tuple[Ratings, TableLike | None]:
+        """Read the ratings and the features of this worker's users."""
+        data, scratch = self.data, self.scratch / f"{_ATTEMPT}{attempt}"
+        starts = self.ratings.starts(workers)
+        ratings = data.as_ratings(self.ratings.portion(starts, workers, scratch), bounds)
+        users: Any = None
+        if self.users is not None:
+            users = self.users.portion(starts, workers, scratch)
+            users = data.renamed(users, data.user_id, "user_id")
+        # What reading took is kept by Arrow's pool otherwise, beside all that a fit takes.
+        pa.default_memory_pool().release_unused()
+        return ratings, users
+
+
+def ranges(ids: Any, starts: Sequence[Any]) -> np.ndarray:
+    """Return the range of each id; all but the first range are given by their lowest ids.
+
+    Examples
+    --------
+    >>> ranges(pa.chunked_array([["a", "m", "z"]]), ["b", "n"])
+    array([0, 1, 2])
+    """
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.cast(ids.type.value_type)
+    found = np.zeros(len(ids), np.int64)
+    for start in starts:
+        found += pc.greater_equal(ids, start).to_numpy(zero_copy_only=False)
+    return found
+
+
 def _span(footer: pq.FileMetaData, unit: Unit, column: str) -> tuple[Any, Any] | None:
     """Return the lowest and highest id of some row groups, None where the footer does not tell."""
     names = [footer.schema.column(i).path for i in range(footer.num_columns)]
@@ -195,15 +255,11 @@ def _span(footer: pq.FileMetaData, unit: Unit, column: str) -> tuple[Any, Any] |
         return None
     place, low, high = names.index(column), [], []
     for group in unit.row_groups:
-        told = footer.row_group(group).column(place).statistics
-        if told is None or not told.has_min_max or told.null_count:
+        found = footer.row_group(group).column(place).statistics
+        if found is None or not found.has_min_max or found.null_count:
             return None
-        if not isinstance(told.min, int | str):
+        if not isinstance(found.min, int | str):
             return None
-        low.append(told.min)
-        high.append(told.max)
+        low.append(found.min)
+        high.append(found.max)
     return min(low), max(high)
-
-
-def _within_one(span: tuple[Any, Any], starts: Sequence[Any]) -> bool:
-    return not any(span[0] < start <= span[1] for start in starts)

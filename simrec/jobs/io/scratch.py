@@ -6,22 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from simrec import files
-
-_BLOCK = 1 << 16
+from simrec.storage import files
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """Room for arrays.
-
-    Attributes
-    ----------
-    directory : Path
-        Where large arrays go; removed with the job.
-    limit : int
-        Bytes up to which an array is kept in memory.
-    """
+    """Room for arrays: those of more than `limit` bytes in a directory, removed with the job."""
 
     directory: Path
     limit: int
@@ -37,22 +27,3 @@ class Scratch:
             with open(path, "rb+") as file:
                 os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
         return array
-
-    def stack(self, name: str, matrices: list[np.ndarray]) -> np.ndarray:
-        """Return matrices below each other."""
-        shape = (sum(len(matrix) for matrix in matrices), matrices[0].shape[1])
-        stacked = self.empty(name, shape, np.float32)
-        start = 0
-        for matrix in matrices:
-            for first in range(0, len(matrix), _BLOCK):
-                piece = matrix[first : first + _BLOCK]
-                stacked[start + first : start + first + len(piece)] = piece
-            start += len(matrix)
-        return stacked
-
-    def take(self, name: str, matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return some rows of a matrix."""
-        taken = self.empty(name, (len(rows), matrix.shape[1]), np.float32)
-        for first in range(0, len(rows), _BLOCK):
-            taken[first : first + _BLOCK] = matrix[rows[first : first + _BLOCK]]
-        return taken

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from simrec.data.sides import SIDES, SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableLike
+from simrec.model.head import Found
+from simrec.model.lists.blend import Blend
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower, Unknown
 from simrec.scoring.shares import Parts, shares
@@ -17,64 +21,47 @@ from simrec.scoring.shares import Parts, shares
 
 def explain(
     towers: Sides[Tower],
-    parts: Sequence[tuple[Part, float]],
+    parts: Mapping[str, Part],
+    blend: Blend | None,
     ids: Sides[Any],
     tables: Sides[TableLike | None],
     unknown: Unknown,
 ) -> pa.Table:
-    """List what adds to the score of a pair; see `TwoTower.explain`.
-
-    Parameters
-    ----------
-    towers : Sides of Tower
-        Both towers.
-    parts : sequence of (Part, float)
-        What the score is the sum of, and the weight of each.
-    ids : Sides of id
-        The pair.
-    tables : Sides of table-like or None
-        Features of an id the model does not know.
-    unknown : {"error", "prior"}
-        What to do with an id that has neither ratings nor features.
-    """
-
-    def find(side: Side) -> Any:
-        return towers[side].find([ids[side]], tables[side], unknown)
-
-    found = Sides.of(find)
+    """List what adds to the score of a pair; see `TwoTower.explain`."""
+    found = Sides.of(lambda side: towers[side].find([ids[side]], tables[side], unknown))
+    entities = Sides.of(lambda side: _entity(towers[side], found[side]))
     rows: list[tuple[str, str, str, float, float]] = []
-    for part, weight in parts:
+    for name, part in parts.items():
 
-        def apart(side: Side, part: Part = part) -> Parts:
-            tower, row = towers[side], int(found[side].rows[0])
-            known = row < found[side].n_known
-            entity = Entity(
-                side,
-                row if known else -1,
-                int(tower.counts[row]) if known else 0,
-                tower.feature_row(found[side]),
-                tower.encoder,
-            )
-            return part.explained(entity, part.heads[side].of(found[side])[0])
+        def apart(side: Side, part: Part = part, name: str = name) -> Parts:
+            pieces = part.explained(entities[side], part.heads[side].of(found[side])[0])
+            if blend is None:
+                return pieces
+            factors = blend.of(name, side, np.array([entities[side].count]))[0]
+            vectors, constant = pieces.vectors * factors, pieces.constant * factors
+            return replace(pieces, vectors=vectors, constant=constant)
 
         pieces = Sides.of(apart)
+        if not pieces.items.vectors.any():
+            continue
         prefix = "" if len(parts) == 1 else f"{part.name}: "
-        rows.append(("model", f"{prefix}mean", "", weight * part.output.shift, 0.0))
-        for side in SIDES:
-            mine = pieces[side]
-            bias, taste = (weight * share for share in shares(mine, pieces.other(side)))
+        if blend is None:
+            rows.append(("model", "mean", "", part.output.shift, 0.0))
+        for side, mine in pieces.named():
+            bias, taste = shares(mine, pieces.other(side))
             for i in np.argsort(-np.abs(bias + taste), kind="stable"):
-                name = f"{prefix}{mine.names[i]}"
-                rows.append((SINGULAR[side], name, mine.values[i], float(bias[i]), float(taste[i])))
-    sides, features, values, biases, tastes = zip(*rows, strict=True)
-    bias, taste = np.array(biases), np.array(tastes)
-    return pa.table(
-        {
-            "side": list(sides),
-            "feature": list(features),
-            "value": list(values),
-            "bias": bias,
-            "taste": taste,
-            "contribution": bias + taste,
-        }
-    )
+                what = f"{prefix}{mine.names[i]}"
+                rows.append((SINGULAR[side], what, mine.values[i], float(bias[i]), float(taste[i])))
+    names = ("side", "feature", "value", "bias", "taste")
+    table = pa.table({n: list(v) for n, v in zip(names, zip(*rows, strict=True), strict=True)})
+    return table.append_column("contribution", pc.add(table["bias"], table["taste"]))
+
+
+def _entity(tower: Tower, found: Found) -> Entity:
+    """Return what is known of the one entity that was found."""
+    row = int(found.rows[0])
+    if row < found.n_known:
+        features = tower.features[row]
+        return Entity(tower.side, row, int(tower.counts[row]), features, tower.encoder)
+    new = None if found.average[0] or found.fresh is None else found.fresh[row - found.n_known]
+    return Entity(tower.side, -1, 0, new, tower.encoder)

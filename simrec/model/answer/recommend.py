@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap, one_or_several
+from simrec.data.columns import USUAL, Columns
+from simrec.data.id_columns import id_kind, one_or_several
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SIDES, Sides
-from simrec.data.tables import TableLike, read_table
+from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
+from simrec.model.answer.diversity import chosen_of
+from simrec.model.answer.sampling import FEWEST, TIMES, draw
 from simrec.model.head import Found, Head
 from simrec.model.tower import Tower, Unknown, unique_ids
-from simrec.rows import Sparse
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
+from simrec.storage.rows import Sparse
 
 
 def recommend(
@@ -27,51 +34,98 @@ def recommend(
     exclude: sparse.csr_matrix | None,
     bonus: np.ndarray | None,
     shift: float,
+    rerank: Rerank | None = None,
 ) -> pa.Table:
-    """Rank candidates for users.
-
-    Parameters
-    ----------
-    chosen : Sides of (ids, Found)
-        The candidates and the users.
-    heads : Sides of Head
-        Their vectors.
-    k : int
-        Items for each user.
-    exclude : csr_matrix or None
-        Users x candidates: what is not to be recommended.
-    bonus : numpy.ndarray or None
-        What ranks a candidate higher than its score.
-    shift : float
-        Added to all scores.
-    """
+    """Rank candidates for users."""
     (item_ids, items), (user_ids, users) = chosen
     vectors = Sides(heads.items.of(items), heads.users.of(users))
-    if bonus is None:
-        found, z = top_k(vectors.users, vectors.items, k, exclude)
-    else:
+    ranked = vectors
+    if bonus is not None:
         # One more coordinate: score + bonus is a scalar product as the score is.
         one = np.ones((len(vectors.users), 1), np.float32)
-        found, z = top_k(
-            np.hstack([vectors.users, one]),
-            np.hstack([vectors.items, bonus[:, None]]),
-            k,
-            exclude,
-        )
-    query, rank = np.nonzero(found >= 0)
-    best = found[query, rank]
-    if bonus is None:
+        ranked = Sides(np.hstack([vectors.items, bonus[:, None]]), np.hstack([vectors.users, one]))
+    propensity = None
+    if rerank is None:
+        found, z = top_k(ranked.users, ranked.items, k, exclude)
+        query, rank = np.nonzero(found >= 0)
+        best = found[query, rank]
+    else:
+        lists = rerank.lists(ranked, bonus, k, exclude)
+        query = np.repeat(np.arange(len(lists)), [len(one.items) for one in lists])
+        best = np.concatenate([np.empty(0, np.int64), *(one.items for one in lists)])
+        rank = np.concatenate([np.empty(0, np.int64), *(np.arange(len(x.items)) for x in lists)])
+        if rerank.seed is not None:
+            propensity = np.concatenate([np.empty(0), *(one.propensity for one in lists)])
+    if bonus is None and rerank is None:
         scores = z[query, rank]
     else:
         scores = score_pairs(vectors.users, vectors.items, query, best)
-    return pa.table(
-        {
-            "user_id": user_ids.take(pa.array(query)),
-            "item_id": item_ids.take(pa.array(best)),
-            "score": pa.array(scores + np.float32(shift)),
-            "rank": pa.array((rank + 1).astype(np.int32)),
-        }
-    )
+    table = {
+        "user_id": user_ids.take(pa.array(query)),
+        "item_id": item_ids.take(pa.array(best)),
+        "score": pa.array(scores + np.float32(shift)),
+        "rank": pa.array((rank + 1).astype(np.int32)),
+    }
+    return pa.table(table if propensity is None else {**table, "propensity": propensity})
+
+
+class Chosen(NamedTuple):
+    """The list of one user: candidates, and their propensities where it was drawn."""
+
+    items: np.ndarray
+    propensity: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Rerank:
+    """How a list is chosen from the best candidates: caps, variety, or a draw."""
+
+    # See `simrec.model.answer.diversity.caps`
+    capped: Sequence[tuple[sparse.csr_matrix, int]]
+    diversity: float
+    # Unit vectors of candidates
+    directions_of: Callable[[np.ndarray], np.ndarray] | None
+    seed: int | None
+
+    def lists(
+        self,
+        vectors: Sides[np.ndarray],
+        bonus: np.ndarray | None,
+        k: int,
+        exclude: sparse.csr_matrix | None,
+    ) -> list[Chosen]:
+        """Return the list of each user."""
+        n, lists = len(vectors.items), []
+        size = min(n, self.pool(k))
+        found, z = top_k(vectors.users, vectors.items, size, exclude)
+        for user, (row, scores) in enumerate(zip(found, z, strict=True)):
+            pool, scores = row[row >= 0], scores[row >= 0]
+            one, wider = self.choose(pool, scores, bonus, k, user), size
+            while len(one.items) < min(k, n) and wider < n and self.capped:
+                # Caps have used up the pool: look further down, in the end at all candidates.
+                wider = min(n, 4 * wider)
+                hidden = None if exclude is None else exclude[user]
+                more = top_k(vectors.users[user : user + 1], vectors.items, wider, hidden)
+                there = more[0][0] >= 0
+                one = self.choose(more[0][0][there], more[1][0][there], bonus, k, user)
+            lists.append(one)
+        return lists
+
+    def pool(self, k: int) -> int:
+        """Return how many of the best candidates a list of k is chosen from."""
+        return max(FEWEST, TIMES * k)
+
+    def choose(
+        self, pool: np.ndarray, scores: np.ndarray, bonus: np.ndarray | None, k: int, user: int
+    ) -> Chosen:
+        """Choose the list of a user from candidates, best first, with score + bonus."""
+        if self.seed is None:
+            places = chosen_of(pool, scores, k, self.capped, self.diversity, self.directions_of)
+            return Chosen(pool[places], np.ones(len(places)))
+        assert bonus is not None
+        rng = np.random.default_rng([self.seed, user])
+        places, propensity = draw(scores - bonus[pool], bonus[pool], k, rng)
+        return Chosen(pool[places], propensity)
 
 
 def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
@@ -79,7 +133,7 @@ def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray,
     if given is None:
         return tower.ids.column, tower.everyone()
     features = None
-    if hasattr(given, "column_names") or hasattr(given, "columns") or _is_table_path(given):
+    if is_table(given) or (isinstance(given, str) and _is_path(given, tower)):
         features, ids = tower.read(given)
     else:
         ids = one_or_several(given, tower.id_column)
@@ -91,41 +145,47 @@ def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray,
     return ids, tower.find(ids, features, unknown)
 
 
-def without_ratings(
-    ids: pa.ChunkedArray, found: Found, tower: Tower
-) -> tuple[pa.ChunkedArray, Found]:
-    """Keep the entities that have no ratings."""
+def _is_path(given: str, tower: Tower) -> bool:
+    """Tell whether text is the path of a table, such as a directory, and not the id of anybody."""
+    texts = id_kind(tower.ids.type) == "string"
+    return os.path.exists(given) and not (texts and tower.ids.contains([given])[0])
+
+
+def without_ratings(found: Found, tower: Tower) -> np.ndarray:
+    """Tell which entities have no ratings."""
     known = found.rows < found.n_known
     rated = np.zeros(len(found.rows), bool)
     rated[known] = tower.counts[found.rows[known]] > 0
-    keep = np.flatnonzero(~rated)
-    return ids.take(pa.array(keep)), found._replace(
-        rows=found.rows[keep], average=found.average[keep]
+    return ~rated
+
+
+def only(ids: pa.ChunkedArray, found: Found, keep: np.ndarray) -> tuple[pa.ChunkedArray, Found]:
+    """Keep some of the entities that were found."""
+    rows = np.flatnonzero(keep)
+    return ids.take(pa.array(rows)), found._replace(
+        rows=found.rows[rows], average=found.average[rows]
     )
 
 
-def _is_table_path(given: Any) -> bool:
-    if hasattr(given, "__fspath__"):
-        return True
-    return isinstance(given, str) and given.endswith((".parquet", ".csv", ".csv.gz", "/"))
+def attributes(tower: Tower, found: Found, given: pa.Table | None) -> pa.Table:
+    """Return the columns of candidates: those of the table given, then those of the catalogue."""
+    columns = {}
+    if tower.table is not None:
+        known = found.rows < found.n_known
+        rows = pa.array(np.where(known, found.rows, 0), mask=~known)
+        columns = {name: tower.table[name].take(rows) for name in tower.table.column_names}
+    if given is not None:
+        columns |= {name: given[name] for name in given.column_names}
+    return pa.table(columns)
 
 
 def exclusions(
     chosen: Sides[tuple[pa.ChunkedArray, Found]],
     rated: Sparse,
     more: Ratings | TableLike | None,
+    columns: Columns = USUAL,
 ) -> sparse.csr_matrix:
-    """Mark what is not to be recommended: users x candidates.
-
-    Parameters
-    ----------
-    chosen : Sides of (ids, Found)
-        The candidates and the users.
-    rated : Sparse
-        Users x items of the model: what each user has rated.
-    more : Ratings, table or path, optional
-        Further pairs (user_id, item_id); those of others do not matter.
-    """
+    """Mark what is not to be recommended: users x candidates."""
     items, users = (found for _, found in chosen)
     place = np.full(items.n_known, -1, np.int64)
     known = np.flatnonzero(items.rows < items.n_known)
@@ -133,28 +193,30 @@ def exclusions(
     who = np.flatnonzero(users.rows < users.n_known)
     theirs = rated[users.rows[who]]
     rows = np.repeat(who, np.diff(theirs.indptr))
-    columns = place[theirs.indices]
-    pairs = [(rows[columns >= 0], columns[columns >= 0])]
+    at = place[theirs.indices]
+    pairs = [(rows[at >= 0], at[at >= 0])]
     if more is not None:
-        pairs.append(_pairs(more, chosen))
-    rows, columns = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
+        pairs.append(_pairs(more, chosen, columns))
+    who, what = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     shape = (len(users.rows), len(items.rows))
-    return sparse.csr_matrix((np.ones(len(rows), np.float32), (rows, columns)), shape=shape)
+    return sparse.csr_matrix((np.ones(len(who), np.float32), (who, what)), shape=shape)
 
 
 def _pairs(
-    given: Ratings | TableLike, chosen: Sides[tuple[pa.ChunkedArray, Found]]
+    given: Ratings | TableLike, chosen: Sides[tuple[pa.ChunkedArray, Found]], columns: Columns
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the rows of pairs among the users and the candidates."""
     table: pa.Table
     if isinstance(given, Ratings):
         table = given.to_arrow()
     else:
-        table = read_table(given, ["user_id", "item_id"], name="exclude", allow_empty=True)
+        ids = ["user_id", "item_id"]
+        own = columns.renaming(*ids)
+        table = read_table(given, ids, rename=own, name="exclude", allow_empty=True)
     places = []
-    for side, (ids, _) in zip(SIDES, chosen, strict=True):
+    for side, (chosen_ids, _) in zip(SIDES, chosen, strict=True):
         column = "item_id" if side == "items" else "user_id"
-        known, place = unique_ids(ids, side, side)
+        known, place = unique_ids(chosen_ids, side, side)
         found = known.rows(table[column], column) if len(table) else np.empty(0, np.int64)
         at = np.full(len(found), -1, np.int64)
         at[found >= 0] = place[found[found >= 0]]

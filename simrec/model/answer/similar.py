@@ -1,65 +1,37 @@
-"""Entities that the other side feels alike about."""
+"""Neighbours by correlation of predicted scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.ids import one_or_several
-from simrec.data.sides import Side, Sides
+from simrec.data.id_columns import one_or_several
+from simrec.data.sides import Side, Sides, other
+from simrec.data.tables import is_table, read_table
 from simrec.errors import InputError
-from simrec.model.head import Found, Head
+from simrec.model.head import Found
 from simrec.model.part import Part
 from simrec.model.tower import Tower
-from simrec.rows import BLOCK, Array, blocks
 from simrec.scoring.topk import top_k
+from simrec.storage.rows import BLOCK, Array, blocks
 
 
-def similar(
-    side: Side, towers: Sides[Tower], parts: Sequence[tuple[Part, float]], entity: Any, k: int
-) -> pa.Table:
-    """Return the k nearest of a side to one or several of its entities.
+def similar(side: Side, towers: Sides[Tower], part: Part, entity: Any, k: int) -> pa.Table:
+    """Return the k nearest of a side to its entities: ids, or the features of one.
 
-    Similarity is the cosine between the scores that two entities have with all of the other side,
-    biases aside; with several parts, between the scores of all parts side by side.
-
-    Parameters
-    ----------
-    side : {"items", "users"}
-        The side.
-    towers : Sides of Tower
-        Both towers.
-    parts : sequence of (Part, float)
-        What to compare by, and the weight of each.
-    entity : id, ids, mapping or table
-        Whom to compare: ids the model knows, or the features of one entity.
-    k : int
-        How many for each.
+    Similarity is the correlation of the scores that two entities have with all of the other side.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise InputError(f"k must be a whole number from 1 on, got {k!r}.")
-    tower = towers[side]
-    k = min(int(k), len(tower.ids))  # before memory is taken for it
+    tower, head, unit = towers[side], part.heads[side], unit_vectors(part, side, towers)
+    k = min(k, len(tower.ids))  # before memory is taken for it
     ids, found = _find(tower, entity)
-    metrics = [_metric(part, side, towers.other(side).counts) for part, _ in parts]
-
-    def directions(vectors_of: Any) -> np.ndarray:
-        felt = [
-            np.float32(weight) * (part.comparable(side, vectors_of(part.heads[side])) @ metric)
-            for (part, weight), metric in zip(parts, metrics, strict=True)
-        ]
-        joined = np.hstack(felt)
-        length = np.linalg.norm(joined, axis=1, keepdims=True)
-        return (joined / np.maximum(length, 1e-12)).astype(np.float32)
-
-    query = directions(lambda head: head.of(found))
+    query = unit(head.of(found))
     places, similarity = np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32)
     for start in range(0, len(tower.ids), BLOCK):
         here = slice(start, min(start + BLOCK, len(tower.ids)))
-        at, z = top_k(query, directions(lambda head, here=here: head.vectors[here]), k + 1)
+        at, z = top_k(query, unit(head.vectors[here]), k + 1)
         places = np.hstack([places, np.where(at >= 0, at + start, -1)])
         similarity = np.hstack([similarity, z])
         # Of equals the first comes first, as in one search.
@@ -81,17 +53,13 @@ def similar(
 
 def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
     """Find ids, or encode the features of one entity."""
-    if isinstance(entity, Mapping) or hasattr(entity, "column_names") or hasattr(entity, "columns"):
+    if is_table(entity) or isinstance(entity, Mapping):
         if tower.encoder is None:
             raise InputError(
                 f"{tower.singular}: the model was fitted without features; give an id."
             )
-        given = (
-            pa.table({name: [value] for name, value in entity.items()})
-            if isinstance(entity, Mapping)
-            else entity
-        )
-        table = given if isinstance(given, pa.Table) else pa.Table.from_pandas(given)
+        one = isinstance(entity, Mapping)
+        table = pa.Table.from_pylist([dict(entity)]) if one else read_table(entity)
         if len(table) != 1:
             raise InputError(
                 f"{tower.singular}: expected the features of one {tower.singular}, got "
@@ -103,15 +71,31 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
     return ids, tower.find(ids)
 
 
+def unit_vectors(
+    part: Part, side: Side, towers: Sides[Tower]
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what makes unit vectors of a side's vectors: their products are correlations."""
+    metric = _metric(part, side, towers.other(side).counts)
+
+    def unit(vectors: np.ndarray) -> np.ndarray:
+        scores = part.comparable(side, vectors) @ metric
+        length = np.linalg.norm(scores, axis=1, keepdims=True)
+        return (scores / np.maximum(length, 1e-12)).astype(np.float32)
+
+    return unit
+
+
 def _metric(part: Part, side: Side, partner_counts: Array) -> np.ndarray:
-    """Return the root of the partners' second moments: it turns embeddings into scores."""
-    other: Side = "users" if side == "items" else "items"
-    head: Head = part.heads[other]
+    """Return the root of the partners' covariance: it turns embeddings into centred scores."""
+    vectors = part.heads.other(side).vectors
     total = max(sum(int(some.sum()) for _, some in blocks(partner_counts)), 1)
     moments: Any = 0.0
+    mean: Any = 0.0
     for here, counts in blocks(partner_counts):
-        embeddings = part.comparable(other, np.asarray(head.vectors[here])).astype(np.float64)
+        embeddings = part.comparable(other(side), np.asarray(vectors[here])).astype(np.float64)
         weight = np.maximum(counts, 0) / total
         moments = moments + (embeddings * weight[:, None]).T @ embeddings
-    values, vectors = np.linalg.eigh(moments)
-    return vectors * np.sqrt(np.maximum(values, 0))
+        mean = mean + weight @ embeddings
+    # Without the mean partner: what all feel alike about, popularity, makes nobody alike.
+    values, axes = np.linalg.eigh(moments - np.outer(mean, mean))
+    return axes * np.sqrt(np.maximum(values, 0))

@@ -11,6 +11,7 @@ import numpy as np
 from simrec.errors import InputError
 
 Index = Literal["auto", "flat", "hnsw", "ivf"]
+INDEXES: tuple[Index, ...] = ("auto", "flat", "hnsw", "ivf")
 
 _FEW = 20_000  # items up to which a scan is as fast as an index
 _NEIGHBOURS = 32  # links of an item in HNSW
@@ -42,19 +43,7 @@ def choose(index: Index, n_items: int) -> Index:
 
 
 def build(kind: Index, vectors: Iterator[np.ndarray], n_items: int, sample: np.ndarray) -> Any:
-    """Make an index of inner products.
-
-    Parameters
-    ----------
-    kind : {"flat", "hnsw", "ivf"}
-        Its kind.
-    vectors : iterator of numpy.ndarray
-        The items' vectors, float32, some rows at a time.
-    n_items : int
-        How many there are.
-    sample : numpy.ndarray
-        Some of them, from which inverted lists are learned.
-    """
+    """Make an index of inner products."""
     faiss = faiss_package()
     d = sample.shape[1]
     if kind == "flat":
@@ -81,24 +70,10 @@ def training_rows(kind: Index, n_items: int) -> int:
 
 
 def tune(index: Any, kind: Index, queries: np.ndarray, exact: np.ndarray) -> dict[str, float]:
-    """Raise the effort of searches until recall is good; measure it on queries not used for that.
+    """Raise the effort of searches until recall is good; measure it on other queries.
 
-    Parameters
-    ----------
-    index : faiss.Index
-        The index; the effort stays set in it, and is saved with it.
-    kind : {"flat", "hnsw", "ivf"}
-        Its kind.
-    queries : numpy.ndarray
-        Users' vectors.
-    exact : numpy.ndarray of shape (queries, k)
-        The scores of their k best items by exact search, best first.
-
-    Returns
-    -------
-    dict
-        ``recall_at_10`` against exact search, the number of ``queries`` it was measured on, and
-        the effort: ``ef_search`` of HNSW, ``nprobe`` of IVF.
+    `exact` are the scores of the k best items of each query, best first. The effort stays set in
+    the index, and is saved with it.
     """
     tried, held_out = np.arange(0, len(queries), 2), np.arange(1, len(queries), 2)
     held_out = held_out if len(held_out) else tried

@@ -1,12 +1,17 @@
-"""A fitted model out into other systems: TensorFlow, Faiss, or tables of vectors."""
+"""A fitted model out into other systems: TensorFlow, Faiss, or tables of vectors.
+
+Exported vectors have one coordinate more: a user is [v, 1] and an item [v, shift], where the shift
+is what is added to all scores (the mean of the ratings). Biases are coordinates already. The inner
+product of the two is the score that `recommend` gives.
+"""
 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,25 +19,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simrec import __version__, files
-from simrec.data.sides import Sides
+from simrec import __version__
+from simrec.data.id_columns import check_ids
+from simrec.data.messages import describe
+from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.model.export import vectors
+from simrec.model.answer.ranking import RankBy
+from simrec.model.export.faiss_index import INDEXES, Index
 from simrec.model.head import Head
 from simrec.model.tower import Tower, Unknown
 from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k
+from simrec.storage import files
 
 if TYPE_CHECKING:
-    from simrec.model.export.faiss_index import Index
-
-logger = logging.getLogger(__name__)
+    from simrec.model.fitted import FittedModel
 
 Format = Literal["savedmodel", "tower", "parquet", "faiss"]
 OneSide = Literal["item", "user"]
 
 MARK = "export.json"
+BLOCK = 1 << 16  # rows in memory at a time
 _K = 10
 _QUERIES = 2_000  # users on whom an index is tuned and measured
 
@@ -52,56 +60,44 @@ def _listing(root: Path) -> set[str] | None:
 
 
 def export(
-    towers: Sides[Tower],
-    heads: Sides[Head],
-    shift: float,
+    model: FittedModel,
     path: str | os.PathLike[str],
     format: Format,
     side: OneSide | None,
     tables: Sides[TableLike | None],
-    index: Index = "auto",
-    unknown: Unknown = "error",
-    model_id: str = "",
-    output: Output | None = None,
+    rank_by: RankBy,
+    index: Index,
+    unknown: Unknown,
 ) -> dict[str, Any]:
-    """Write a model for another system; see `TwoTower.export`.
-
-    Parameters
-    ----------
-    towers, heads : Sides of Tower, Sides of Head
-        The model: its towers, and the vectors of the score to export.
-    shift : float
-        What is added to all scores.
-    path, format, side, index, unknown
-        As in `TwoTower.export`.
-    tables : Sides of table-like or None
-        Whom to export instead of all known ones.
-    model_id : str
-        The id of the model directory, to be noted in the export.
-    output : Output, optional
-        What makes a prediction of a score, to be noted in the export; None for scores of lists.
-    """
+    """Write a model for another system; see `TwoTower.export`."""
     if format not in _WRITERS:
         raise InputError(f"format must be one of {', '.join(_WRITERS)}, got {format!r}.")
     if side not in (None, "item", "user"):
         raise InputError(f"side must be 'item' or 'user', got {side!r}.")
-    if index not in _INDEXES:
-        raise InputError(f"index must be one of {', '.join(_INDEXES)}, got {index!r}.")
+    if index not in INDEXES:
+        raise InputError(f"index must be one of {', '.join(INDEXES)}, got {index!r}.")
     if unknown not in ("error", "prior"):
         raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
+    write, used = _WRITERS[format]
     given = {"side": side, "items": tables.items, "users": tables.users}
-    defaults = {"index": index != "auto" or None, "unknown": unknown != "error" or None}
-    _check_used(format, {**given, **defaults})
+    given |= {"index": index != "auto" or None, "unknown": unknown != "error" or None}
+    for name, value in given.items():
+        if value is not None and name not in used:
+            raise InputError(f"{name}: format {format!r} has no use for it. Leave it out.")
     check_replaceable(path)
     started = time.perf_counter()
-    job = _Export(towers, heads, shift, side, tables, index, unknown, model_id)
+    heads, shift = model.ranking(rank_by)
+    towers, model_id = model.towers_, model.model_id_
+    job = _Export(
+        towers, heads, shift, side, towers.map(_chosen, tables), index, unknown, model_id or ""
+    )
     with files.directory_aside(path, check_replaceable) as aside:
         facts = {
             "format": format,
             "model_id": model_id or None,
             "simrec": __version__,
-            "prediction": None if output is None else _prediction(output),
-            **_WRITERS[format](job, aside),
+            "prediction": None if rank_by == "both" else _prediction(model.parts_[rank_by].output),
+            **write(job, aside),
         }
         written = [f.relative_to(aside).as_posix() for f in aside.rglob("*") if f.is_file()]
         mark = files.to_json({**facts, "files": sorted(written)})
@@ -111,58 +107,66 @@ def export(
 
 
 def _prediction(output: Output) -> dict[str, Any]:
-    """Say what makes a prediction of a score; the shift is in the score already."""
+    """Describe what makes a prediction of a score; the shift is in the score already."""
     kind = output.kind if output.bounded else "identity"
     return {"kind": kind, "lower": output.lower, "upper": output.upper}
 
 
-# What each format has a use for; anything else would be ignored without a word.
-_USED = {
-    "savedmodel": {"items", "unknown"},
-    "tower": {"side"},
-    "parquet": {"side", "items", "users"},
-    "faiss": {"items", "index"},
-}
-_INDEXES = ("auto", "flat", "hnsw", "ivf")
+def _chosen(tower: Tower, source: TableLike | None) -> pa.Table | None:
+    """Read the table that names the entities to export, each once; None for all known ones."""
+    if source is None:
+        return None
+    table, ids = tower.read(source)
+    check_ids(ids, tower.id_column, describe(source, tower.side), table=table, unique=True)
+    return table
 
 
-def _check_used(format: str, given: Mapping[str, Any]) -> None:
-    for name, value in given.items():
-        if value is not None and name not in _USED[format]:
-            raise InputError(f"{name}: format {format!r} has no use for it. Leave it out.")
+def last_coordinate(side: Side, shift: float) -> float:
+    """Return what is appended to all vectors of a side."""
+    return shift if side == "items" else 1.0
 
 
+def _folded(vectors: np.ndarray, last: float) -> np.ndarray:
+    """Append a coordinate."""
+    return np.hstack([vectors, np.full((len(vectors), 1), last, np.float32)], dtype=np.float32)
+
+
+def _blocks(
+    tower: Tower, head: Head, table: pa.Table | None
+) -> Iterator[tuple[pa.Array, np.ndarray]]:
+    """Yield ids and vectors, some rows at a time."""
+    n_rows = len(tower.ids) if table is None else table.num_rows
+    for start in range(0, n_rows, BLOCK):
+        if table is None:
+            rows = np.arange(start, min(start + BLOCK, n_rows))
+            yield tower.ids.take(rows), head.of(tower.known(rows))
+        else:
+            part = table.slice(start, BLOCK)
+            ids = part[tower.id_column]
+            yield pa.concat_arrays(ids.chunks), head.of(tower.find(ids, part))
+
+
+@dataclass(frozen=True, eq=False)
 class _Export:
-    """What is to be exported."""
+    """What is to be exported; a method for each format writes it and returns facts about it."""
 
-    def __init__(
-        self,
-        towers: Sides[Tower],
-        heads: Sides[Head],
-        shift: float,
-        side: OneSide | None,
-        tables: Sides[TableLike | None],
-        index: Index,
-        unknown: Unknown,
-        model_id: str,
-    ) -> None:
-        self.towers, self.heads, self.shift = towers, heads, shift
-        self.side = side
-        self.chosen = towers.map(vectors.chosen, tables)
-        self.index = index
-        self.unknown = unknown
-        self.about = {"simrec.model_id": model_id} if model_id else {}
+    towers: Sides[Tower]
+    heads: Sides[Head]
+    shift: float
+    side: OneSide | None
+    chosen: Sides[pa.Table | None]
+    index: Index
+    unknown: Unknown
+    model_id: str
 
     def savedmodel(self, path: Path) -> dict[str, Any]:
         """Write the user tower and the item index as one SavedModel."""
         from simrec.model.export import savedmodel as graphs
 
         ids, item_vectors = self._all_items()
-        module = graphs.Recommender(
-            self.towers.users, self.heads.users, ids, item_vectors, self.shift, self.unknown
-        )
-        facts = graphs.save(module, path)
-        return {"items": len(ids), "users": len(self.towers.users.ids), **facts}
+        users, head = self.towers.users, self.heads.users
+        module = graphs.Recommender(users, head, ids, item_vectors, self.shift, self.unknown)
+        return {"items": len(ids), "users": len(users.ids), **graphs.save(module, path)}
 
     def tower(self, path: Path) -> dict[str, Any]:
         """Write the encoder of one side as a SavedModel."""
@@ -184,10 +188,20 @@ class _Export:
         """Write the vectors of items and users."""
         facts: dict[str, Any] = {"dimensions": self.heads.items.width + 1}
         for tower, head in self._towers():
-            table, file = self.chosen[tower.side], path / f"{tower.side}.parquet"
-            facts[tower.side] = vectors.write_parquet(
-                file, tower, head, self.shift, table, self.about
-            )
+            table, facts[tower.side] = self.chosen[tower.side], 0
+            vector = pa.list_(pa.float32(), head.width + 1)
+            id_type = tower.ids.type if table is None else table.schema.field(tower.id_column).type
+            columns = [(tower.table_column, id_type), ("vector", vector)]
+            schema = pa.schema(columns, self._metadata())
+            last = last_coordinate(tower.side, self.shift)
+            file = path / f"{tower.side}.parquet"
+            # Neither ids nor coordinates repeat: dictionaries would only cost.
+            with pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False) as writer:
+                for ids, vectors in _blocks(tower, head, table):
+                    flat = pa.array(_folded(vectors, last).reshape(-1))
+                    lists = pa.FixedSizeListArray.from_arrays(flat, vector.list_size)
+                    writer.write_table(pa.table([ids.cast(id_type), lists], schema=schema))
+                    facts[tower.side] += len(ids)
         return facts
 
     def faiss(self, path: Path) -> dict[str, Any]:
@@ -197,24 +211,28 @@ class _Export:
         ann.faiss_package()
         ids, item_vectors = self._all_items()
         n_items, rng = len(ids), np.random.default_rng(0)
-        last = vectors.last_coordinate("items", self.shift)
+        last = last_coordinate("items", self.shift)
         kind = ann.choose(self.index, n_items)
         rows = rng.choice(n_items, ann.training_rows(kind, n_items), replace=False)
         parts = (
-            vectors.fold(item_vectors[start : start + vectors.BLOCK], last)
-            for start in range(0, n_items, vectors.BLOCK)
+            _folded(item_vectors[start : start + BLOCK], last) for start in range(0, n_items, BLOCK)
         )
-        made = ann.build(kind, parts, n_items, vectors.fold(item_vectors[np.sort(rows)], last))
+        made = ann.build(kind, parts, n_items, _folded(item_vectors[np.sort(rows)], last))
         users = self.towers.users
         sample = np.sort(rng.permutation(len(users.ids))[:_QUERIES])
         queries = self.heads.users.of(users.known(sample))
         # The last coordinate adds the same to all items: exact search does without it.
         exact = top_k(queries, item_vectors, min(_K, n_items))[1] + np.float32(last)
-        found = ann.tune(made, kind, vectors.fold(queries, 1.0), exact)
+        found = ann.tune(made, kind, _folded(queries, 1.0), exact)
         ann.write(made, path / "items.faiss")
-        table = pa.table({"item_id": ids}).replace_schema_metadata(vectors.metadata(self.about))
+        table = pa.table({self.towers.items.table_column: ids})
+        table = table.replace_schema_metadata(self._metadata())
         pq.write_table(table, path / "items.parquet", compression="zstd")
         return {"index": kind, "items": n_items, "dimensions": made.d, **found}
+
+    def _metadata(self) -> dict[str, str]:
+        about = {"simrec.model_id": self.model_id} if self.model_id else {}
+        return {"simrec.version": __version__, **about}
 
     def _towers(self) -> list[tuple[Tower, Head]]:
         both = zip(self.towers, self.heads, strict=True)
@@ -224,15 +242,16 @@ class _Export:
         tower, head, table = self.towers.items, self.heads.items, self.chosen.items
         if table is None:
             return tower.ids.column, np.asarray(head.vectors)
-        made = list(vectors.blocks(tower, head, table))
+        made = list(_blocks(tower, head, table))
         if not made:
             raise InputError("items: the table has no row, so there is nothing to recommend.")
         return pa.chunked_array([ids for ids, _ in made]), np.concatenate([v for _, v in made])
 
 
-_WRITERS: dict[str, Callable[[_Export, Path], dict[str, Any]]] = {
-    "savedmodel": _Export.savedmodel,
-    "tower": _Export.tower,
-    "parquet": _Export.parquet,
-    "faiss": _Export.faiss,
+# How each format is written, and the options that it has a use for.
+_WRITERS: dict[str, tuple[Callable[[_Export, Path], dict[str, Any]], set[str]]] = {
+    "savedmodel": (_Export.savedmodel, {"items", "unknown"}),
+    "tower": (_Export.tower, {"side"}),
+    "parquet": (_Export.parquet, {"side", "items", "users"}),
+    "faiss": (_Export.faiss, {"items", "index"}),
 }

@@ -1,18 +1,38 @@
-"""Towers and the item index as SavedModels, which plain TensorFlow loads with nothing of ours."""
+"""Towers and the item index as SavedModels, which plain TensorFlow loads with nothing of ours.
+
+A graph encodes raw columns as `FeatureEncoder` encodes a table. Each column is an input of one
+tensor, whose first axis are the rows:
+
+============================  =====================  ===================================
+column                        tensor                 missing
+============================  =====================  ===================================
+number, boolean               float64, (rows,)       NaN
+date, time, duration          float64, (rows,)       NaN; days, from 1970-01-01 for dates, also
+                                                     where the table has them in strings
+string: category, number,     string, (rows,)        the empty string
+text, list in a string
+list of strings               string, (rows, any)    filled up with the empty string
+list of numbers               float64, (rows, any)   filled up with NaN
+vector; sentences and images  float32, (rows, size)  a row of NaN
+by the vector of their model
+============================  =====================  ===================================
+"""
 
 from __future__ import annotations
 
+import keyword
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.ids import id_kind
+from simrec.data.features import FeatureEncoder
+from simrec.data.id_columns import id_kind
 from simrec.errors import InputError
-from simrec.model.export.features import EncoderGraph
-from simrec.model.export.vectors import last_coordinate
+from simrec.model.export.formats import last_coordinate
 from simrec.model.head import Encoder, Head
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.keras import tf, tfrs
@@ -29,15 +49,6 @@ class ItemIndex(tfrs.layers.factorized_top_k.BruteForce):
 
         TFRS needs the number of exclusions when the graph is made, and gives excluded items back
         where no others are left; here those places have a score of -inf.
-
-        Parameters
-        ----------
-        queries : tensor of shape (queries, d)
-            Vectors.
-        exclusions : tensor of shape (queries, any), int64
-            Rows of items; negative for none.
-        k : tensor or int
-            How many; at most as many as there are items.
         """
         scores = self._compute_score(queries, self._candidates)
         at = tf.where(exclusions >= 0)
@@ -76,18 +87,60 @@ class IdTable(tf.Module):
         return self.table.lookup(ids)
 
 
-class TowerGraph(tf.Module):
-    """From raw feature columns to vectors.
+class EncoderGraph(tf.Module):
+    """The columns of a fitted encoder."""
 
-    Parameters
-    ----------
-    tower : Tower
-        The fitted tower; it has features.
-    head : Head
-        Its vectors.
-    reserved : tuple of str
-        Names that inputs of the graph cannot have.
+    def __init__(self, encoder: FeatureEncoder, label: str, reserved: Iterable[str] = ()) -> None:
+        super().__init__()
+        self.n_features = encoder.n_features_
+        names = _identifiers(encoder.columns_, reserved)
+        self.columns = dict(zip(names, encoder.columns_, strict=True))
+        self.inputs: dict[str, Any] = {}
+        self.resources: list[Any] = []
+        self._encode: list[Any] = []
+        start = 0
+        for name, (column, fitted) in zip(names, encoder.encoders_.items(), strict=True):
+            graph = fitted.graph(tf, f"{label}: column {column!r}")
+            self.inputs[name] = tf.TensorSpec(graph.shape, graph.dtype, name=name)
+            self.resources += graph.resources  # attributes of a module are saved with it
+            self._encode.append((name, graph.encode, start))
+            start += fitted.width
+
+    def __call__(self, values: Mapping[str, Any]) -> Any:
+        """Encode rows: a SparseTensor of float32."""
+        slots = [
+            (indices + start, data)
+            for name, encode, start in self._encode
+            for indices, data in [encode(values[name])]
+        ]
+        indices = tf.concat([indices for indices, _ in slots], 1)
+        data = tf.concat([data for _, data in slots], 1)
+        shape = tf.shape(indices, tf.int64)
+        rows = tf.repeat(tf.range(shape[0]), shape[1])
+        places = tf.stack([rows, tf.reshape(indices, [-1])], 1)
+        return tf.SparseTensor(places, tf.reshape(data, [-1]), [shape[0], self.n_features])
+
+
+def _identifiers(columns: Iterable[str], reserved: Iterable[str]) -> list[str]:
+    """Name inputs by their columns, in the letters that TensorFlow allows, each differently.
+
+    Inputs are passed as keyword arguments, so Python's keywords do not do; and TensorFlow takes
+    names that differ only in case for the same.
     """
+    names: list[str] = []
+    taken = {name.lower() for name in reserved} | {"self"}
+    for column in columns:
+        name = re.sub(r"\W", "_", column, flags=re.ASCII)
+        name = name if re.match(r"[A-Za-z]", name) else f"c{name}"
+        while name.lower() in taken or keyword.iskeyword(name):
+            name += "_"
+        taken.add(name.lower())
+        names.append(name)
+    return names
+
+
+class TowerGraph(tf.Module):
+    """From raw feature columns to vectors."""
 
     def __init__(self, tower: Tower, head: Head, reserved: tuple[str, ...] = ()) -> None:
         super().__init__()
@@ -102,9 +155,9 @@ class TowerGraph(tf.Module):
 
 
 class EncoderPiece(tf.Module):
-    """What an `Encoder` does, in TensorFlow, times a weight."""
+    """What an `Encoder` does, in TensorFlow, each coordinate times a factor."""
 
-    def __init__(self, encoder: Encoder, weight: float) -> None:
+    def __init__(self, encoder: Encoder, weight: np.ndarray) -> None:
         super().__init__()
         self.weight = weight
         self.weights = tf.Variable(encoder.weights[:-1], trainable=False, dtype=tf.float32)
@@ -133,19 +186,7 @@ class EncoderPiece(tf.Module):
 
 
 class Recommender(tf.Module):
-    """The user tower over an index of items: raw columns in, ids and scores out.
-
-    Parameters
-    ----------
-    users, head : Tower, Head
-        The users and their vectors.
-    item_ids, item_vectors : pyarrow array, numpy.ndarray
-        The items that can be recommended.
-    shift : float
-        What is added to all scores.
-    unknown : {"error", "prior"}
-        What an unknown user without features gets.
-    """
+    """The user tower over an index of items: raw columns in, ids and scores out."""
 
     def __init__(
         self,

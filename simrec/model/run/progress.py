@@ -4,9 +4,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from simrec.console import lines_shown
 
@@ -19,19 +17,8 @@ def no_step() -> None:
     """Show no progress."""
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A stage of a fit.
-
-    Attributes
-    ----------
-    name : str
-        What is done.
-    share : float
-        Its share of the work, about.
-    steps : int
-        Its steps, about: choices are made in as many as it takes.
-    """
+class Stage(NamedTuple):
+    """A stage of a fit: what is done, its share of the work, and its steps; both about."""
 
     name: str
     share: float
@@ -41,16 +28,9 @@ class Stage:
 class Progress:
     """Takes what is logged of each epoch to whoever wants it, and moves the bar.
 
-    Parameters
-    ----------
-    stages : sequence of Stage
-        What will be done, in order.
-    verbose : int
-        0 silent, 1 a bar over all stages, 2 a line for each epoch (logged).
-    callbacks : sequence of keras.callbacks.Callback, optional
-        Told of the start, of every epoch and of the end. TensorFlow is imported only for them.
-    log_dir : path, optional
-        Where to write logs for TensorBoard.
+    `verbose` is 0 for silence, 1 for a bar over all stages, 2 for a line for each epoch (logged).
+    Keras callbacks hear of the start, of every epoch and of the end; `log_dir` is for TensorBoard.
+    TensorFlow is imported only for these two.
     """
 
     def __init__(
@@ -62,15 +42,13 @@ class Progress:
     ) -> None:
         self.history: list[dict[str, float]] = []
         self._stages = {stage.name: stage for stage in stages}
-        self._stage = ""
-        self._steps = 0
-        self._verbose = verbose
+        self._stage, self._steps, self._verbose = "", 0, verbose
         self._shown = ExitStack()
         self._bar: Any = None
         self._callbacks: Any = None
         if callbacks or log_dir is not None:
             from simrec.simec.keras import keras
-            from simrec.simec.tensorboard import ScalarLog
+            from simrec.simec.training import ScalarLog
 
             extra = [] if log_dir is None else [ScalarLog(os.fspath(log_dir))]
             self._callbacks = keras.callbacks.CallbackList([*(callbacks or ()), *extra])
@@ -89,12 +67,7 @@ class Progress:
             self._callbacks.on_train_begin()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         self._shown.close()
         if self._bar is not None:
             if error is None:

@@ -8,14 +8,24 @@ which are as large as the items or the features, and samples of bounded size.
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from simrec.storage import artifacts, files
+
+
+class WorkerLost(RuntimeError):
+    """Another worker of a training has died, or is silent."""
+
 
 class Workers:
-    """One worker alone: nothing is divided, and a sum over all workers is the array itself.
+    """A single worker: nothing is divided, and a sum over all workers is the array itself.
 
     Subclasses have a larger `size` and replace `sum`, which all workers call in the same order
     with arrays of the same shape.
@@ -23,7 +33,7 @@ class Workers:
 
     rank = 0
     size = 1
-    # What workers have told each other so far.
+    # What workers have sent each other so far.
     sums = 0
     bytes_summed = 0
     seconds_in_sums = 0.0
@@ -95,6 +105,21 @@ class Workers:
 
 
 ONE_WORKER = Workers()
+
+
+@contextmanager
+def written_together(path: str | os.PathLike[str], workers: Workers) -> Iterator[Path]:
+    """Give all workers one directory, which takes the place of `path` when the block ends well.
+
+    All wait for each other at the beginning and at the end. The first worker writes the manifest.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(files.naming_full_disk(path))
+        aside = ""
+        if workers.rank == 0:
+            aside = str(stack.enter_context(artifacts.aside(path)))
+        yield Path(workers.agreed(aside))
+    workers.total(0.0)
 
 
 def _bytes(data: Any) -> np.ndarray:

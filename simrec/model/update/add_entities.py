@@ -7,14 +7,18 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
+from simrec.data.id_columns import id_kind
 from simrec.data.ids import IdMap
-from simrec.data.tables import TableLike, describe
+from simrec.data.messages import describe
+from simrec.data.tables import TableLike
 from simrec.errors import InputError
+from simrec.model import catalogue
 from simrec.model.part import NewRows
 from simrec.model.tower import Tower, unique_ids
-from simrec.rows import Insertion
+from simrec.storage.rows import Insertion
 
 logger = logging.getLogger(__name__)
 _UNKNOWN = "=<unknown>"
@@ -37,19 +41,42 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
         # Those with ratings have no use for features.
         fresh = np.flatnonzero(tower.unrated(rows))
         table, listed = table.take(pa.array(place[fresh])), IdMap(listed.take(fresh))
-    strangers = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
-    if len(listed) and len(strangers):
-        strangers = strangers.filter(pa.array(~listed.contains(strangers, column)))
-    if len(strangers) and tower.encoder is not None:
+    featureless = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
+    if len(listed) and len(featureless):
+        featureless = featureless.filter(pa.array(~listed.contains(featureless, column)))
+    _warn_of_near_misses(tower, featureless)
+    if len(featureless) and tower.encoder is not None:
         logger.warning(
-            "%s: %d have no row of features; they are taken as average", side, len(strangers)
+            "%s: %d have no row of features; they are taken as average", side, len(featureless)
         )
     width = tower.features.shape[1]
-    features = sparse.csr_matrix((len(listed) + len(strangers), width), dtype=np.float32)
+    features = sparse.csr_matrix((len(listed) + len(featureless), width), dtype=np.float32)
     if table is not None and tower.encoder is not None and len(listed):
         encoded = tower.encoder.transform(table, side)
         features = sparse.vstack([encoded, features[len(listed) :]], format="csr")
-    return _joined(tower, listed, strangers, features)
+    return _joined(tower, listed, featureless, features, table)
+
+
+def _warn_of_near_misses(tower: Tower, featureless: pa.Array) -> None:
+    """Say which new ids are those of known entities but for case and blanks."""
+    if not len(featureless) or id_kind(tower.ids.type) != "string":
+        return
+
+    def folded(ids: pa.Array) -> pa.Array:
+        return pc.utf8_lower(pc.utf8_trim_whitespace(ids.cast(pa.large_string())))
+
+    found = pc.index_in(folded(featureless), value_set=folded(tower.ids.ids))
+    near = pc.indices_nonzero(found.is_valid())
+    if len(near):
+        first = near[0].as_py()
+        logger.warning(
+            "%s: %d new ids differ from known ones in case or blanks only, such as %r from %r; "
+            "they are taken as new",
+            tower.side,
+            len(near),
+            featureless[first].as_py(),
+            tower.ids.take([found[first].as_py()])[0].as_py(),
+        )
 
 
 def unknown_values(tower: Tower, new: NewRows) -> dict[str, int]:
@@ -66,7 +93,11 @@ def unknown_values(tower: Tower, new: NewRows) -> dict[str, int]:
 
 
 def _joined(
-    tower: Tower, listed: IdMap, strangers: pa.Array, features: sparse.csr_matrix
+    tower: Tower,
+    listed: IdMap,
+    featureless: pa.Array,
+    features: sparse.csr_matrix,
+    table: pa.Table | None,
 ) -> tuple[Tower, NewRows]:
     """Put the new ones, those with features first, in their places among all."""
     before, n_new = tower.ids, features.shape[0]
@@ -75,8 +106,8 @@ def _joined(
         stay = Insertion.none(len(before.sizes))
         return tower, NewRows(features, has_features, stay, tower.counts)
     ids = before.union(listed)
-    ids = ids.union(IdMap(strangers)) if len(strangers) else ids
-    places = np.concatenate([ids.rows(listed.ids), ids.rows(strangers)])
+    ids = ids.union(IdMap(featureless)) if len(featureless) else ids
+    places = np.concatenate([ids.rows(listed.ids), ids.rows(featureless)])
     added = np.ones(n_new, bool)
     added[: len(listed)] = ~before.contains(listed.ids)
     insert = Insertion.of(before.sizes, ids.sizes, places, added)
@@ -85,5 +116,6 @@ def _joined(
         ids=ids,
         counts=insert(tower.counts, np.zeros(n_new, np.int64)),
         features=insert(tower.features, features),
+        table=catalogue.grown(tower.table, table, insert) if tower.side == "items" else None,
     )
     return grown, NewRows(features, has_features, insert, tower.counts)

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from simrec.data.ids import one_or_several
+from simrec.data.id_columns import one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
+from simrec.model.lists.fading import day_of
 from simrec.model.part import LaterRatings, NewRows, Part
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
-from simrec.model.uptake.popularity import day_of
-from simrec.rows import (
+from simrec.storage.arrays import is_finite
+from simrec.storage.rows import (
     Array,
     Sparse,
     change_shards,
@@ -29,28 +30,17 @@ from simrec.rows import (
     without,
     writable,
 )
-from simrec.untrusted import is_finite
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class State:
-    """What later ratings and entities change of a model.
-
-    Attributes
-    ----------
-    towers : Sides of Tower
-        Items and users.
-    parts : mapping of str to Part
-        What was learned.
-    rated : Sparse
-        Users x items: confidence in each pair that was rated, stored where there is one.
-    """
+    """What later ratings and entities change of a model."""
 
     towers: Sides[Tower]
     parts: Mapping[str, Part]
-    rated: Sparse
+    rated: Sparse  # users x items: confidence in each pair that was rated
 
 
 def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]:
@@ -62,21 +52,12 @@ def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]
 
 
 def learn(
-    state: State, ratings: Ratings | None, tables: Sides[TableLike | None], only_new: bool
+    state: State,
+    ratings: Ratings | None,
+    tables: Sides[TableLike | None],
+    only_new: Sides[bool],
 ) -> tuple[State, dict[str, Any]]:
-    """Learn from later ratings; return the new state, and what was learned.
-
-    Parameters
-    ----------
-    state : State
-        The model so far; it stays as it is.
-    ratings : Ratings or None
-        The ratings.
-    tables : Sides of table-like or None
-        Features of entities without ratings so far.
-    only_new : bool
-        Whether only entities without ratings so far learn from them.
-    """
+    """Learn from later ratings; return the new state, and what was learned."""
     before = state.towers
     none = before.map(lambda tower: tower.ids.none())
     named = none if ratings is None else Sides(ratings.items, ratings.users)
@@ -115,7 +96,7 @@ def _learned(
     counts: Sides[Array],
     later: LaterRatings,
     rated: Sparse,
-    only_new: bool,
+    only_new: Sides[bool],
 ) -> tuple[Part, Sides[np.ndarray]]:
     """Let a part learn from ratings; refuse vectors that are no finite numbers."""
     try:
@@ -124,11 +105,24 @@ def _learned(
         if all(is_finite(vectors) for vectors in changed):
             return made, moved
     except np.linalg.LinAlgError:
-        pass  # of matrices that are not finite, or not those of any fit
+        if not _overflows(part):
+            raise  # a failure of the method, and no damage
     raise InputError(
         f"ratings: learning them gives {part.name} vectors that are no finite numbers. The model "
         "is damaged, and stays as it was: train it again."
     )
+
+
+def _overflows(part: Part) -> bool:
+    """Tell whether a part holds numbers whose squares are infinite, as no fit gives them."""
+    saved = part.saved()
+    arrays = [
+        *saved.arrays.values(),
+        *saved.whole("items").values(),
+        *saved.whole("users").values(),
+    ]
+    most = np.sqrt(np.finfo(np.float32).max)
+    return any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays)
 
 
 def forget(state: State, user_ids: Any) -> State:
@@ -158,13 +152,13 @@ def forget(state: State, user_ids: Any) -> State:
 
 
 def _later(
-    ratings: Ratings, towers: Sides[Tower], counts: Sides[Array], only_new: bool
+    ratings: Ratings, towers: Sides[Tower], counts: Sides[Array], only_new: Sides[bool]
 ) -> LaterRatings:
     """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
     rows = rows_of_ratings(ratings, towers)
     features = towers.map(lambda tower: tower.features)
     later = LaterRatings(rows, ratings.values, ratings.weights, features, day_of(ratings))
-    if not only_new:
+    if not all(only_new):
         return later
     new = (counts.items[rows.items] == 0) | (counts.users[rows.users] == 0)
     if not new.all():
@@ -174,8 +168,9 @@ def _later(
             int((~new).sum()),
             len(new),
         )
-    weights = None if ratings.weights is None else ratings.weights[new]
-    return LaterRatings(rows.map(lambda one: one[new]), ratings.values[new], weights, features)
+    weights, at = (None if one is None else one[new] for one in (later.weights, later.at))
+    kept = rows.map(lambda one: one[new])
+    return LaterRatings(kept, ratings.values[new], weights, features, at)
 
 
 def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:

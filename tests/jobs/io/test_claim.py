@@ -8,7 +8,7 @@ import pytest
 
 from simrec import InputError, TwoTower
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.claim import check_apart
+from simrec.jobs.io.claim import check_apart, claim
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, train
 from simrec.jobs.update import update
@@ -54,6 +54,9 @@ def test_an_output_beside_its_input_is_fine(tmp_path, monkeypatch, out, source):
     (tmp_path / "in").mkdir()
     monkeypatch.chdir(tmp_path)
     check_apart(out, pairs=source)
+    with claim(out, pairs=source):
+        assert (tmp_path / f"{out}.lock").exists()
+    assert {path.name for path in tmp_path.rglob("*")} == {"in"}
 
 
 def test_score_does_not_delete_its_input(tables, model_directory, tmp_path):

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.files import sha256
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import parts
 from simrec.jobs.score import score
+from simrec.storage.files import sha256
 
 ONE = BatchOptions(part_rows=1000, workers=1)
 SKIP = BatchOptions(part_rows=1000, workers=1, on_bad_fragment="skip")

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
+from simrec.data import partitions
+from simrec.data.source import open_source
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io import partitions
-from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.parts import PartWriter
 from simrec.jobs.score import score
 

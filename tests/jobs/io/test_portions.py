@@ -9,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from workers import in_threads
 
+from simrec.data.source import Source, open_source
 from simrec.errors import InputError
-from simrec.jobs.io.discover import open_source
 from simrec.jobs.io.portions import Divided
-from simrec.jobs.io.sources import Source
 
 
 def divided(directory, size, scratch):

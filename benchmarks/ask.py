@@ -1,0 +1,96 @@
+"""Lists after three chosen ratings and after five random ones; what variety costs.
+
+Users who are held out whole have rated enough to choose from: half of their ratings can be asked
+for, the other half are the hits. Asked: what `ask` chooses, or random ones. No list has anything
+that could be asked for.
+
+    python benchmarks/ask.py [--data ml-1m] [--users 1000] [--seed 0]
+"""
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from simrec import TwoTower
+from simrec.scoring.metrics import ndcg_at_k
+
+DATA = Path(os.environ.get("SIMREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
+K = 10
+
+
+def ndcg(model: TwoTower, pool: pd.DataFrame, hits: pd.DataFrame, **options) -> float:
+    """Return the mean NDCG@10 of the lists of all users who have hits."""
+    users = hits["user_id"].unique()
+    table = model.recommend(users, k=K, exclude=pool, unknown="prior", **options)
+    pairs = set(zip(hits["user_id"], hits["item_id"], strict=True))
+    row = {user: i for i, user in enumerate(users)}
+    hit = np.zeros((len(users), K), bool)
+    for user, item, rank in zip(table["user_id"], table["item_id"], table["rank"], strict=True):
+        hit[row[user], rank - 1] = (user, item) in pairs
+    counts = hits.groupby("user_id")["item_id"].count()[users].to_numpy()
+    return float(ndcg_at_k(hit, counts).mean())
+
+
+def main() -> None:
+    """Fit to all but some users, ask those, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", default="ml-1m")
+    parser.add_argument("--users", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    rng = np.random.default_rng(given.seed)
+    tables = {
+        name: pd.read_parquet(DATA / given.data / f"{name}.parquet")
+        for name in ("ratings", "items", "users")
+    }
+    ratings = tables["ratings"][["user_id", "item_id", "rating"]]
+    counts = ratings["user_id"].value_counts()
+    held = rng.choice(np.sort(counts[counts >= 40].index), given.users, replace=False)
+    away = ratings["user_id"].isin(held)
+    started = time.perf_counter()
+    model = TwoTower(bounds=(1, 5), random_state=given.seed)
+    model.fit(ratings[~away], items=tables["items"], users=tables["users"])
+    print(f"fit: {time.perf_counter() - started:.0f} s")
+    known = set(model.items_.ids.to_pylist())
+    theirs = ratings[away & ratings["item_id"].isin(known)].sample(frac=1, random_state=given.seed)
+    place = theirs.groupby("user_id").cumcount()
+    half = place < theirs.groupby("user_id")["item_id"].transform("count") / 2
+    pool, hits = theirs[half], theirs[~half]
+    features = tables["users"][tables["users"]["user_id"].isin(held)]
+
+    def after(asked: pd.DataFrame) -> float:
+        return ndcg(model.guests(asked, users=features), pool, hits)
+
+    def chosen(n: int) -> pd.DataFrame:
+        found = []
+        for _, rows in pool.groupby("user_id"):
+            asked = model.ask(k=n, items=rows["item_id"].tolist(), popularity=False)
+            found.append(rows[rows["item_id"].isin(asked["item_id"])])
+        return pd.concat(found)
+
+    def random(n: int) -> pd.DataFrame:
+        return pool[place[half] < n]
+
+    def popular(n: int) -> pd.DataFrame:
+        by = pool.assign(count=pool["item_id"].map(ratings[~away]["item_id"].value_counts()))
+        order = by.sort_values("count", ascending=False).groupby("user_id").cumcount()
+        return pool.loc[order[order < n].index]
+
+    print(f"{given.data}, {given.users} users held out, NDCG@{K} of lists after")
+    for name, choose in {"random": random, "chosen": chosen, "most rated": popular}.items():
+        for n in (3, 5):
+            print(f"{n} {name:12} {after(choose(n)):.4f}", flush=True)
+    guests = model.guests(random(5), users=features)
+    for diversity in (0.0, 0.1, 0.3, 0.5):
+        print(
+            f"diversity {diversity:g}  {ndcg(guests, pool, hits, diversity=diversity):.4f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Columns that another model makes vectors of: sentences (see `sentences`) and images."""
+
+import hashlib
+import importlib
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+from scipy import sparse
+
+from simrec.data.arrays import null_mask
+from simrec.data.features.column import ColumnSettings, Context, family
+from simrec.data.features.vector import VectorColumn
+from simrec.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+# Contents that are in memory at once.
+_AT_ONCE = 1024
+
+
+class BadContent(ValueError):
+    """A content cannot be encoded; `place` says which of those that were given."""
+
+    def __init__(self, place: int, problem: str) -> None:
+        super().__init__(problem)
+        self.place = place
+
+
+class ContentModel(Protocol):
+    """What makes vectors of contents.
+
+    `checksum` is the SHA-256, in hexadecimal, of the weights and all else vectors depend on.
+    """
+
+    checksum: str
+
+    def encode(self, contents: Sequence[bytes]) -> np.ndarray:
+        """Return a vector for each content; raise `BadContent` where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContentColumn(VectorColumn):
+    """The vectors that a model makes of contents, encoded as other vectors are.
+
+    Vectors are kept by content (`VectorCache`), so that later runs encode only what is new.
+    `model` is the model as it was asked for, `checksum` that of its weights.
+    """
+
+    what: ClassVar[str]  # name of the model in messages
+
+    model: str = ""
+    checksum: str = ""
+
+    @classmethod
+    @abstractmethod
+    def load(cls, model: str) -> ContentModel:
+        """Load the model; raises `InputError` with the remedy if it is not there."""
+
+    @classmethod
+    @abstractmethod
+    def contents(cls, values: pa.ChunkedArray, rows: np.ndarray, context: Context) -> list[bytes]:
+        """Return the contents of some rows."""
+
+    @classmethod
+    def there(cls, values: pa.ChunkedArray) -> np.ndarray:
+        """Return which rows have a content."""
+        return ~null_mask(values)
+
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool | str:
+        """Take nothing unless it is asked for."""
+        return False
+
+    @classmethod
+    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
+        """Encode all rows, and learn the components of their vectors."""
+        name = settings.argument
+        model = cls._loaded(name, context)
+        vectors, there = cls._vectors(model, values, context)
+        return cls.of(family(values.type), vectors, there, settings, name, model.checksum)
+
+    @classmethod
+    def _loaded(cls, name: str, context: Context) -> ContentModel:
+        try:
+            return cls.load(name)
+        except InputError as error:
+            raise InputError(
+                f"{context.label}: column {context.column!r} is encoded by {cls.what} "
+                f"{name or '(the default one)'}, which cannot be used here: {error}"
+            ) from error
+
+    @classmethod
+    def _vectors(
+        cls, model: ContentModel, values: pa.ChunkedArray, context: Context
+    ) -> tuple[np.ndarray, np.ndarray]:
+        there, cache = cls.there(values), VectorCache(model.checksum)
+        rows, pieces = np.flatnonzero(there), []
+        try:
+            for start in range(0, len(rows), _AT_ONCE):
+                some = rows[start : start + _AT_ONCE]
+                contents = cls.contents(values, some, context)
+                pieces.append(_encoded(model, cache, contents, some, len(values), context))
+        finally:
+            cache.save()  # what is encoded is kept, whatever happens afterwards
+        return np.concatenate(pieces) if pieces else np.zeros((0, 0), np.float32), there
+
+    def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
+        """Return the components of the vectors; a missing content is all zeros."""
+        if values.null_count == len(values):
+            none = np.zeros((0, self.size), np.float32)
+            return self.encode_dense(none, np.zeros(len(values), bool))
+        model = self._loaded(self.model, context)
+        if model.checksum != self.checksum:
+            raise InputError(
+                f"{context.label}: column {context.column!r} was encoded by {self.what} "
+                f"{self.model or '(the default one)'} with the checksum {self.checksum[:12]} when "
+                f"the model was trained, but the one here has {model.checksum[:12]}: vectors would "
+                "mean something else. Install that version, or train again."
+            )
+        vectors, there = self._vectors(model, values, context)
+        return self.encode_dense(vectors.reshape(len(vectors), self.size), there)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model's name and checksum, and the encoding of its vectors."""
+        return {"model": self.model, "checksum": self.checksum, "vector": super().to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
+        """Restore from `to_dict`; the model itself is loaded when it is used."""
+        model, checksum = data["model"], data["checksum"]
+        try:
+            fits = isinstance(model, str) and len(bytes.fromhex(checksum)) == 32
+        except (TypeError, ValueError):
+            fits = False
+        if not fits:
+            raise InputError(f"column {data['name']!r}: the model that encodes it is damaged")
+        named = {"name": data["name"], "family": data["family"]}
+        return super().from_dict({**data["vector"], **named}, model, checksum)
+
+    def takes(self, held: str) -> bool:
+        """Take what any column of this kind takes."""
+        return held in (*self.families, "nothing")
+
+    def reading(self) -> str:
+        """Describe which model there is."""
+        name = f" by {self.model}" if self.model else ""
+        return f"{self.kind}{name}: {super().reading()}"
+
+
+class ImageColumn(ContentColumn):
+    """Images, as bytes or as paths of files, as vectors of a Keras model and their components."""
+
+    kind: ClassVar[str] = "image"
+    families: ClassVar[tuple[str, ...]] = ("string", "bytes")
+    what: ClassVar[str] = "the Keras model"
+
+    @classmethod
+    def claim(cls, values: pa.ChunkedArray) -> bool | str:
+        """Leave bytes aside unless a model is named."""
+        if family(values.type) != "bytes":
+            return False
+        return f"{values.type}; name a model for images, as in 'image:model.keras'"
+
+    @classmethod
+    def load(cls, model: str) -> ContentModel:
+        """Load a model from a file, or an application of Keras with weights from a file."""
+        application, _, path = model.rpartition(":")
+        if not path:
+            raise InputError("name its file, as in 'image:model.keras'.")
+        if not Path(path).is_file():
+            raise InputError(f"there is no file {path}.")
+        return _image_model(application, os.path.abspath(path), os.stat(path).st_mtime_ns)
+
+    @classmethod
+    def contents(cls, values: pa.ChunkedArray, rows: np.ndarray, context: Context) -> list[bytes]:
+        """Return the bytes of some images, from their files where paths are given."""
+        found, absent = [], np.zeros(len(values), bool)
+        for row, one in zip(rows, values.take(pa.array(rows)).to_pylist(), strict=True):
+            try:
+                found.append(one if isinstance(one, bytes) else Path(one).read_bytes())
+            except OSError:
+                absent[row] = True
+        if absent.any():
+            remedy = "Give paths from the working directory or absolute ones, or null."
+            raise context.bad(absent, "name a file that cannot be read", remedy)
+        return found
+
+
+@lru_cache(maxsize=4)
+def _image_model(application: str, path: str, changed: int) -> ContentModel:
+    # TensorFlow belongs to the layer above: the model is found there by name, as a plug-in is.
+    return importlib.import_module("simrec.simec.image_model").ImageModel(application, path)
+
+
+def _encoded(
+    model: ContentModel,
+    cache: "VectorCache",
+    contents: list[bytes],
+    rows: np.ndarray,
+    n_rows: int,
+    context: Context,
+) -> np.ndarray:
+    asked: list[int] = []
+    bad = np.zeros(n_rows, bool)
+
+    def encode(places: list[int]) -> np.ndarray:
+        asked[:] = places
+        return model.encode([contents[place] for place in places])
+
+    try:
+        vectors = cache.vectors(contents, encode)
+    except BadContent as error:
+        bad[rows[asked[error.place]]] = True
+        raise context.bad(bad, str(error), "Correct them, or make them null.") from error
+    bad[rows] = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        raise context.bad(bad, "have a vector that is not finite", "Check the model.")
+    return vectors
+
+
+def cache_directory() -> Path:
+    """Return where vectors are kept: `SIMREC_CACHE`, or else `simrec` in the user's cache."""
+    given = os.environ.get("SIMREC_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simrec"
+
+
+class VectorCache:
+    """Vectors by content, in one file for each model (its checksum) in a directory.
+
+    A vector is found by the SHA-256 of the model's checksum and the content, so that neither
+    another model nor a changed text gets an old vector. What is not found is encoded, and is kept
+    for the next run by `save`. Without a directory that can be written to, everything is encoded.
+    """
+
+    def __init__(self, checksum: str, directory: str | os.PathLike | None = None) -> None:
+        self._checksum = bytes.fromhex(checksum)
+        self._path = Path(directory or cache_directory()) / f"{checksum[:32]}.npy"
+        self._kept = self._read()
+        self._new: dict[bytes, np.ndarray] = {}
+
+    def vectors(
+        self, contents: Sequence[bytes], encode: Callable[[list[int]], np.ndarray]
+    ) -> np.ndarray:
+        """Return the vectors of contents, float32; `encode` gives those of contents at places."""
+        keys = [hashlib.sha256(self._checksum + content).digest() for content in contents]
+        found = self._find(keys)
+        unknown: dict[bytes, int] = {}  # place of each content that has to be encoded
+        for place, key in enumerate(keys):
+            if key not in found and key not in self._new:
+                unknown.setdefault(key, place)
+        if unknown:
+            encoded = encode(list(unknown.values())).astype(np.float32)
+            self._new.update(zip(unknown, encoded, strict=True))
+        vectors = [found[key] if key in found else self._new[key] for key in keys]
+        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+
+    def save(self) -> None:
+        """Add what was encoded to the file; other processes may do so at the same time."""
+        if not self._new:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with FileLock(f"{self._path}.lock"):
+                self._kept = self._read()
+                self._write()
+        except OSError as error:
+            logger.warning("%s: vectors are not kept for the next run (%s)", self._path, error)
+
+    def _find(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+        if self._kept is None or not keys:
+            return {}
+        kept, wanted = self._kept["key"], np.array(keys, "S32")
+        places = np.minimum(np.searchsorted(kept, wanted), len(kept) - 1)
+        hits = np.flatnonzero(kept[places] == wanted).tolist()
+        return {keys[hit]: self._kept["vector"][places[hit]] for hit in hits}
+
+    def _read(self) -> np.ndarray | None:
+        """Read the file; None if there is none, or if it is damaged."""
+        try:
+            kept = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            fits = kept.ndim == 1 and len(kept) and set(kept.dtype.names or ()) == {"key", "vector"}
+            return kept if fits else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError) as error:
+            logger.warning("%s is damaged and will be written anew (%s)", self._path, error)
+            return None
+
+    def _write(self) -> None:
+        size = len(next(iter(self._new.values())))
+        new = np.empty(len(self._new), [("key", "S32"), ("vector", "<f4", (size,))])
+        new["key"], new["vector"] = list(self._new), np.stack(list(self._new.values()))
+        rows = new
+        if self._kept is not None and self._kept.dtype == new.dtype:
+            rows = np.concatenate([self._kept, new])
+        rows = rows[np.unique(rows["key"], return_index=True)[1]]
+        aside = self._path.with_suffix(".new")
+        with open(aside, "wb") as file:
+            np.save(file, rows, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, self._path)
+        self._kept, self._new = self._read(), {}

@@ -1,0 +1,149 @@
+"""MovieLens as GroupLens gives it away, in any of its versions."""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+from simrec.data.ratings import Ratings
+from simrec.data.tables import read_table
+from simrec.errors import InputError
+
+_RATINGS = ("user_id", "item_id", "rating", "timestamp")
+# The flags of u.item, and what users.dat numbers, as in the README files of the data.
+_GENRES = (
+    *("unknown", "Action", "Adventure", "Animation", "Children's", "Comedy", "Crime"),
+    *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance"),
+    *("Sci-Fi", "Thriller", "War", "Western"),
+)
+_OCCUPATIONS = (
+    *("other", "academic/educator", "artist", "clerical/admin", "college/grad student"),
+    *("customer service", "doctor/health care", "executive/managerial", "farmer", "homemaker"),
+    *("K-12 student", "lawyer", "programmer", "retired", "sales/marketing", "scientist"),
+    *("self-employed", "technician/engineer", "tradesman/craftsman", "unemployed", "writer"),
+)
+
+
+class MovieLens(NamedTuple):
+    """Ratings and features of `load_movielens`, as `TwoTower.fit` takes them.
+
+    Attributes
+    ----------
+    ratings : Ratings
+        With timestamps.
+    items : pyarrow.Table or None
+        item_id, title, year and genres.
+    users : pyarrow.Table or None
+        user_id, age, gender, occupation and zip_code, in the versions that have users.
+    """
+
+    ratings: Ratings
+    items: pa.Table | None
+    users: pa.Table | None
+
+
+def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
+    r"""Read MovieLens from its directory, as it was downloaded.
+
+    Parameters
+    ----------
+    path : str or path
+        The directory: of ML-100K (`u.data`, `u.item`, `u.user`), of ML-1M and ML-10M
+        (`ratings.dat`, `movies.dat`, `users.dat`), or of 20M, 25M, 32M and the latest ones
+        (`ratings.csv`, `movies.csv`).
+
+    Returns
+    -------
+    MovieLens
+        A tuple of ratings, items and users; None for tables that are not there.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> _ = Path("ratings.csv").write_text("userId,movieId,rating,timestamp\n1,31,2.5,1260759144")
+    >>> _ = Path("movies.csv").write_text("movieId,title,genres\n31,Heat (1995),Action|Crime")
+    >>> ratings, items, users = load_movielens(".")
+    >>> items.to_pylist()
+    [{'item_id': 31, 'title': 'Heat (1995)', 'year': 1995, 'genres': ['Action', 'Crime']}]
+    """
+    root = Path(path)
+    for name, read in (("u.data", _ml_100k), ("ratings.dat", _ml_1m), ("ratings.csv", _ml_25m)):
+        if (root / name).is_file():
+            ratings, items, users = read(root)
+            return MovieLens(Ratings.from_table(ratings, name=str(root / name)), items, users)
+    raise InputError(
+        f"{root}: no MovieLens data: there is no u.data, ratings.dat or ratings.csv. Give the "
+        "directory that was in the zip file."
+    )
+
+
+Tables = tuple[pa.Table, pa.Table | None, pa.Table | None]
+
+
+def _ml_100k(root: Path) -> Tables:
+    columns = ("item_id", "title", "date", "video_date", "url", *_GENRES)
+    items = _headless(root / "u.item", "pipe", columns)
+    if items is not None:
+        flags = zip(*(items[genre].to_pylist() for genre in _GENRES[1:]), strict=True)
+        names = [
+            "|".join(g for g, has in zip(_GENRES[1:], row, strict=True) if has) for row in flags
+        ]
+        items = _items(items["item_id"], items["title"], pa.chunked_array([names], pa.string()))
+    about = ("user_id", "age", "gender", "occupation", "zip_code")
+    users = _headless(root / "u.user", "pipe", about)
+    return _headless(root / "u.data", "tab", _RATINGS), items, users
+
+
+def _ml_1m(root: Path) -> Tables:
+    ratings = _colons(root / "ratings.dat", _RATINGS)
+    movies = _colons(root / "movies.dat", ("item_id", "title", "genres"))
+    users = _colons(root / "users.dat", ("user_id", "gender", "age", "occupation", "zip_code"))
+    if users is not None:
+        named = pa.array(_OCCUPATIONS).take(users["occupation"].combine_chunks())
+        users = users.set_column(3, "occupation", named)
+    return ratings, None if movies is None else _items(*movies.columns), users
+
+
+def _ml_25m(root: Path) -> Tables:
+    rename = {"userId": "user_id", "movieId": "item_id"}
+    ratings, items = read_table(root / "ratings.csv", rename=rename), None
+    if (root / "movies.csv").is_file():
+        items = _items(*read_table(root / "movies.csv", ("movieId", "title", "genres")).columns)
+    return ratings, items, None
+
+
+def _headless(path: Path, delimiter: str, columns: tuple[str, ...]) -> pa.Table | None:
+    """Read a file without a row of names, None if there is none."""
+    if not path.is_file():
+        return None
+    return read_table(f"{path}#delimiter={delimiter}&columns={','.join(columns)}")
+
+
+def _colons(path: Path, columns: tuple[str, ...]) -> pa.Table | None:
+    """Read a file with `::` between fields, None if there is none."""
+    if not path.is_file():
+        return None
+    data = path.read_bytes().replace(b"::", b"\t")
+    if not path.name.startswith("ratings"):
+        try:
+            data.decode()
+        except UnicodeDecodeError:
+            data = data.decode("latin-1").encode()
+    return csv.read_csv(
+        pa.BufferReader(data),
+        csv.ReadOptions(column_names=columns),
+        csv.ParseOptions(delimiter="\t", quote_char=False),
+        csv.ConvertOptions(column_types={"zip_code": pa.string(), "title": pa.string()}),
+    )
+
+
+def _items(ids: pa.ChunkedArray, titles: pa.ChunkedArray, genres: pa.ChunkedArray) -> pa.Table:
+    """Make the table of items: the year is in the title, genres are in a string."""
+    year = pc.struct_field(pc.extract_regex(titles, r"\((?P<year>\d{4})\)\s*$"), "year")
+    none = pc.is_in(genres, pa.array(["", "(no genres listed)"]))
+    lists = pc.split_pattern(pc.if_else(none, pa.scalar(None, genres.type), genres), "|")
+    columns = {"item_id": ids, "title": titles, "year": year.cast(pa.int32()), "genres": lists}
+    return pa.table(columns)

@@ -1,0 +1,179 @@
+"""Serve a model by HTTP, and the studio: the same service with a page."""
+
+import ipaddress
+import logging
+import os
+from typing import Any
+
+from simrec.errors import InputError
+from simrec.jobs.options import Path
+from simrec.storage.artifacts import read_manifest
+
+logger = logging.getLogger(__name__)
+
+_KEYS = "SIMREC_API_KEYS"
+
+
+def serve(
+    model: Path,
+    *,
+    other: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    workers: int = 1,
+    state: Path | None = None,
+    keys: Path | None = None,
+    rate: float = 0.0,
+    max_body: int = 1 << 20,
+    poll: float = 2.0,
+    figures: Path | None = None,
+) -> dict[str, Any]:
+    """Serve a model by HTTP until it is told to stop (extra ``simrec[serve]``).
+
+    Parameters
+    ----------
+    model : path
+        The model directory. It may be replaced meanwhile: the new model takes over.
+    other : path, optional
+        A second model, to compare with.
+    host : str
+        Address to listen at; any other than this machine's own needs keys.
+    port : int
+        Port to listen at.
+    workers : int
+        Processes that answer; they share the pages of the model and the log.
+    state : path, optional
+        Directory of new items, users and feedback; by default beside the model.
+    keys : path, optional
+        File with an API key a line; or the environment has them in SIMREC_API_KEYS, with commas.
+    rate : float
+        Requests a second for each key or address, at most; 0 for any number.
+    max_body : int
+        Bytes of a request, at most.
+    poll : float
+        Seconds between looks at the model directory.
+    figures : path, optional
+        JSON that `simrec evaluate --json` wrote, for the model's card in the studio.
+
+    Returns
+    -------
+    dict
+        Where it has listened.
+    """
+    return _run(
+        False, model, other, host, port, workers, state, keys, rate, max_body, poll, figures
+    )
+
+
+def studio(
+    model: Path,
+    *,
+    other: Path | None = None,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    state: Path | None = None,
+    keys: Path | None = None,
+    figures: Path | None = None,
+) -> dict[str, Any]:
+    """Serve a model with a page to try it by hand (extra ``simrec[serve]``).
+
+    Parameters
+    ----------
+    model : path
+        The model directory.
+    other : path, optional
+        A second model, to compare with.
+    host : str
+        Address to listen at; any other than this machine's own needs keys.
+    port : int
+        Port to listen at.
+    state : path, optional
+        Directory of new items, users and feedback; by default beside the model.
+    keys : path, optional
+        File with an API key a line.
+    figures : path, optional
+        JSON that `simrec evaluate --json` wrote, for the model's card.
+
+    Returns
+    -------
+    dict
+        Where it has listened.
+    """
+    return _run(True, model, other, host, port, 1, state, keys, 0.0, 1 << 20, 2.0, figures)
+
+
+def _run(
+    page: bool,
+    model: Path,
+    other: Path | None,
+    host: str,
+    port: int,
+    workers: int,
+    state: Path | None,
+    keys: Path | None,
+    rate: float,
+    max_body: int,
+    poll: float,
+    figures: Path | None,
+) -> dict[str, Any]:
+    for name, value, least in (("workers", workers, 1), ("port", port, 0), ("rate", rate, 0)):
+        if not value >= least:
+            raise InputError(f"{name}: expected at least {least}, got {value}")
+    for path in (model, other):
+        if path is not None:
+            read_manifest(path)  # says what is wrong before anything is started
+    found = _read_keys(keys)
+    if not found and not _is_own(host):
+        raise InputError(
+            f"host: {host} can be reached by others: give keys (a file with an API key a line, or "
+            f"{_KEYS} in the environment)."
+        )
+    try:
+        from simrec.serve.app import run
+        from simrec.serve.service import Settings
+    except ImportError as error:
+        raise InputError(
+            f"serve: needs the extra: pip install 'simrec[serve]' ({error})"
+        ) from error
+    settings = Settings(
+        model=os.fspath(model),
+        other=os.fspath(other or ""),
+        state=os.fspath(state or ""),
+        keys=found,
+        hosts=("localhost", "127.0.0.1", "::1") if _is_own(host) else (),
+        rate=rate,
+        body=max_body,
+        poll=poll,
+        studio=page,
+        figures=os.fspath(figures or ""),
+    )
+    address = f"http://{host}:{port}/"
+    logger.info("%s at %s (Ctrl-C ends it)", "studio" if page else "service", address)
+    run(settings, host, port, workers)
+    return {"job": "studio" if page else "serve", "address": address}
+
+
+def _read_keys(path: Path | None) -> tuple[str, ...]:
+    """Return the API keys of a file or of the environment."""
+    if path is not None:
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = [line.strip() for line in file]
+        except OSError as error:
+            raise InputError(f"keys: {path}: {error.strerror}") from error
+    else:
+        lines = os.environ.get(_KEYS, "").split(",")
+    keys = tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+    if path is not None and not keys:
+        raise InputError(f"keys: {path} has no key in it")
+    if any(len(key) < 16 for key in keys):
+        raise InputError("keys: a key needs at least 16 characters")
+    return keys
+
+
+def _is_own(host: str) -> bool:
+    """Tell whether an address is reached from this machine only."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,275 @@
+"""The answers of a fitted `TwoTower`: predictions, vectors, neighbours, explanations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.ratings import Ratings
+from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.tables import TableKind, TableLike
+from simrec.errors import named_arguments
+from simrec.model.answer.explain import explain
+from simrec.model.answer.ranking import RankBy, list_score
+from simrec.model.answer.recommend import (
+    choose,
+)
+from simrec.model.answer.similar import similar
+from simrec.model.head import Found
+from simrec.model.list_answers import ListAnswers, check_k
+from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
+from simrec.model.tower import Unknown
+from simrec.scoring.pairs import score_pairs
+from simrec.simec.params import r_squared
+
+
+class Answers(ListAnswers):
+    """Everything that asks a fitted model and leaves it as it is."""
+
+    @named_arguments
+    def predict(
+        self,
+        pairs: Any,
+        item_id: Any = None,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        unknown: Unknown = "error",
+        return_std: bool = False,
+    ) -> Any:
+        """Predict the ratings of pairs; without ratings in training, the probability of uptake.
+
+        Parameters
+        ----------
+        pairs : table, path or Ratings; or an id, or ids
+            Columns user_id and item_id; or a user or several, with `item_id`.
+        item_id : id or ids, optional
+            The items, where `pairs` are users: as many, or one for all.
+        items, users : table or path, optional
+            Features of ids the model does not know.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features: refuse, or answer for an
+            average item or user.
+        return_std : bool
+            Whether to return a standard deviation for each prediction: of the rating around it,
+            hence with the noise of ratings, and larger the less is known of item and user. With a
+            sigmoid it is smaller near its ends.
+
+        Returns
+        -------
+        numpy.ndarray, or two of them
+            A float32 for each pair, within the bounds; with `return_std` the predictions and their
+            standard deviations.
+
+        Examples
+        --------
+        >>> model.predict(split.warm).dtype, model.predict(split.warm).shape
+        (dtype('float32'), (254,))
+        >>> bool(1 < model.predict(7, 17)[0] < 5)  # one user, one item
+        True
+        >>> model.predict([7, 8], [17, 24]).shape, model.predict(7, [17, 24, 1]).shape
+        ((2,), (3,))
+        >>> mean, std = model.predict(split.warm, return_std=True)
+        >>> unheard_of = {"user_id": [7], "item_id": [999]}
+        >>> model.predict(pd.DataFrame(unheard_of), unknown="prior").shape
+        (1,)
+        """
+        self._check_fitted()
+        table = read_pairs(pairs, item_id, self.columns_)
+        tables = Sides(items, users)
+
+        def find(side: Side) -> Found:
+            ids = table[f"{SINGULAR[side]}_id"]
+            return self.towers_[side].find(ids, tables[side], unknown)
+
+        found = Sides.of(find)
+        part = self.predictor()
+        vectors = part.heads.map(lambda head, where: head.gathered(where), found)
+        z = score_pairs(vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1])
+        scores = part.output(z)
+        if not return_std:
+            return scores
+        rating = self._rating("return_std")
+
+        def variance(side: Side) -> np.ndarray:
+            return rating.variance(side, found[side], self.towers_[side].counts, "return_std")
+
+        return scores, rating.std(z, variance("users") + variance("items"), "return_std")
+
+    def score(
+        self,
+        ratings: Ratings | TableLike,
+        y: Any = None,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> float:
+        """Return how well the model predicts ratings, as one number; `evaluate` says more.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            Ratings that the model was not fitted to. Ids of which nothing is known are predicted as
+            average ones.
+        y : array of float, optional
+            The ratings, where they are not a column.
+        items, users : table or path, optional
+            Features of ids the model does not know.
+
+        Returns
+        -------
+        float
+            The share of the variance of the ratings that is explained (R^2): 1 at best, 0 for the
+            mean. Of a model without ratings the NDCG@10 of its lists, where the pairs are the hits.
+
+        Examples
+        --------
+        >>> 0 < model.score(split.warm) < 1
+        True
+        """
+        self._check_fitted()
+        given = read_ratings(rated_pairs(ratings, y, self.columns_), None, self.columns_)
+        if "rating" not in self.parts_ or not given.has_ratings:
+            heads, _ = self.ranking("both")
+            return list_score(given, self.towers_, heads, self.rated_, k=10)
+        found = self.predict(given, items=items, users=users, unknown="prior")
+        return r_squared(given.values, found)
+
+    def embed_items(
+        self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
+        """Return the vectors of items, all known ones by default: columns item_id and vector.
+
+        Examples
+        --------
+        >>> model.embed_items().columns.tolist(), len(model.embed_items())
+        (['item_id', 'vector'], 100)
+        """
+        return self._returned(self._embed("items", items, rank_by), output)
+
+    def embed_users(
+        self, users: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
+        """Return the vectors of users, all known ones by default: columns user_id and vector.
+
+        Examples
+        --------
+        >>> len(model.embed_users([7, 8], rank_by="rating"))
+        2
+        """
+        return self._returned(self._embed("users", users, rank_by), output)
+
+    @named_arguments
+    def explain(
+        self,
+        user_id: Any,
+        item_id: Any,
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        rank_by: RankBy | None = None,
+        unknown: Unknown = "error",
+        output: TableKind = "pandas",
+    ) -> Any:
+        """Return what adds how much to the score of a user and an item.
+
+        A part of the user and a part of the item that act together share their product equally.
+
+        Parameters
+        ----------
+        user_id, item_id : id
+            The pair.
+        items, users : table or path, optional
+            Features of an id the model does not know.
+        rank_by : {"both", "rating", "uptake"}, optional
+            Which score to explain; by default that of `predict`.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return: a frame of pandas or Polars, an Arrow table or a relation of DuckDB.
+
+        Returns
+        -------
+        pandas.DataFrame or pyarrow.Table
+            A row for the mean and for each part of the item and of the user: side, feature, value,
+            bias (what it adds for any partner), taste (what it adds for this one) and
+            contribution, their sum. Contributions sum to the score before its output: to the
+            rating, not confined to the bounds; where the output is a sigmoid (see `chosen_`) to its
+            logit, and without ratings to that of uptake.
+
+        Examples
+        --------
+        >>> why = model.explain(7, 17)
+        >>> why.columns.tolist()
+        ['side', 'feature', 'value', 'bias', 'taste', 'contribution']
+        >>> bool(abs(why["contribution"].sum() - model.predict(7, 17)[0]) < 1e-4)
+        True
+        """
+        self._check_fitted()
+        blend = self.blend_ if rank_by == "both" else None
+        predictor = self.predictor()
+        parts = {predictor.name: predictor} if rank_by is None else self._parts(rank_by)
+        ids, tables = Sides(item_id, user_id), Sides(items, users)
+        return self._returned(explain(self.towers_, parts, blend, ids, tables, unknown), output)
+
+    @named_arguments
+    def similar_items(
+        self, item: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
+        """Return neighbours of an item, by correlation of predicted scores.
+
+        Parameters
+        ----------
+        item : id, ids, mapping or table
+            Ids the model knows, or the features of one item.
+        k : int
+            How many for each.
+        rank_by : {"both", "rating", "uptake"}
+            Which scores to compare; "both" for those of `predict`.
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return: a frame of pandas or Polars, an Arrow table or a relation of DuckDB.
+
+        Returns
+        -------
+        pandas.DataFrame or pyarrow.Table
+            Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
+            give to both) and rank; for several items also for_item_id.
+
+        Examples
+        --------
+        >>> model.similar_items(17, k=2).columns.tolist()
+        ['item_id', 'similarity', 'rank']
+        >>> len(model.similar_items([17, 24], k=2))
+        4
+        """
+        return self._returned(self._similar("items", item, k, rank_by), output)
+
+    @named_arguments
+    def similar_users(
+        self, user: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
+    ) -> Any:
+        """Return neighbours of a user; see `similar_items`.
+
+        Examples
+        --------
+        >>> len(model.similar_users(7, k=3))
+        3
+        """
+        return self._returned(self._similar("users", user, k, rank_by), output)
+
+    def _similar(self, side: Side, entity: Any, k: int, rank_by: RankBy) -> pa.Table:
+        """Compare by one component: for "both", that of `predict`."""
+        self._check_fitted()
+        part = self.predictor() if rank_by == "both" else self._parts(rank_by)[rank_by]
+        return similar(side, self.towers_, part, entity, check_k(k))
+
+    def _embed(self, side: Side, given: Any, rank_by: RankBy) -> pa.Table:
+        self._check_fitted()
+        tower = self.towers_[side]
+        ids, found = choose(tower, given, "error")
+        vectors = self.ranking(rank_by)[0][side].of(found)
+        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
+        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+        return pa.table({tower.id_column: ids, "vector": lists})

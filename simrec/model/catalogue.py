@@ -1,0 +1,106 @@
+"""The items table as it was given, kept beside the encoded features: for titles and filters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.features.column import family
+from simrec.errors import InputError
+
+if TYPE_CHECKING:
+    from simrec.data.ids import IdMap
+    from simrec.storage.artifacts import Artifact
+    from simrec.storage.rows import Insertion
+
+NAME = "catalogue"
+_TITLES = ("title", "name", "item_name", "label")
+# Characters of a mean text from which it describes an item rather than names it.
+_LONG = 100
+
+
+def described(table: pa.Table, ids: pa.ChunkedArray, known: IdMap, id_column: str) -> pa.Table:
+    """Return what a table says of the entities of a tower, row by row of its ids.
+
+    Columns of numbers without names (vectors, images) are left out: nobody filters by them.
+    """
+    kept = [
+        name
+        for name in table.column_names
+        if name != id_column and not _is_payload(table.schema.field(name).type)
+    ]
+    rows = np.full(len(known), -1, np.int64)
+    at = known.rows(ids, id_column)
+    rows[at[at >= 0]] = np.flatnonzero(at >= 0)
+    return table.select(kept).take(pa.array(rows, mask=rows < 0)).combine_chunks()
+
+
+def _is_payload(kind: pa.DataType) -> bool:
+    held = family(kind)
+    if held == "list of numbers":
+        return pa.types.is_fixed_size_list(kind) or not pa.types.is_integer(kind.value_type)
+    return held not in ("string", "number", "time", "boolean", "list of strings")
+
+
+def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> pa.Table | None:
+    """Insert the rows of new entities, of which `more` describes the first; its types give way."""
+    (order,) = insert.orders
+    if before is None or order is None:
+        return before
+    n_new = int(order.max(initial=-1)) + 1 - len(before)
+    columns = {}
+    for field in before.schema:
+        new = pa.chunked_array([pa.nulls(n_new, field.type)])
+        if more is not None and field.name in more.column_names:
+            try:
+                given = more[field.name].cast(field.type)
+                new = pa.chunked_array(
+                    [*given.chunks, pa.nulls(n_new - len(given), field.type)], field.type
+                )
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                pass  # of another type than in training: not known
+        both = pa.chunked_array([*before[field.name].chunks, *new.chunks], field.type)
+        columns[field.name] = both.take(pa.array(order))
+    return pa.table(columns, schema=before.schema)
+
+
+def stored(table: pa.Table) -> np.ndarray:
+    """Return a table as bytes for a model directory."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
+def restored(artifact: Artifact, n: int) -> pa.Table | None:
+    """Read the table of a model directory, mapped; None where there is none."""
+    if NAME not in artifact.arrays:
+        return None
+    content = artifact.array(NAME, (None,), "u")
+    try:
+        table = pa.ipc.open_stream(pa.py_buffer(np.ascontiguousarray(content))).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{NAME}.npy: no Arrow table ({error})") from error
+    if len(table) != n:
+        raise InputError(f"{NAME}.npy: {len(table)} rows for {n} items")
+    return table
+
+
+def title_column(table: pa.Table | None) -> str | None:
+    """Return the column that looks like a title: short text that nearly differs from row to row."""
+    if table is None:
+        return None
+    for name in sorted(table.column_names, key=lambda name: name.lower() not in _TITLES):
+        if family(table.schema.field(name).type) != "string":
+            continue
+        texts = table[name].cast(pa.large_string())
+        length = pc.mean(pc.utf8_length(texts)).as_py() or 0
+        if name.lower() not in _TITLES and length > _LONG:
+            continue  # a description, not a name
+        if pc.count_distinct(texts).as_py() > 0.8 * (len(table) - texts.null_count):
+            return name
+    return None

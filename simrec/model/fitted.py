@@ -1,0 +1,391 @@
+"""What a fitted `TwoTower` consists of: towers, parts, and a model directory to keep them in."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.columns import Columns
+from simrec.data.features import ColumnSummary
+from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
+from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.tables import TableKind, TableLike, returned
+from simrec.errors import InputError
+from simrec.model import files
+from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
+from simrec.model.catalogue import title_column
+from simrec.model.head import Head
+from simrec.model.lists.blend import Blend
+from simrec.model.part import Part
+from simrec.model.rating_part import RatingPart
+from simrec.model.tower import Tower, Unknown
+from simrec.simec.params import Params
+from simrec.storage.rows import Sparse
+
+if TYPE_CHECKING:
+    from simrec.model.export.faiss_index import Index
+    from simrec.model.export.formats import Format
+    from simrec.simec.simec import SimEc
+
+T = TypeVar("T")
+
+
+class FittedModel(Params):
+    """The attributes of a fitted model; `TwoTower` describes them."""
+
+    towers_: Sides[Tower]
+    columns_: Columns
+    parts_: dict[str, Part]
+    rated_: Sparse
+    blend_: Blend
+    history_: list[dict[str, float]]
+    chosen_: dict[str, Any]
+    schema_: dict[str, dict[str, str]]
+    model_id_: str | None
+    parent_: str | None
+    updates_: list[dict[str, Any]]
+    _whole: Self
+    _made: tuple[dict[str, Part], dict[str, Any]]
+
+    @property
+    def items_(self) -> IdMap:
+        """All item ids the model knows.
+
+        Examples
+        --------
+        >>> len(model.items_), model.items_.rows([1, 999]).tolist()
+        (100, [0, -1])
+        """
+        return self.towers_.items.ids
+
+    @property
+    def users_(self) -> IdMap:
+        """All user ids the model knows.
+
+        Examples
+        --------
+        >>> len(model.users_)
+        200
+        """
+        return self.towers_.users.ids
+
+    @property
+    def whole(self) -> Self:
+        """The model that a guest model was made of; any other is itself.
+
+        Examples
+        --------
+        >>> model.whole is model
+        True
+        """
+        return getattr(self, "_whole", self)
+
+    @property
+    def catalogue_(self) -> pa.Table | None:
+        """The items table as it was given, a row for each of `items_`; None where there was none.
+
+        For titles and filters (`where`, `at_most`); vectors and images are left out. It is saved
+        with the model: set it to None before to leave it out.
+
+        Examples
+        --------
+        >>> model.catalogue_.column_names
+        ['title', 'genres', 'year', 'studio']
+        """
+        return self.towers_.items.table
+
+    @catalogue_.setter
+    def catalogue_(self, table: pa.Table | None) -> None:
+        self.towers_.items.table = table
+
+    def titles(self, ids: Any = None) -> dict[Any, str]:
+        """Return the titles of items, of all by default: from the text that names them best.
+
+        Examples
+        --------
+        >>> list(model.titles([17]))
+        [17]
+        """
+        table = self.catalogue_
+        name = title_column(table)
+        if table is None or name is None:
+            return {}
+        values = self.items_.column if ids is None else one_or_several(ids, "item_id")
+        rows = self.items_.rows(values, "item_id")
+        words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
+        asked = zip(values.to_pylist(), rows, words, strict=True)
+        return {one: word for one, row, word in asked if row >= 0 and word is not None}
+
+    @property
+    def item_simec_(self) -> SimEc:
+        """The item tower as a `SimEc`: item features against W_l, what was learned of the users.
+
+        By default the encoder of new items, whose W_l is [w, 1] of the posterior means of the
+        users; `transform` gives embeddings and biases in units of the ratings' spread. With
+        ``refine=False`` W_l are the vectors of the known users, and `predict` gives ratings.
+
+        Examples
+        --------
+        >>> model.item_simec_.last_layer_.shape  # embedding and bias x users with ratings
+        (17, 160)
+        """
+        return self._simec("items")
+
+    @property
+    def user_simec_(self) -> SimEc:
+        """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings.
+
+        Examples
+        --------
+        >>> model.user_simec_.last_layer_.shape
+        (17, 80)
+        """
+        return self._simec("users")
+
+    def predictor(self) -> Part:
+        """Return the part that `predict` answers by.
+
+        Examples
+        --------
+        >>> model.predictor().name
+        'rating'
+        """
+        return self.parts_["rating"] if "rating" in self.parts_ else self.parts_["uptake"]
+
+    def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
+        """Return the vectors whose scalar product ranks, and what is added to it for the score.
+
+        Examples
+        --------
+        >>> heads, shift = model.ranking("both")
+        >>> users, items = heads.users.vectors, heads.items.vectors
+        >>> users.shape[1] == items.shape[1]
+        True
+        """
+        return ranking(self.parts_, self.blend_, self.towers_, rank_by)
+
+    def rating_bounds(self) -> tuple[float, float] | None:
+        """Return the bounds of later ratings; None where there are none to hold them to.
+
+        Examples
+        --------
+        >>> model.rating_bounds()
+        (0.5, 5.0)
+        """
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart):
+            return None
+        low, high = part.bounds
+        return None if low == high else (low, high)
+
+    def describe(self, output: TableKind = "pandas") -> Any:
+        """Return how each column of the items and users tables was read, and whether it is used.
+
+        Parameters
+        ----------
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return.
+
+        Returns
+        -------
+        table
+            side, column, read_as, example, values (how many different ones), missing (rows) and
+            used: "yes", or why not. Read otherwise: `TwoTower(item_columns={"year": "category"})`.
+
+        Examples
+        --------
+        >>> model.describe()[["side", "column", "read_as", "values", "missing"]].head(4)
+            side   column read_as  values  missing
+        0  items  item_id              80        0
+        1  items    title              80        0
+        2  items   genres    list      16        0
+        3  items     year  number      47        4
+        """
+        self._check_fitted()
+        rows = [
+            {"side": side, **row._asdict()} | ({"column": own} if row.used == "the id" else {})
+            for side, tower in self.towers_.named()
+            for own in [self.columns_.of(side)]
+            for row in (tower.encoder.describe() if tower.encoder else ())
+        ]
+        names = ("side", *ColumnSummary._fields)
+        types = [(n, pa.int64() if n in ("values", "missing") else pa.string()) for n in names]
+        table = pa.Table.from_pylist(rows, pa.schema(types))
+        if output != "pandas":
+            return returned(table, output)
+        from simrec.model.answer.describe import Description
+
+        return Description(table.to_pandas().astype({"values": "Int64"}))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: Format,
+        *,
+        side: Literal["item", "user"] | None = None,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+        rank_by: RankBy = "both",
+        index: Index = "auto",
+        unknown: Unknown = "error",
+    ) -> dict[str, Any]:
+        """Write the model for another system, as a directory.
+
+        Parameters
+        ----------
+        path : path
+            The directory; an earlier export there is replaced.
+        format : {"savedmodel", "tower", "parquet", "faiss"}
+            The user tower over an index of the items as a SavedModel, one tower as a SavedModel,
+            vectors whose inner product is the score, or an index of Faiss over the items.
+        side : {"item", "user"}, optional
+            The tower; of "parquet" both by default.
+        items, users : table or path, optional
+            Whom to export instead of all known ones, with features of those not known.
+        rank_by : {"both", "rating", "uptake"}
+            Which score to export; see `recommend`.
+        index : {"auto", "flat", "hnsw", "ivf"}
+            Kind of the Faiss index; "auto" chooses by the number of items.
+        unknown : {"error", "prior"}
+            What a SavedModel does with an unknown user without features.
+
+        Returns
+        -------
+        dict
+            What was written; for "faiss" with the recall@10 of the index against exact search.
+
+        Examples
+        --------
+        >>> written = model.export("vectors", "parquet")
+        >>> written["items"], written["users"]
+        (100, 200)
+        """
+        from simrec.model.export.formats import export
+
+        self._check_fitted()
+        tables = Sides(items, users)
+        return export(self, path, format, side, tables, rank_by, index, unknown)
+
+    def report(
+        self,
+        ratings: Ratings | TableLike,
+        out: str | os.PathLike[str],
+        *,
+        items: TableLike | None = None,
+        users: TableLike | None = None,
+    ) -> dict[str, Any]:
+        """Write a page that says whether to ship the model, what to do next, and why.
+
+        Parameters
+        ----------
+        ratings : Ratings, table or path
+            The ratings it was fitted to.
+        out : path
+            The HTML file to write; an earlier report there is replaced.
+        items, users : table or path, optional
+            The features it was fitted with.
+
+        Returns
+        -------
+        dict
+            See `simrec.report`, which has more options.
+
+        Examples
+        --------
+        >>> page = model.report(split.train, "report.html", items=data.items, users=data.users)
+        >>> page["out"], len(page["tasks"])
+        ('report.html', 4)
+        """
+        from simrec import report  # evaluation lies above the model: by the door of the package
+
+        self._check_fitted()
+        return report(self, ratings, out, items=items, users=users)
+
+    def save(self, path: str | os.PathLike[str], shards: int | None = None) -> None:
+        """Write the model to a directory: no pickle, no code.
+
+        Parameters
+        ----------
+        path : path
+            The directory; an earlier model there is replaced in one step.
+        shards : int, optional
+            Into how many ranges of users to divide its files; by default as many as it was loaded
+            from, or one. Shards that have not changed since are linked instead of written.
+
+        Examples
+        --------
+        >>> model.save("model")
+        >>> model.model_id_ == TwoTower.load("model").model_id_
+        True
+        >>> model.save("model", shards=8)
+        """
+        self._check_fitted()
+        self.model_id_ = files.save(self, path, shards)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], shard: int | None = None) -> Self:
+        """Read a model written by `save`; nothing in the directory is executed.
+
+        Of a model in shards a user's files are read when that user is first asked for.
+
+        Parameters
+        ----------
+        path : path
+            The directory.
+        shard : int, optional
+            Read only the users of this shard, counted from 0, and all items.
+
+        Examples
+        --------
+        >>> model.save("model")
+        >>> TwoTower.load("model")
+        <TwoTower() fitted to 2,314 ratings of 80 items by 160 users>
+        """
+        return files.load(cls, path, shard=shard)
+
+    def _simec(self, side: Side) -> SimEc:
+        self._check_fitted()
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart):
+            raise InputError(f"{SINGULAR[side]}_simec_: the model was fitted without ratings.")
+        return part.simec(side)
+
+    def _parts(self, rank_by: RankBy) -> dict[str, Part]:
+        """Return the components that a ranking is made of."""
+        return ranked_parts(self.parts_, self.blend_, rank_by)
+
+    def _rating(self, what: str) -> RatingPart:
+        part = self.parts_.get("rating")
+        if not isinstance(part, RatingPart):
+            raise InputError(f"{what}: the model was fitted without ratings, and has no variance.")
+        return part
+
+    def _fitted_to(self) -> str | None:
+        if not hasattr(self, "parts_"):
+            return None
+        what = "ratings" if "rating" in self.parts_ else "interactions"
+        n = self.towers_.map(lambda tower: int((tower.counts > 0).sum()))
+        return f"{self.rated_.nnz:,} {what} of {n.items:,} items by {n.users:,} users"
+
+    def _returned(self, table: pa.Table, output: TableKind) -> Any:
+        """Return a result under the names of columns that the model was trained with."""
+        return returned(self.columns_.named(table), output)
+
+    def _kept(self, name: str, make: Callable[[], T]) -> T:
+        """Return what was made of the model before, as long as it stays as it is."""
+        kept = self.__dict__.get("_made")
+        if kept is None or kept[0] is not self.parts_:
+            kept = self._made = (self.parts_, {})
+        if name not in kept[1]:
+            kept[1][name] = make()
+        return kept[1][name]
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "parts_"):
+            raise InputError("this TwoTower is not fitted yet: call fit, or TwoTower.load.")

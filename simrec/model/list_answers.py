@@ -1,0 +1,357 @@
+"""The lists of a fitted `TwoTower`: items for users, users for an item, questions to a newcomer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.ratings import Ratings
+from simrec.data.seeds import check_seed
+from simrec.data.sides import Sides
+from simrec.data.tables import TableKind, TableLike, is_table
+from simrec.errors import InputError, named_arguments
+from simrec.model.answer.ask import questions
+from simrec.model.answer.audience import Level, Thresholds, audience, thresholds
+from simrec.model.answer.diversity import caps, check_diversity, directions
+from simrec.model.answer.ranking import RankBy
+from simrec.model.answer.recommend import (
+    Rerank,
+    attributes,
+    choose,
+    exclusions,
+    only,
+    recommend,
+    without_ratings,
+)
+from simrec.model.answer.where import Where, matches
+from simrec.model.fitted import FittedModel
+from simrec.model.head import Found, Head
+from simrec.model.tower import Unknown
+
+
+def check_k(k: Any, name: str = "k") -> int:
+    """Return a number of results; InputError unless it is a whole number from 1 on."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InputError(f"{name} must be a whole number from 1 on, got {k!r}.")
+    return int(k)
+
+
+class ListAnswers(FittedModel):
+    """Rankings of a fitted model, which leave it as it is."""
+
+    @named_arguments
+    def recommend(
+        self,
+        users: Any = None,
+        k: int = 10,
+        *,
+        items: Any = None,
+        new_items_only: bool = False,
+        exclude: Ratings | TableLike | Literal["rated"] | None = "rated",
+        rank_by: RankBy = "both",
+        unknown: Unknown = "error",
+        explore: float = 0.0,
+        where: Where | None = None,
+        at_most: Mapping[str, int] | None = None,
+        diversity: float = 0.0,
+        sample: int | None = None,
+        output: TableKind = "pandas",
+    ) -> Any:
+        """Recommend the k best items to each user.
+
+        Parameters
+        ----------
+        users : id, ids, table or path, optional
+            For whom: an id, a list or array of ids, or a table with user_id and, for new users,
+            their features. All users the model knows by default.
+        k : int
+            How many for each; fewer, or none, where there are not as many candidates.
+        items : id, ids, table or path, optional
+            The candidates, likewise. All items the model knows by default.
+        new_items_only : bool
+            Whether to recommend only candidates without any ratings.
+        exclude : "rated", None, Ratings, table or path
+            What is not to be recommended. By default what a user has rated; None to leave nothing
+            out; a table of pairs (user_id, item_id) to leave those out as well.
+        rank_by : {"both", "rating", "uptake"}
+            Rank by the blend of all components, by the predicted rating, or by uptake alone.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+        explore : float
+            Rank by score + explore * posterior standard deviation of the item, an upper confidence
+            bound, so that new items get a chance. The user's deviation is the same for all items,
+            and noise is nothing to explore.
+        where : mapping, optional
+            Recommend only items of which this holds, a predicate over columns of the items table,
+            such as ``{"year": {">=": 1990}, "genres": {"contains": "War"}}``; see
+            `simrec.model.answer.where`. The columns are those of `items`, where it is a table, and
+            of `catalogue_`.
+        at_most : mapping of str to int, optional
+            How many of one value of a column a list may have, such as ``{"studio": 2}``.
+        diversity : float
+            From 0 (the best by score) to 1: how much to prefer items unlike those higher up, chosen
+            one by one among the best ten times k (maximal marginal relevance).
+        sample : int, optional
+            Seed with which to draw the lists: rank by a draw from the posteriors of the items, with
+            deviations `explore` times as large (Thompson sampling). Adds a column `propensity`, the
+            probability of an item to be in the list, for `off_policy`.
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return: a frame of pandas or Polars, an Arrow table or a relation of DuckDB.
+
+        Returns
+        -------
+        pandas.DataFrame or other table
+            Columns user_id and item_id (under the names that the model was trained with), score
+            and rank (from 1), users in the order given. Of equal scores the item that comes first
+            among the candidates comes first. The score is the weighted sum of all components, which
+            has no unit; with `rank_by` the predicted rating before its output (not confined to the
+            bounds; with a sigmoid, its logit) or the logit of uptake. It does not contain what
+            `explore` adds.
+
+        Examples
+        --------
+        >>> model.recommend(7, k=2).columns.tolist()
+        ['user_id', 'item_id', 'score', 'rank']
+        >>> len(model.recommend([7, 8], k=3, new_items_only=True))
+        6
+        >>> recent = model.recommend(7, where={"year": {">": 2000}}, at_most={"studio": 1})
+        >>> recent["rank"].tolist() == list(range(1, len(recent) + 1))
+        True
+        >>> model.recommend(7, explore=1.0, sample=0)["propensity"].between(0, 1).all()
+        np.True_
+        >>> table = model.recommend(data.users, items=[1, 17, 24], exclude=None, output="arrow")
+        >>> table.num_rows
+        600
+        """
+        self._check_fitted()
+        check_k(k)
+        table = None
+        if is_table(items) and (where is not None or at_most):
+            table = items = self.towers_.items.read(items)[0]
+        given = Sides(items, users)
+        chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
+        described = None
+        if where is not None or at_most:
+            described = attributes(self.towers_.items, chosen.items[1], table)
+        keep = np.ones(len(chosen.items[0]), bool)
+        if new_items_only:
+            keep = without_ratings(chosen.items[1], self.towers_.items)
+        if where is not None and described is not None:
+            keep &= matches(where, described)
+        if not keep.all():
+            chosen = Sides(only(*chosen.items, keep), chosen.users)
+            described = None if described is None else described.filter(pa.array(keep))
+        seen = None
+        if exclude is not None:
+            more = None if isinstance(exclude, str) and exclude == "rated" else exclude
+            seen = exclusions(chosen, self.rated_, more, self.columns_)
+        if explore and rank_by == "uptake":
+            raise InputError("explore: ratings are explored, not uptake; rank by both or rating.")
+        bonus = self.exploration(chosen.items[1], explore)
+        heads, shift = self.ranking(rank_by)
+        k = max(1, min(int(k), len(chosen.items[0])))  # before memory is taken for it
+        rerank = self._rerank(chosen.items[1], described, at_most, diversity, sample, explore)
+        return self._returned(recommend(chosen, heads, k, seen, bonus, shift, rerank), output)
+
+    def _rerank(
+        self,
+        items: Found,
+        table: pa.Table | None,
+        at_most: Mapping[str, int] | None,
+        diversity: float,
+        sample: int | None,
+        explore: float,
+    ) -> Rerank | None:
+        """Return what chooses lists from the best candidates; None where the best are the list."""
+        diversity = check_diversity(diversity)
+        if sample is not None:
+            if at_most or diversity:
+                raise InputError("sample: lists with at_most or diversity have no propensities.")
+            if not explore:
+                raise InputError("sample: without explore above 0 there is nothing to draw from.")
+            return Rerank([], 0.0, None, check_seed(sample))
+        if not (at_most or diversity):
+            return None
+
+        unit = directions(self.whole.predictor(), self.whole.towers_) if diversity else None
+
+        def directions_of(rows: np.ndarray) -> np.ndarray:
+            assert unit is not None
+            return unit(items._replace(rows=items.rows[rows], average=items.average[rows]))
+
+        return Rerank(caps(at_most, table), diversity, directions_of, None)
+
+    def audience(
+        self,
+        items: Any,
+        k: int = 10,
+        *,
+        users: Any = None,
+        exclude: Literal["rated"] | None = "rated",
+        rank_by: RankBy = "both",
+        reach: int | None = 10,
+        reach_users: int = 10_000,
+        unknown: Unknown = "error",
+        output: TableKind = "pandas",
+    ) -> Any:
+        """Return the users for whom items add most: whom to tell of a new item.
+
+        Parameters
+        ----------
+        items : id, ids, table or path
+            The items; with their features, where they are new.
+        k : int
+            How many users for each.
+        users : id, ids, table or path, optional
+            Whom to choose from. All users the model knows by default.
+        exclude : "rated" or None
+            Whether to leave out those who have rated an item.
+        rank_by : {"both", "rating", "uptake"}
+            Which score to go by; see `recommend`.
+        reach : int, optional
+            Count the users who would have an item among so many best; None for no such column.
+        reach_users : int
+            Users it is counted on, at most: every n-th, each counted n times.
+        unknown : {"error", "prior"}
+            What to do with an id that has neither ratings nor features.
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return.
+
+        Returns
+        -------
+        pandas.DataFrame or other table
+            Columns item_id, user_id, lift (the score less the user's mean over all items; by
+            the blend, in standard deviations of the user's scores), score, rank and reach.
+
+        Examples
+        --------
+        >>> best = model.audience({"item_id": 999, "year": 2020, "genres": ["Drama"]}, k=3)
+        >>> best.columns.tolist()
+        ['item_id', 'user_id', 'lift', 'score', 'rank', 'reach']
+        >>> best["lift"].is_monotonic_decreasing
+        True
+        """
+        self._check_fitted()
+        check_k(k)
+        if exclude not in ("rated", None):
+            raise InputError(f"exclude must be 'rated' or None, got {exclude!r}.")
+        given = Sides(items, users)
+        chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
+        heads, shift = self.ranking(rank_by)
+        level = self._kept(
+            f"level {rank_by}",
+            lambda: Level.of(np.asarray(heads.items.vectors), in_units=rank_by != "both"),
+        )
+        reached = None
+        if reach is not None:
+            found = chosen.items[1]
+            rows = np.where(found.rows < found.n_known, found.rows, -1)
+            at = self._kept(
+                f"thresholds {rank_by} {check_k(reach, 'reach')} {check_k(reach_users)}",
+                lambda: self._thresholds(heads, reach, reach_users),
+            )
+            reached = at.reach(heads.items.of(found), rows)
+        rated = None if exclude is None else self.rated_
+        table = audience(chosen, heads, level, int(k), rated, reached)
+        at_score = table.column_names.index("score")
+        score = pa.array(np.asarray(table["score"]) + np.float32(shift))
+        return self._returned(table.set_column(at_score, "score", score), output)
+
+    def _thresholds(self, heads: Sides[Head], k: int, most: int) -> Thresholds:
+        """Return the k-th best scores of at most so many users."""
+        tower = self.towers_.users
+        step = max(-(-len(tower.ids) // most), 1)
+        rows = np.arange(0, len(tower.ids), step)
+        seen = self.rated_[rows].tocsr()
+        times = len(tower.ids) / max(len(rows), 1)
+        return thresholds(heads, tower.known(rows), seen, k, times)
+
+    def ask(
+        self,
+        user: Any = None,
+        k: int = 5,
+        *,
+        items: Any = None,
+        users: TableLike | None = None,
+        popularity: bool = True,
+        output: TableKind = "pandas",
+    ) -> Any:
+        """Return the items whose ratings by a user would tell most of what else they like.
+
+        Parameters
+        ----------
+        user : id, optional
+            The user; somebody of whom nothing is known by default.
+        k : int
+            How many items.
+        items : id, ids, table or path, optional
+            What to choose from. All rated items by default.
+        users : table or path, optional
+            Features of a user the model does not know.
+        popularity : bool
+            Whether an item counts by the share of users who have rated it: the chance that this
+            one can. False where `items` are known to the user.
+        output : {"pandas", "arrow", "polars", "duckdb"}
+            What to return.
+
+        Returns
+        -------
+        pandas.DataFrame or other table
+            Columns item_id, gain (the share of the variance of the user's predictions that a rating
+            takes away, after those above) and rank.
+
+        Examples
+        --------
+        >>> asked = model.ask(k=3)
+        >>> asked.columns.tolist(), len(asked)
+        (['item_id', 'gain', 'rank'], 3)
+        """
+        self._check_fitted()
+        check_k(k)
+        evidence = self._rating("ask").kept("ask")
+        who = [None] if user is None else [user]
+        tower, candidates = self.towers_.users, self.towers_.items
+        found = Found(np.array([len(tower.ids)]), len(tower.ids), None, np.ones(1, bool))
+        if user is not None:
+            found = tower.find(who, users, "prior")
+        ids, chosen = choose(candidates, items, "error")
+        keep = (chosen.rows < chosen.n_known) & ~without_ratings(chosen, candidates)
+        if user is not None and found.rows[0] < found.n_known:
+            asked = exclusions(
+                Sides((ids, chosen), (pa.chunked_array([who]), found)), self.rated_, None
+            )
+            keep[asked.indices] = False
+        ids, chosen = only(ids, chosen, keep)
+        counts = np.asarray(candidates.counts[chosen.rows])
+        n_users = max(int((np.asarray(self.whole.towers_.users.counts) > 0).sum()), 1)
+        chances = np.minimum(counts / n_users, 1) if popularity else np.ones(len(counts))
+        places, gain = questions(evidence, found, tower.counts, chosen.rows, chances, int(k))
+        table = {
+            "item_id": ids.take(pa.array(places)),
+            "gain": gain,
+            "rank": np.arange(1, len(places) + 1, dtype=np.int32),
+        }
+        return self._returned(pa.table(table), output)
+
+    def exploration(self, items: Found, explore: float) -> np.ndarray | None:
+        """Return explore * posterior standard deviation of items; None where it is 0.
+
+        Examples
+        --------
+        >>> known = model.towers_.items.everyone()
+        >>> model.exploration(known, 1.0).shape
+        (100,)
+        >>> model.exploration(known, 0.0) is None
+        True
+        """
+        number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
+        if not number or not np.isfinite(explore) or explore < 0:
+            raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
+        if not explore:
+            return None
+        rating = self._rating("explore")
+        variance = rating.variance("items", items, self.towers_.items.counts, "explore")
+        return (explore * np.sqrt(variance)).astype(np.float32)

@@ -1,0 +1,1 @@
+"""Lists: components that each rank by a scalar product, and their blend."""

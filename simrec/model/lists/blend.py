@@ -1,0 +1,238 @@
+"""The blend of the components of a list: weights for each kind of user and of item.
+
+A list is ranked by a weighted sum of components, and the weights depend on what is known of the
+user (nothing, a few pairs, a whole history) and of the item (features alone, or pairs). Each kind
+has a factor for each coordinate of a component, so the sum stays one scalar product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from simrec.data.sides import Side, Sides
+from simrec.errors import InputError
+from simrec.scoring.metrics import ndcg_at_k
+
+# Weights that are tried, relative to those at which two components spread alike.
+_WEIGHTS = tuple(2.0**j for j in range(-5, 4))
+_WEIGHTS_OF_TWO = (0.25, 0.5, 1.0)
+_ROUNDS = 8
+# Share of the best component's quality from which on another is good.
+_GOOD = 0.8
+# How many kinds of entities there are; see `Blend`.
+KINDS = Sides(items=2, users=3)
+# Prefix of a component's factors that hold for new items only.
+NEW = "new_"
+# Hits a user up to which ranks are counted, and scores that are compared at once.
+_FEW_HITS, _CELLS = 6, 1 << 20
+# Length of the lists that weights are chosen on.
+K = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Blend:
+    """Factors of the components' coordinates.
+
+    Attributes
+    ----------
+    factors : dict of str to Sides of numpy.ndarray
+        Of each component, by its name: kinds x coordinates. Items: new, known. Users: nothing
+        known, few pairs, whole histories. A component that ranks new items has coordinates of its
+        own for them, under its name after `NEW`.
+    few, many : float
+        Pairs of a user at which the factors of few pairs and of whole histories hold; between
+        them factors change with the logarithm of the number of pairs.
+    """
+
+    factors: dict[str, Sides[np.ndarray]]
+    few: float
+    many: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.few < self.many < np.inf):
+            raise InputError(f"lists.json: {self.few!r} and {self.many!r} are no numbers of pairs")
+
+    def plain(self) -> list[Any]:
+        """Return it as plain data."""
+        named = {n: [one.tolist() for one in sides] for n, sides in self.factors.items()}
+        return [named, self.few, self.many]
+
+    @classmethod
+    def from_plain(cls, document: Sequence[Any]) -> Blend:
+        """Read what `plain` returned."""
+        factors, few, many = document
+        arrays = {n: [np.array(one, np.float32) for one in two] for n, two in factors.items()}
+        return cls({name: Sides(*both) for name, both in arrays.items()}, few, many)
+
+    def kinds(self, side: Side, counts: np.ndarray) -> np.ndarray:
+        """Return the share of each kind in entities with so many pairs; rows sum to 1."""
+        known = np.asarray(counts) > 0
+        if side == "items":
+            return np.column_stack([~known, known]).astype(np.float32)
+        logs = np.log(np.maximum(counts, 1) / self.few) / np.log(self.many / self.few)
+        whole = np.where(known, np.clip(logs, 0, 1), 0)
+        return np.column_stack([~known, known - whole, whole]).astype(np.float32)
+
+    def of(self, name: str, side: Side, counts: np.ndarray) -> np.ndarray:
+        """Return the factors of a component for entities with so many pairs."""
+        return self.kinds(side, counts) @ self.factors[name][side]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Scores of the components on one draw of held-out pairs, of the likely candidates only.
+
+    Attributes
+    ----------
+    scores : dict of str to numpy.ndarray
+        Of each component: users x candidates.
+    hit : numpy.ndarray of bool
+        Which candidates are hits.
+    n_hits : numpy.ndarray
+        Hits of each user, also among what is no candidate.
+    excluded : numpy.ndarray of bool
+        What is no candidate: padding, and what the user has.
+    """
+
+    scores: dict[str, np.ndarray]
+    hit: np.ndarray
+    n_hits: np.ndarray
+    excluded: np.ndarray
+
+    @classmethod
+    def of(
+        cls, scores: Mapping[str, np.ndarray], hit: np.ndarray, excluded: np.ndarray, most: int = 60
+    ) -> Scored:
+        """Keep the `most` best candidates of each component: a blend's best are among them."""
+        tops = []
+        for one in scores.values():
+            ranked = np.where(excluded, -np.inf, one)
+            k = min(most, ranked.shape[1])
+            # A copy: the view would keep the places of all candidates.
+            tops.append(np.argpartition(-ranked, k - 1, axis=1)[:, :k].copy())
+        top = np.sort(np.concatenate(tops, axis=1), axis=1)
+        repeated = np.zeros(top.shape, bool)
+        repeated[:, 1:] = top[:, 1:] == top[:, :-1]
+
+        def take(array: np.ndarray) -> np.ndarray:
+            return np.take_along_axis(array, top, 1)
+
+        out = repeated | take(excluded)
+        kept = {name: np.where(out, 0, take(one)) for name, one in scores.items()}
+        return cls(kept, take(hit) & ~out, hit.sum(1), out)
+
+    def quality(self, weights: Mapping[str, float]) -> np.ndarray:
+        """Return the NDCG@20 of each user's list by a weighted sum of components."""
+        z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
+        return list_quality(np.where(self.excluded, -np.inf, z), self.hit, self.n_hits)
+
+    def total_spread(self, weights: Mapping[str, float]) -> float:
+        """Return the standard deviation of a weighted sum of components."""
+        z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
+        return float(np.asarray(z)[~self.excluded].std())
+
+    def spread(self, name: str) -> float:
+        """Return the standard deviation of a component's scores."""
+        return float(self.scores[name][~self.excluded].std())
+
+
+def list_quality(scores: np.ndarray, hit: np.ndarray, n_hits: np.ndarray, k: int = K) -> np.ndarray:
+    """Return the NDCG@k of each row of scores; -inf for what is no candidate."""
+    k = min(k, scores.shape[1])
+    rows, columns = np.nonzero(hit)
+    if len(rows) > _FEW_HITS * len(scores):
+        top = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(scores, top, 1), axis=1, kind="stable")
+        return ndcg_at_k(np.take_along_axis(hit, np.take_along_axis(top, order, 1), 1), n_hits)
+    # Few hits: the rank of each is counted, which is much faster than sorting all candidates. Of
+    # equal scores half are taken to be before it.
+    rank = np.empty(len(rows), np.int64)
+    step = max(_CELLS // max(scores.shape[1], 1), 1)
+    for at in range(0, len(rows), step):
+        some = slice(at, at + step)
+        z, own = scores[rows[some]], scores[rows[some], columns[some]][:, None]
+        rank[some] = ((z > own).sum(1) + (z >= own).sum(1) - 1) // 2
+    first = rank < k
+    gain = np.bincount(rows[first], 1 / np.log2(rank[first] + 2.0), minlength=len(scores))
+    ideal = np.r_[0.0, np.cumsum(1 / np.log2(np.arange(k) + 2.0))]
+    return np.minimum(gain / np.maximum(ideal[np.minimum(n_hits, k)], 1e-30), 1.0)
+
+
+def choose_weights(draws: Sequence[Scored]) -> tuple[dict[str, float], float]:
+    """Choose non-negative weights of the components on held-out pairs.
+
+    From each good component on, others are added or a weight is changed where lists clearly gain by
+    it (`clear_gain`), the clearest gain first. Ends that are not clearly worse than the best are
+    averaged: which of them is best is chance.
+
+    Returns
+    -------
+    (dict, float)
+        Weights of the components' scores, and the NDCG@20 reached.
+    """
+    names = [name for name in draws[0].scores if all(name in draw.scores for draw in draws)]
+    spreads = {n: float(np.mean([draw.spread(n) for draw in draws])) or 1.0 for n in names}
+    seen: dict[tuple[tuple[str, float], ...], list[np.ndarray]] = {}
+
+    def quality(weights: Mapping[str, float]) -> list[np.ndarray]:
+        raw = {name: weight / spreads[name] for name, weight in sorted(weights.items())}
+        key = tuple(raw.items())
+        if key not in seen:
+            seen[key] = [draw.quality(raw) for draw in draws]
+        return seen[key]
+
+    def climbed(weights: dict[str, float]) -> dict[str, float]:
+        for _ in range(_ROUNDS):
+            steps = _steps(weights, names)
+            gains = [clear_gain(quality(step), quality(weights)) for step in steps]
+            if max(gains, default=0.0) == 0:
+                break
+            weights = steps[int(np.argmax(gains))]
+        return weights
+
+    def unit(weights: Mapping[str, float]) -> dict[str, float]:
+        raw = {name: weight / spreads[name] for name, weight in weights.items()}
+        spread = float(np.mean([draw.total_spread(raw) for draw in draws])) or 1.0
+        return {name: weight / spread for name, weight in raw.items()}
+
+    alone = {name: float(np.concatenate(quality({name: 1.0})).mean()) for name in names}
+    good = [name for name in names if alone[name] >= _GOOD * max(alone.values())]
+    ends = [climbed({name: 1.0}) for name in good]
+    best = max(ends, key=lambda end: float(np.concatenate(quality(end)).mean()))
+    equal = [unit(end) for end in ends if not clear_gain(quality(best), quality(end))]
+    used = sorted({name for end in equal for name in end})
+    weights = {name: float(np.mean([end.get(name, 0.0) for end in equal])) for name in used}
+    return unit({n: w * spreads[n] for n, w in weights.items()}), float(
+        np.concatenate([draw.quality(weights) for draw in draws]).mean()
+    )
+
+
+def clear_gain(new: Sequence[np.ndarray], old: Sequence[np.ndarray]) -> float:
+    """Return by how much the mean gain over users exceeds its standard error; 0 where it does not.
+
+    The standard error is the larger of that over users and that over draws.
+    """
+    gains = [one - other for one, other in zip(new, old, strict=True) if len(one)]
+    every, means = np.concatenate(gains), np.array([one.mean() for one in gains])
+    error = every.std() / np.sqrt(len(every))
+    if len(means) > 2:
+        error = max(error, means.std() / np.sqrt(len(means) - 1))
+    return max(float(every.mean() - error), 0.0)
+
+
+def _steps(weights: Mapping[str, float], names: Sequence[str]) -> list[dict[str, float]]:
+    """Return blends one step away: other components or one or two more, or one weight changed."""
+    out = [name for name in names if name not in weights]
+    steps = [{name: 1.0} for name in out]
+    steps += [{**weights, name: w} for name in out for w in _WEIGHTS]
+    pairs = combinations(out, 2)
+    steps += [{**weights, **dict.fromkeys(pair, w)} for pair in pairs for w in _WEIGHTS_OF_TWO]
+    if len(weights) > 1:
+        factors = (0.5, 0.7, 1.4, 2.0)
+        steps += [{**weights, name: f * weights[name]} for name in weights for f in factors]
+    return steps

@@ -1,0 +1,390 @@
+"""Fit the components of lists, and choose their blend on held-out pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.ratings import liked_from
+from simrec.data.sides import Sides
+from simrec.model.head import Encoder, StoredHead
+from simrec.model.lists.blend import NEW, Blend, Scored, choose_weights, list_quality
+from simrec.model.lists.components import ContentPart, EasePart, PairWeight, PopularityPart
+from simrec.model.lists.ease_choice import EaseSetting, choose_ease
+from simrec.model.lists.fading import Fading, day_of
+from simrec.model.lists.held_out import GIVEN, HeldOut, Task
+from simrec.model.lists.popularity_encoder import popularity_encoder
+from simrec.model.lists.spectrum import Spectrum, spectrum
+from simrec.model.lists.uptake.choices import Choices, choose_uptake
+from simrec.model.lists.uptake.encoders import idf_of
+from simrec.model.lists.uptake.fit import fit_uptake
+from simrec.model.lists.uptake.part import UptakePart
+from simrec.model.part import Part
+from simrec.model.prepare import Prepared, PreparedSide
+from simrec.model.run.progress import Step, no_step
+from simrec.model.sample import sample_users
+from simrec.scoring.output import IDENTITY
+from simrec.scoring.threads import one_blas_thread
+
+# Pairs that choices look at, about: their cost does not grow with the data. Small data sets are
+# held out from several times.
+_PAIRS, MOST_DRAWS = 180_000, 8
+# Coordinates of EASE and of content profiles, at most.
+_EASE_DIM, _CONTENT_DIM = 512, 128
+# Users that are drawn beyond, for the tasks of new users.
+_NEW_USERS = 1_000
+# Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
+_BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
+# Users on whom new items are made comparable with others.
+_COMPARED = 300
+_SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
+_OFFSETS = tuple(0.5 * j for j in range(-6, 7))
+
+
+@dataclass(eq=False)
+class FittedLists:
+    """What lists are made of.
+
+    Attributes
+    ----------
+    parts : dict of str to Part
+        The components beside predicted ratings, by name.
+    blend : Blend
+        Their weights, and that of predicted ratings.
+    chosen : dict
+        What was chosen, and the quality of lists to expect.
+    """
+
+    parts: dict[str, Part]
+    blend: Blend
+    chosen: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class _Settings:
+    """What components are fitted with."""
+
+    uptake: Choices
+    ease: EaseSetting
+    weight: PairWeight
+
+
+def fit_lists(
+    data: Prepared,
+    rating: Part | None,
+    fit_rating: Callable[[Prepared], Part],
+    embedding_dim: int | None,
+    random_state: int,
+    fading: Fading | None = None,
+    step: Step = no_step,
+) -> FittedLists:
+    """Fit all components, and choose their weights on components fitted without held-out pairs.
+
+    Parameters
+    ----------
+    data : Prepared
+        Pairs and features.
+    rating : Part or None
+        What predicts ratings; None where there are none.
+    fit_rating : callable
+        Fits such a part to other data.
+    embedding_dim : int or None
+        Coordinates of the least squares component; None to choose.
+    random_state : int
+        Seed of what is held out.
+    fading : Fading, optional
+        How popularity fades.
+    step : callable
+        Called after each thing that was tried.
+    """
+    # A generator of its own: what is learned of ratings does not depend on lists.
+    rng = np.random.default_rng([random_state, 1])
+    sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
+    values = sample.ratings.values
+    liked = liked_from(data.bounds) if rating is not None else 0.0
+    weight = PairWeight(0.0, float(values.mean()), float(liked))
+    n_draws = int(np.clip(_PAIRS // max(len(values), 1), 1, MOST_DRAWS))
+    # Of several draws every other holds out pairs only: what suits known users depends on how dense
+    # the data is, and whole items and users that are held out make it thinner.
+    cold = 0.2 if n_draws > 1 else 0.1
+    draws = [HeldOut.of(sample, liked, rng, cold * (k % 2 == 0)) for k in range(n_draws)]
+    held = [draw for draw in draws if draw is not None]
+    with one_blas_thread():
+        choices = choose_uptake(held, embedding_dim, rng, step)
+    spectra = [_spectrum(draw.data, rng) for draw in held]
+    share = len(values) / data.workers.total(len(data.ratings))
+    ease, weight = choose_ease(held, spectra, weight, share)
+    plain = data.workers.agreed([choices.plain(), asdict(ease), asdict(weight)])
+    settings = _Settings(Choices(**plain[0]), EaseSetting(**plain[1]), PairWeight(**plain[2]))
+    parts = _components(data, settings, _spectrum(data, rng), rng)
+    if fading is not None:
+        parts["popularity"] = _popularity(data, settings.weight, rng, fading)
+    inner = []
+    for draw, found in zip(held, spectra, strict=True):
+        fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
+        fitted |= _components(draw.data, settings, found, rng)
+        inner.append((draw, fitted, draw.with_given(fitted)))
+        step()
+    names = [*([] if rating is None else ["rating"]), *parts]
+    blend, chosen = _blended(inner, names, settings.ease, parts)
+    agreed, chosen = data.workers.agreed([blend.plain(), chosen])
+    blend = Blend.from_plain(agreed)
+    return FittedLists(parts, blend, {**_described(settings), **chosen})
+
+
+def _components(
+    data: Prepared, settings: _Settings, found: Spectrum, rng: np.random.Generator
+) -> dict[str, Part]:
+    """Fit all components but predicted ratings."""
+    uptake = fit_uptake(data, settings.uptake, rng)
+    parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
+    parts[PopularityPart.name] = _popularity(data, settings.weight, rng)
+    parts[EasePart.name] = _ease(data, settings, found)
+    if data.sides.items.X.shape[1] > 1:
+        parts[ContentPart.name] = _content(data, settings.weight, rng)
+    return parts
+
+
+def _histories(data: Prepared, weight: PairWeight) -> sparse.csr_matrix:
+    """Return this worker's users x items: what each pair counts in a history."""
+    ratings = data.ratings
+    values = weight(ratings.values)
+    shape = (ratings.n_users, ratings.n_items)
+    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
+
+
+def _head(side: PreparedSide, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
+    """Put the vectors of the rated where they stand, and what features say of all others."""
+    n, out = len(side.tower.ids), vectors.astype(np.float32, copy=False)
+    if len(vectors) < n:
+        out = np.empty((n, vectors.shape[1]), np.float32)
+        unrated = np.asarray(side.tower.counts) == 0
+        out[side.rated_rows] = vectors
+        out[unrated] = encoder(side.tower.features[unrated])
+    return StoredHead(out, encoder, encoder.weights[-1].astype(np.float32))
+
+
+def _spectrum(data: Prepared, rng: np.random.Generator) -> Spectrum:
+    return spectrum(_histories(data, PairWeight()), _EASE_DIM, rng, data.workers)
+
+
+def _ease(data: Prepared, settings: _Settings, found: Spectrum) -> EasePart:
+    ease, H = settings.ease, _histories(data, settings.weight)
+    items = found.items(ease.of_items)
+    users = np.asarray(H @ found.inputs(), np.float32)
+    d = items.shape[1]
+
+    def none(side: PreparedSide) -> Encoder:
+        return Encoder(np.zeros((side.tower.features.shape[1] + 1, d), np.float32))
+
+    heads = data.sides.map(lambda side, v: _head(side, v, none(side)), Sides(items, users))
+    n = np.maximum(np.linalg.norm(items, axis=1), 1e-30)
+    numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
+    numbers[data.sides.items.rated_rows] = np.linalg.norm(found.inputs(), axis=1) / n
+    ridge = ease.of_items * found.unit
+    return EasePart(heads, IDENTITY, settings.weight, numbers, found.e, ridge)
+
+
+def _content(data: Prepared, weight: PairWeight, rng: np.random.Generator) -> ContentPart:
+    X = data.sides.items.X[:, :-1]
+    encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=idf_of(X))
+    T = encoder.inputs(X)
+    V = data.workers.first(spectrum(sparse.csr_matrix(T), _CONTENT_DIM, rng, exponent=0.0).V)
+    encoder = Encoder(np.vstack([V, np.zeros_like(V[:1])]), idf=encoder.idf)
+    items = np.asarray(T @ V, np.float32)
+    users = np.asarray(_histories(data, weight) @ items, np.float32)
+    width = data.sides.users.tower.features.shape[1]
+    nobody = Encoder(np.zeros((width + 1, V.shape[1]), np.float32))
+    heads = Sides(_head(data.sides.items, items, encoder), _head(data.sides.users, users, nobody))
+    numbers = np.ones(len(data.sides.items.tower.ids), np.float32)
+    return ContentPart(heads, IDENTITY, weight, numbers)
+
+
+def _popularity(
+    data: Prepared, weight: PairWeight, rng: np.random.Generator, fading: Fading | None = None
+) -> PopularityPart:
+    ratings, liked = data.ratings, data.ratings.values >= weight.liked
+
+    def counted(weights: np.ndarray | None = None) -> np.ndarray:
+        one = np.bincount(ratings.item_rows[liked], weights, minlength=ratings.n_items)
+        return data.workers.sum(one.astype(np.float64))
+
+    likes, at = counted(), day_of(ratings)
+    if fading is not None and at is not None:  # over all items they sum up to the same
+        recent = counted(fading.weights(at[liked]))
+        if likes.any():
+            fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
+        likes = recent * fading.scale
+    logs = np.log1p(likes).astype(np.float32)
+    encoder = popularity_encoder(data.sides.items.X[:, :-1], logs, rng)
+    none = np.zeros_like(logs)
+    items = _head(data.sides.items, np.column_stack([logs, none, none]), encoder)
+    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
+    constant.weights[-1] = 1
+    users = _head(data.sides.users, np.ones((ratings.n_users, 3), np.float32), constant)
+    numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
+    numbers[data.sides.items.rated_rows] = likes
+    return PopularityPart(Sides(items, users), IDENTITY, weight, numbers, fading)
+
+
+_Inner = tuple[HeldOut, dict[str, Any], dict[str, Any]]
+
+
+def _scores(task: Task, parts: Mapping[str, Part], filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the score of each component for all users and candidates of a task."""
+    found = {}
+    for name, part in parts.items():
+        users = np.asarray(part.heads.users.vectors[task.users]) * filters.get(name, np.float32(1))
+        found[name] = users @ np.asarray(part.heads.items.vectors[task.items]).T
+    return found
+
+
+def _blended(
+    inner: Sequence[_Inner], names: Sequence[str], ease: EaseSetting, parts: Mapping[str, Any]
+) -> tuple[Blend, dict[str, Any]]:
+    """Choose the weights of each task, and put them together as factors of coordinates."""
+    chosen: dict[str, Any] = {}
+    weights: dict[str, dict[str, float]] = {}
+    for task in ("known_users", "few_pairs", "new_users", "new_items"):
+        draws = []
+        warm_only = task == "known_users" and not all(held.cold for held, *_ in inner)
+        for held, before, after in inner:
+            if len(held.tasks[task].users) and not (warm_only and held.cold):
+                fitted = after if task == "few_pairs" else before
+                filters = {"ease": ease.filter(before["ease"], few=task == "few_pairs")}
+                scored = _scores(held.tasks[task], fitted, filters)
+                # A component without a spread has nothing to say; popularity always stays.
+                scored = {
+                    n: z for n, z in scored.items() if n == "popularity" or z.std(axis=1).max() > 0
+                }
+                groups = (_GROUPS if len(inner) < 3 else 2) if task in _BY_ITEMS else 1
+                draws += _drawn(held.tasks[task], scored, groups)
+        if draws:
+            weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(draws)
+    fallback = {"popularity": 1.0} if "rating" not in names else {"rating": 1.0, "popularity": 0.1}
+    known = weights.get("known_users", fallback)
+    few = weights.get("few_pairs", known)
+    nothing = weights.get("new_users", {"popularity": 1.0})
+    new = weights.get("new_items", known)
+    scale, offset = _comparable(inner, known, new, ease)
+    kinds = {"nothing": nothing, "few": few, "known": known}
+    blend = _factors(kinds, {n: scale * w for n, w in new.items()}, offset, names, ease, parts)
+    chosen |= {f"weights_{kind}": _rounded(w) for kind, w in kinds.items()}
+    chosen["weights_new_items"] = _rounded(new)
+    return Blend(blend, float(GIVEN), 2.0 * GIVEN), chosen
+
+
+def _drawn(task: Task, scores: Mapping[str, np.ndarray], groups: int) -> list[Scored]:
+    """Return the scores of a task, its candidates in some groups that count as draws.
+
+    A few items may be most of the hits: a gain is to hold for others too.
+    """
+    if groups == 1:
+        return [Scored.of(scores, task.hits, task.exclude)]  # all users of a task have hits
+    found = []
+    for group in range(groups):
+        at = np.arange(len(task.items)) % groups == group
+        users = np.flatnonzero(task.hits[:, at].any(axis=1))
+        if len(users):
+            some = np.ix_(users, np.flatnonzero(at))
+            part = {name: z[some] for name, z in scores.items()}
+            found.append(Scored.of(part, task.hits[some], task.exclude[some]))
+    return found
+
+
+def _comparable(
+    inner: Sequence[_Inner], known: dict[str, float], new: dict[str, float], ease: EaseSetting
+) -> tuple[float, float]:
+    """Choose the factor and offset that make scores of new items comparable with those of others.
+
+    On lists of known users from all items, new ones among them.
+    """
+    tasks = []
+    for held, before, _ in inner:
+        task = held.tasks["all_items"].first(_COMPARED)
+        if not len(task.users):
+            continue
+        found = _scores(task, before, {"ease": ease.filter(before["ease"], few=False)})
+        z = {
+            key: sum(w * found[n] for n, w in weights.items() if n in found)
+            for key, weights in (("known", known), ("new", new))
+        }
+        is_new = np.asarray(held.data.sides.items.tower.counts)[task.items] == 0
+        tasks.append((np.asarray(z["known"]), np.asarray(z["new"]), is_new, task))
+        del found, z  # as large as all components
+    if not tasks:
+        return 1.0, 0.0
+    theirs = [[z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1)]
+    spread = [float(np.mean([z.std() if z.size else 0 for z in one])) for one in theirs]
+    level = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in theirs]
+    unit = spread[0] / spread[1] if spread[1] > 0 else 1.0
+
+    def quality(scale: float, offset: float) -> float:
+        total = []
+        for old, cold, is_new, task in tasks:
+            moved = level[0] + unit * scale * (cold - level[1]) + offset * spread[0]
+            z = np.where(is_new[None], moved, old)
+            z = np.where(task.exclude, -np.inf, z)
+            total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
+        return float(np.mean(total))
+
+    best = max(((quality(1.0, b), 1.0, b) for b in _OFFSETS), key=lambda one: one[0])
+    best = max(
+        [best, *((quality(a, best[2]), a, best[2]) for a in _SCALES)], key=lambda one: one[0]
+    )
+    scale = unit * best[1]
+    return scale, level[0] - scale * level[1] + best[2] * spread[0]
+
+
+def _factors(
+    kinds: Mapping[str, Mapping[str, float]],
+    new: Mapping[str, float],
+    offset: float,
+    names: Sequence[str],
+    ease: EaseSetting,
+    parts: Mapping[str, Any],
+) -> dict[str, Sides[np.ndarray]]:
+    """Return the factors of coordinates from weights of tasks.
+
+    Weights of known and of new items differ in coordinates of their own, so that neither disturbs
+    the other.
+    """
+    factors = {}
+    for name in sorted(names):
+        weights = [[kinds[kind].get(name, 0.0)] for kind in ("nothing", "few", "known")]
+        users, items = np.array(weights, np.float32), np.array([[0.0], [1.0]], np.float32)
+        if name == "popularity":
+            # Its other coordinates are of new items alone: what features tell, and the offset.
+            more = np.tile(np.array([[new.get(name, 0.0), offset]], np.float32), (3, 1))
+            users, items = np.hstack([users, more]), np.ones((2, 3), np.float32)
+        elif name in new:
+            cold = np.full((3, 1), new[name], np.float32)
+            factors[f"{NEW}{name}"] = Sides(1 - items, cold)
+        if name == "ease":
+            filters = [ease.filter(parts["ease"], few=few) for few in (True, True, False)]
+            users = users * np.stack(filters)
+        if np.any(users):
+            factors[name] = Sides(items, users)
+    return dict(sorted(factors.items()))
+
+
+def _rounded(weights: Mapping[str, float]) -> dict[str, float]:
+    return {name: float(f"{weight:.4g}") for name, weight in weights.items()}
+
+
+def _described(settings: _Settings) -> dict[str, Any]:
+    uptake, ease = settings.uptake, settings.ease
+    return {
+        "uptake_dimensions": uptake.embedding_dim,
+        "uptake_zero": uptake.zero,
+        "uptake_ridge": uptake.ridge,
+        "uptake_weighted": uptake.weighted,
+        "uptake_slope": uptake.slope,
+        "ease_ridge_known": ease.known,
+        "ease_ridge_few": ease.few,
+        "rating_slope": settings.weight.slope,
+    }

@@ -1,0 +1,1 @@
+"""Uptake: implicit feedback by weighted least squares, a component of lists."""

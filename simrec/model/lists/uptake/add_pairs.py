@@ -1,0 +1,264 @@
+"""Vectors of entities from their pairs: the step of `fit` that later pairs repeat."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import Side
+from simrec.errors import InputError
+from simrec.model.lists.uptake.least_squares import gram_matrix, products, ridges, solve_rows
+
+# The last Gram matrices, with the arrays that they are of.
+_GRAMS: deque[tuple[Any, Any, np.ndarray]] = deque(maxlen=2)
+
+
+@dataclass(frozen=True)
+class Solver:
+    """The numbers that solving for a vector takes, beside pairs and partners.
+
+    Attributes
+    ----------
+    ridge, zero : float
+        Penalty, and weight of an unobserved pair.
+    begun_zero, begun_ridge : float
+        For a new user: the share of `zero` that counts, since its unobserved pairs are weaker
+        negatives; and a factor of its ridge.
+    mean_items, mean_users : float
+        Sum of confidences of an average item and user: from this count on an entity is warm.
+    exponent, exponent_norm : float
+        Vectors of known items are multiplied by (count + 1) ** exponent / exponent_norm.
+    unit : float
+        Factor of users' vectors that makes a scalar product a logit.
+    n_users : int
+        Users in `fit`, to which popularity relates.
+    confidence : float
+        Mean confidence of a pair in `fit`, in units of which all confidences are; 0 where all pairs
+        count alike.
+    slope, mean_rating : float
+        What a new user's first pairs are taken for: 1 + slope * (rating - mean_rating). With a
+        large slope, a low rating pushes the neighbours of its item down.
+    """
+
+    ridge: float
+    zero: float
+    begun_zero: float
+    begun_ridge: float
+    mean_items: float
+    mean_users: float
+    exponent: float
+    exponent_norm: float
+    unit: float
+    n_users: int
+    confidence: float = 1.0
+    slope: float = 0.0
+    mean_rating: float = 0.0
+
+    @classmethod
+    def restored(cls, document: Mapping[str, Any]) -> Solver:
+        """Read the numbers from a model directory."""
+        solver = cls(**document)
+        for one in fields(solver):
+            value = getattr(solver, one.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InputError(f"uptake.json: {one.name} is {value!r}, expected a number")
+            if not np.isfinite(value):
+                raise InputError(f"uptake.json: {one.name} is {value!r}")
+        return solver
+
+    def item_factor(self, counts: np.ndarray) -> np.ndarray:
+        """Return the factor of the vectors of known items with these sums of confidences."""
+        return ((counts + 1.0) ** self.exponent / self.exponent_norm).astype(np.float32)
+
+    def item_vectors(self, V: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """Return the vectors of known items: v times a factor for popularity, and popularity."""
+        popularity = (counts / self.n_users).astype(np.float32)
+        return np.hstack([V * self.item_factor(counts)[:, None], popularity[:, None]])
+
+    def user_vectors(self, U: np.ndarray) -> np.ndarray:
+        """Return the vectors of known users: u, and no share of popularity, as logits."""
+        none = np.zeros((len(U), 1), np.float32)
+        return np.hstack([U * np.float32(self.unit), none])
+
+    def solve(
+        self,
+        side: Side,
+        pairs: sparse.csr_matrix,
+        later: sparse.csr_matrix,
+        before: np.ndarray,
+        factors: np.ndarray,
+        said: np.ndarray,
+        partners: np.ndarray,
+        partner_factors: np.ndarray,
+        axes: np.ndarray,
+        more: sparse.csr_matrix | None = None,
+    ) -> np.ndarray:
+        """Return the vectors of entities given all of their pairs.
+
+        Parameters
+        ----------
+        side : {"items", "users"}
+            Their side.
+        pairs, later : csr_matrix
+            Entities x all partners: confidences of all pairs, and of those that are new.
+        before, factors : numpy.ndarray
+            Vectors so far, and the factors they carry; 0 for those that had no pairs in `fit`.
+        said : numpy.ndarray
+            Their vectors without any pairs: what features say, or those of an average one.
+        partners : numpy.ndarray
+            Vectors of all partners.
+        partner_factors : numpy.ndarray
+            Factor that each partner's vector carries; 0 likewise.
+        axes : numpy.ndarray
+            How vectors of the side are spread around what features say; see `spread_axes`.
+        more : csr_matrix, optional
+            Entities x all partners: what the pairs of new ones are taken for, beyond 1.
+        """
+        n, gram = pairs.shape[1], None
+        if side == "users" and pairs.nnz < n // 8:
+            # Partners without pairs enter by the Gram matrix of all, which is kept: a user with a
+            # few ratings costs by those.
+            gram = self._kept_gram(side, partners, partner_factors)
+            used, place = np.unique(pairs.indices, return_inverse=True)
+            shape = (pairs.shape[0], len(used))
+            pairs = sparse.csr_matrix((pairs.data, place, pairs.indptr), shape=shape)
+            later, partners, partner_factors = later[:, used], partners[used], partner_factors[used]
+            more = None if more is None else more[:, used]
+        plain = self._plain_partners(side, partners, partner_factors)
+        counts = np.asarray(pairs.sum(1)).ravel()
+        out = np.array(said, np.float32)
+        fitted = factors > 0
+        if fitted.any():
+            # Those that were fitted go on from there: what is left of the new pairs is solved for.
+            R, new = pairs[fitted], later[fitted]
+            scale = factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
+            start: np.ndarray = np.ascontiguousarray(before[fitted, :-1] / scale[:, None])
+            rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+            left = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
+            at = np.flatnonzero(left)  # few among all pairs of an item that many have rated
+            left[at] *= 1 - products(start, plain[:, :-1], rows[at], R.indices[at])
+            zero = np.full(R.shape[0], self.zero)
+            penalties = ridges(R, self.ridge, self.zero, n)
+            start += solve_rows(R, plain[:, :-1], penalties, zero, 1 - left, gram=gram)
+            out[fitted] = (
+                self.item_vectors(start, counts[fitted])
+                if side == "items"
+                else self.user_vectors(start)
+            )
+        if not fitted.all():
+            unit = np.float32(self.unit if side == "users" else 1.0)
+            mean = self.mean_users if side == "users" else self.mean_items
+            start = out[~fitted] / unit
+            moved = moved_by_pairs(
+                pairs[~fitted],
+                start,
+                plain,
+                axes,
+                mean,
+                self.ridge,
+                self.zero,
+                # Who did not take up an item tells as much of a new one as of any other.
+                self.begun_zero if side == "users" else 1.0,
+                self.begun_ridge if side == "users" else 1.0,
+                n,
+                gram,
+                None if more is None else more[~fitted],
+            )
+            if side == "items":  # what features say of it fades as pairs come in
+                moved[:, -1] += counts[~fitted] / self.n_users
+            out[~fitted] = moved * unit
+        return out
+
+    def _kept_gram(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Return the Gram matrix of all partners, kept as long as they are asked for again."""
+        # By address, which nothing else can have while the arrays are held here.
+        arrays = partners, factors
+        key = (side, self.unit, *((a.__array_interface__["data"][0], a.shape) for a in arrays))
+        for known, _, gram in list(_GRAMS):
+            if known == key:
+                return gram
+        gram = gram_matrix(self._plain_partners(side, partners, factors)[:, :-1])
+        _GRAMS.append((key, (partners, factors), gram))
+        return gram
+
+    def _plain_partners(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
+        """Return partners as they were when the other side was solved for."""
+        if side == "items":
+            return np.ascontiguousarray(partners / np.float32(self.unit))
+        plain = np.array(partners)
+        plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
+        return plain
+
+
+def moved_by_pairs(
+    R: sparse.csr_matrix,
+    prior: np.ndarray,
+    partners: np.ndarray,
+    axes: np.ndarray,
+    mean: float,
+    ridge: float,
+    zero: float,
+    begun_zero: float,
+    begun_ridge: float,
+    n: int | None = None,
+    gram: np.ndarray | None = None,
+    more: sparse.csr_matrix | None = None,
+) -> np.ndarray:
+    """Move what features say by the pairs of entities that have only begun.
+
+    With `mean` pairs or more an entity's zeros count fully and its prior no longer; with none zeros
+    count `begun_zero` times as much, and the ridge `begun_ridge` times. The last coordinate,
+    popularity, is not solved for.
+
+    Parameters
+    ----------
+    R : csr_matrix
+        Entities x partners: confidences.
+    prior : numpy.ndarray
+        What features, or popularity, say.
+    partners : numpy.ndarray
+        Vectors of the partners.
+    axes : numpy.ndarray
+        How vectors are spread around what features say; see `spread_axes`.
+    mean, ridge, zero, begun_zero, begun_ridge : float
+        See `Solver`.
+    n, gram : optional
+        Number and Gram matrix of all partners, where those without pairs are left out.
+    more : csr_matrix, optional
+        What each pair is taken for, beyond 1.
+    """
+    R = sparse.csr_matrix(R, dtype=np.float32)
+    count = np.asarray(R.sum(1)).ravel()
+    done = np.minimum(count / max(mean, 1e-12), 1).astype(np.float32)
+    start = prior * (1 - done)[:, None]
+    rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
+    explained = products(start, partners, rows, R.indices)
+    if more is not None and len(rows):  # SciPy takes no empty lists of places
+        explained -= np.asarray(more[rows, R.indices]).ravel()
+    zeros = zero * (begun_zero + (1 - begun_zero) * done)
+    penalties = ridge * begun_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
+    gram = None if gram is None else axes.T @ gram @ axes
+    moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, gram=gram)
+    start[:, :-1] += moved @ axes
+    return start
+
+
+def spread_axes(offsets: np.ndarray) -> np.ndarray:
+    """Return the root of the covariance of offsets, of unit variance on average.
+
+    A ridge in these axes draws back least where vectors differ most.
+    """
+    return axes_of((offsets.T @ offsets).astype(np.float64))
+
+
+def axes_of(gram: np.ndarray) -> np.ndarray:
+    """Return the same for offsets whose sum of squares and products is given."""
+    values, Q = np.linalg.eigh(gram)
+    root = np.sqrt(np.maximum(values, 0))
+    root = root / np.sqrt((root**2).mean()) if root.any() else np.ones_like(root)
+    return ((Q * root) @ Q.T).astype(np.float32)

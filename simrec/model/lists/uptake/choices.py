@@ -1,0 +1,406 @@
+"""What a fit of uptake chooses on held-out pairs, along grids wide enough for any data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from simrec.model.lists.blend import clear_gain, list_quality
+from simrec.model.lists.held_out import HeldOut, Task
+from simrec.model.lists.uptake.add_pairs import moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.encoders import Regression
+from simrec.model.lists.uptake.grids import between, climb
+from simrec.model.lists.uptake.least_squares import products, start_vectors
+from simrec.model.lists.uptake.sweeps import factorize
+from simrec.model.prepare import pair_matrix
+from simrec.model.run.progress import Step, no_step
+from simrec.model.run.workers import Workers
+
+# Ridges in units of `noise`, and weights of a zero.
+_SHARES_OF_NOISE = tuple(0.5 * 2.0**k for k in range(-5, 3))
+_ZEROS = tuple(3.0**-k for k in range(7))
+_EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
+_SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+_BEGUN_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_BEGUN_RIDGES = tuple(2.0**k for k in range(-2, 9))
+_SLOPES = (0.0, 0.25, 0.5, 1.0)
+_PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
+# Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
+_DIM, _LARGE_DIM, _WORTH = 128, 512, 1.05
+_SWEEPS = 2
+# Draws and users of a task that choices look at, at most, and zeros that probabilities are
+# calibrated on.
+_DRAWS, _USERS, _ABSENT = 2, 600, 50_000
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What was chosen; the defaults hold where there is nothing to choose on."""
+
+    # See `simrec.model.lists.uptake.add_pairs.Solver`.
+    ridge: float = 0.25
+    zero: float = _ZEROS[2]
+    exponent: float = 0.0
+    begun_zero: float = 0.03
+    begun_ridge: float = 8.0
+    slope: float = 0.0
+    embedding_dim: int = _DIM
+    # Share of popularity in the vector of a new user, and the ridge of the encoder of new users.
+    popularity_share: float = 1.0
+    user_penalty: float = _PENALTIES[5]
+    # The encoder of new items: whether features are weighed by rarity, and its ridge.
+    by_rarity: bool = True
+    item_penalty: float = _PENALTIES[2]
+    # Whether known items are drawn towards what this encoder says, or towards nothing.
+    item_prior: bool = False
+    # Whether pairs count by their confidence.
+    weighted: bool = False
+    # Slope and intercept that make a scalar product the logit of uptake.
+    logit_slope: float = 1.0
+    logit: float = 0.0
+
+    def plain(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+class _Draw:
+    """A draw of held-out pairs as least squares meets it; rows are of those with pairs."""
+
+    def __init__(self, held: HeldOut, seed: int) -> None:
+        self.held, sides = held, held.data.sides
+        self.X = sides.map(lambda side: side.X[:, :-1])
+        self.tower = sides.map(lambda side: side.tower)
+        self.rows = sides.map(lambda side: side.rated_rows)
+        self._seed, self._starts = seed, {}  # type: ignore[var-annotated]
+
+    @cache  # noqa: B019 - a draw lives as long as its choices
+    def pairs(self, weighted: bool) -> sparse.csr_matrix:
+        ratings = self.held.data.ratings
+        if not weighted or ratings.weights is None:
+            return pair_matrix(replace(ratings, weights=None))
+        return pair_matrix(ratings, float(ratings.weights.mean()))
+
+    def vectors(self, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
+        """Learn vectors of users and items as chosen."""
+        T, d = self.pairs(choices.weighted), self.dim(choices)
+        key = d, choices.weighted
+        if key not in self._starts:
+            self._starts = {key: start_vectors(T, d, np.random.default_rng(self._seed))}
+        features = None
+        if choices.item_prior:
+            features = Regression(self.X.items, choices.by_rarity, choices.item_penalty)
+        return factorize(T, self._starts[key], self.ridge(choices), choices.zero, _SWEEPS, features)
+
+    def dim(self, choices: Choices) -> int:
+        return min(choices.embedding_dim, max(min(self.pairs(choices.weighted).shape) - 1, 1))
+
+    def ridge(self, choices: Choices) -> float:
+        T = self.pairs(choices.weighted)
+        return choices.ridge * noise(T.shape, float(T.sum()), choices.zero)
+
+    def counts(self, choices: Choices) -> np.ndarray:
+        return np.asarray(self.pairs(choices.weighted).sum(0)).ravel()
+
+    def task(self, name: str) -> Task:
+        return self.held.tasks[name].first(_USERS)
+
+    def known(self, U: np.ndarray, V: np.ndarray) -> np.ndarray:
+        """Return the quality of lists of known users."""
+        task = self.task("known_users")
+        at = np.searchsorted(self.rows.users, task.users)
+        return quality_of(U[at] @ V.T, task)
+
+
+def quality_of(z: np.ndarray, task: Task) -> np.ndarray:
+    """Return the NDCG@20 of each user of a task whose candidates have these scores."""
+    if not z.size:
+        return np.empty(0)
+    return list_quality(np.where(task.exclude, -np.inf, z), task.hits, task.hits.sum(1))
+
+
+@dataclass(frozen=True)
+class Whole:
+    """How large all of the data is, of which choices see a sample: users and items, and weight."""
+
+    shape: tuple[int, int]
+    weight: float
+
+    @classmethod
+    def of(cls, R: sparse.csr_matrix, workers: Workers) -> Whole:
+        """Look at the pairs of all workers; R has those of this one's users."""
+        shape = int(workers.total(R.shape[0])), R.shape[1]
+        return cls(shape, workers.total(float(R.sum())))
+
+    def noise(self, zero: float) -> float:
+        """Return the unit of the ridge."""
+        return noise(self.shape, self.weight, zero)
+
+
+def noise(shape: tuple[int, int], weight: float, zero: float) -> float:
+    """Return the ridge at which noise alone would leave nothing of any coordinate.
+
+    Of an m x n matrix of independent pairs that are there with probability p, weighted as in
+    `solve_rows`, singular values reach s (sqrt(m) + sqrt(n)), where s is the standard deviation of
+    an entry around its mean; ridges draw each singular value down by the root of their product.
+    So a ridge in this unit means the same on a sample of the users as on all of them.
+    """
+    m, n = shape
+    p = min(weight / (m * n), 0.5)
+    deviation = zero * np.sqrt(p * (1 - p)) / (p + zero * (1 - p))
+    return float(deviation * (m**-0.5 + n**-0.5) / (p + zero))
+
+
+def item_factor(counts: np.ndarray, exponent: float) -> np.ndarray:
+    """Return (count + 1) ** exponent, 1 on average over pairs."""
+    return ((counts + 1.0) ** exponent / factor_norm(counts, exponent)).astype(np.float32)
+
+
+def factor_norm(counts: np.ndarray, exponent: float) -> float:
+    """Return the average of (count + 1) ** exponent over pairs."""
+    return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
+
+
+def choose_uptake(
+    held: Sequence[HeldOut],
+    embedding_dim: int | None,
+    rng: np.random.Generator,
+    step: Step = no_step,
+) -> Choices:
+    """Choose all that a fit needs on held-out pairs.
+
+    Parameters
+    ----------
+    held : sequence of HeldOut
+        Draws of held-out pairs.
+    embedding_dim : int or None
+        Coordinates without popularity; None to choose.
+    rng : numpy.random.Generator
+        Source of the starts.
+    step : callable
+        Called after each point that was tried.
+    """
+    draws = [_Draw(one, int(rng.integers(1 << 31))) for one in held]
+    warm = ([one for one in draws if not one.held.cold] or draws)[:_DRAWS]
+    cold = [one for one in draws if one.held.cold][:_DRAWS]
+    choices = Choices(embedding_dim=embedding_dim or _DIM)
+    if not any(len(one.task("known_users").users) for one in warm):
+        return choices
+
+    @cache
+    def known(tried: Choices) -> list[np.ndarray]:
+        return [one.known(*_with_factor(one, tried)) for one in warm]
+
+    def better(tried: Choices) -> Choices:
+        return tried if clear_gain(known(tried), known(choices)) else choices
+
+    if any(one.held.data.ratings.weights is not None for one in warm):
+        choices = better(replace(choices, weighted=True))
+    has_features = warm[0].X.items.shape[1] > 0
+    if has_features:
+        choices = replace(_choose_items(choices, cold, step), item_prior=True)
+    grids = {
+        "ridge": _SHARES_OF_NOISE,
+        "zero": _ZEROS,
+        "item_prior": (False, True) if has_features else (False,),
+    }
+
+    def lists(tried: Choices) -> float:
+        return _mean(known(tried))
+
+    choices = climb(lists, choices, grids, step)
+    # Where half of the coordinates are as good, many more are not worth their time.
+    half = replace(choices, embedding_dim=_DIM // 2)
+    if embedding_dim is None and lists(choices) > _WORTH * lists(half):
+        larger = replace(choices, embedding_dim=_LARGE_DIM)
+        larger = climb(lists, larger, {"ridge": _SHARES_OF_NOISE}, step)
+        if lists(larger) > _WORTH * lists(choices):
+            choices = larger
+    ridge = between(
+        lambda ridge: lists(replace(choices, ridge=ridge)), _SHARES_OF_NOISE, choices.ridge
+    )
+    choices = replace(choices, ridge=ridge)
+    vectors = [one.vectors(choices) for one in warm]
+
+    def factored(tried: Choices) -> float:
+        z = zip(warm, vectors, strict=True)
+        return _mean(
+            [one.known(U, _scaled(V, one.counts(tried), tried.exponent)) for one, (U, V) in z]
+        )
+
+    choices = climb(factored, choices, {"exponent": _EXPONENTS}, step)
+    choices = _choose_users(choices, cold, step)
+    U, V = vectors[0]
+    V = _scaled(V, warm[0].counts(choices), choices.exponent)
+    return _calibrated(choices, warm[0], U, V, rng)
+
+
+def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
+    U, V = draw.vectors(choices)
+    return U, _scaled(V, draw.counts(choices), choices.exponent)
+
+
+def _scaled(V: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
+    return V * item_factor(counts, exponent)[:, None]
+
+
+class _Cold:
+    """A draw with whole items and users held out, and vectors that were learned without them."""
+
+    def __init__(self, draw: _Draw, choices: Choices) -> None:
+        self.draw, self.task = draw, draw.task("new_users")
+        self.U, self.V = draw.vectors(choices)
+        counts, n_users = draw.counts(choices), len(self.U)
+        popularity = (counts / n_users).astype(np.float32)[:, None]
+        scaled = _scaled(self.V, counts, choices.exponent)
+        self.items, self.plain = (np.hstack([one, popularity]) for one in (scaled, self.V))
+        self.mean = float(counts.sum()) / n_users
+        given, ratings = draw.held.given, draw.held.data.ratings
+        at = given.rows.users, np.searchsorted(draw.rows.items, given.rows.items)
+        shape = (len(draw.tower.users.ids), len(self.V))
+        self.few, self.beyond = (
+            sparse.csr_matrix((one.astype(np.float32), at), shape=shape)[self.task.users]
+            for one in (np.ones(len(given.values)), given.values - ratings.values.mean())
+        )
+
+    def new_items(self, tried: Choices) -> np.ndarray:
+        """Return the quality of lists of new items."""
+        draw, task = self.draw, self.draw.task("new_items")
+        made = Regression(draw.X.items, tried.by_rarity, tried.item_penalty).encoder(self.V)
+        users = self.U[np.searchsorted(draw.rows.users, task.users)]
+        return quality_of(users @ made(draw.tower.items.features[task.items]).T, task)
+
+    @cache  # noqa: B019 - as above
+    def encoded(self, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return what features say of known users, and of new ones."""
+        X = self.draw.X.users
+        made = Regression(X, False, penalty).encoder(self.U)
+        return made(X), made(self.draw.tower.users.features[self.task.users])
+
+    def cold_users(self, tried: Choices) -> tuple[np.ndarray, np.ndarray]:
+        """Return embeddings of known users by their features, and vectors of new ones."""
+        share, n = np.float32(tried.popularity_share), len(self.task.users)
+        known, new = np.zeros_like(self.U), np.zeros((n, self.V.shape[1]), np.float32)
+        if share < 1:
+            known, new = (one * (1 - share) for one in self.encoded(tried.user_penalty))
+        return known, np.hstack([new, np.full((n, 1), share, np.float32)])
+
+    def new_users(self, tried: Choices) -> np.ndarray:
+        """Return the quality of lists of users with nothing but features."""
+        return quality_of(self.cold_users(tried)[1] @ self.items.T, self.task)
+
+    def few_pairs(self, tried: Choices) -> np.ndarray:
+        """Return the quality of lists of users with a few pairs."""
+        known, prior = self.cold_users(tried)
+        moved = moved_by_pairs(
+            self.few,
+            prior,
+            self.plain,
+            spread_axes(self.U - known),
+            self.mean,
+            self.draw.ridge(tried),
+            tried.zero,
+            tried.begun_zero,
+            tried.begun_ridge,
+            more=self.beyond * np.float32(tried.slope) if tried.slope else None,
+        )
+        return quality_of(moved @ self.items.T, self.task)
+
+
+def _choose_items(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choices:
+    """Choose the encoder of new items."""
+    cold = [_Cold(one, choices) for one in draws]
+
+    def quality(tried: Choices) -> float:
+        return _mean([one.new_items(tried) for one in cold])
+
+    if not cold:
+        return choices
+    starts = ((True, _PENALTIES[1]), (False, _PENALTIES[4]))
+    options = [replace(choices, by_rarity=rare, item_penalty=start) for rare, start in starts]
+    grids = {"item_penalty": _PENALTIES}
+    return max((climb(quality, one, grids, step) for one in options), key=quality)
+
+
+def _choose_users(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choices:
+    """Choose what features, popularity and a few pairs say of new users."""
+    cold = [_Cold(one, choices) for one in draws]
+    if not cold:
+        return choices
+    if draws[0].X.users.shape[1]:
+        choices = climb(
+            lambda tried: _mean([one.new_users(tried) for one in cold]),
+            replace(choices, popularity_share=0.6),
+            {"user_penalty": _PENALTIES, "popularity_share": _SHARES},
+            step,
+        )
+    slopes = slopes_for(draws[0].held.data.ratings.values)
+    return climb(
+        lambda tried: _mean([one.few_pairs(tried) for one in cold]),
+        choices,
+        {"begun_zero": _BEGUN_ZEROS, "begun_ridge": _BEGUN_RIDGES, "slope": slopes},
+        step,
+    )
+
+
+def slopes_for(values: np.ndarray) -> tuple[float, ...]:
+    """Return the slopes to try for such ratings, in their unit."""
+    if np.ptp(values) == 0:  # their standard deviation need not be 0: the mean is rounded
+        return (0.0,)
+    return tuple(slope / float(values.std()) for slope in _SLOPES)
+
+
+def _mean(quality: Sequence[np.ndarray]) -> float:
+    every = np.concatenate(quality)
+    return float(every.mean()) if len(every) else 0.0
+
+
+def _calibrated(
+    choices: Choices, draw: _Draw, U: np.ndarray, V: np.ndarray, rng: np.random.Generator
+) -> Choices:
+    """Fit the logit of uptake as a line of the scalar product.
+
+    Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
+    sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
+    stand for ten times as many.
+    """
+    task = draw.task("known_users")
+    ones = np.nonzero(task.hits)
+    if not len(ones[0]):
+        return choices
+    at, shape = np.searchsorted(draw.rows.users, task.users), task.hits.shape
+    n = min(_ABSENT, shape[0] * shape[1])
+    users, items = rng.integers(0, shape[0], n), rng.integers(0, shape[1], n)
+    free = ~(task.hits[users, items] | task.exclude[users, items])
+    users, items = users[free], items[free]
+    rows, columns = np.append(ones[0], users), np.append(ones[1], items)
+    z = products(U, V, at[rows], columns).astype(np.float64)
+    y = np.r_[np.ones(len(ones[0])), np.zeros(len(users))]
+    absent = (~(task.hits | task.exclude)).sum() / max(len(users), 1)
+    weight = np.r_[np.full(len(ones[0]), 10.0), np.full(len(users), absent)]
+    slope, intercept = _logistic_line(z, y, weight)
+    return replace(choices, logit_slope=slope, logit=intercept)
+
+
+def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Fit a weighted logistic regression on one variable by Newton's method."""
+    rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
+    scale = float(z.std()) or 1.0
+    a, b = 1.0, np.log(rate / (1 - rate))
+    x = z / scale
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(a * x + b, -30, 30)))
+        slope, v = weight * (y - p), weight * p * (1 - p)
+        gradient = np.array([(slope * x).sum(), slope.sum()]) - np.array([1e-3 * a, 0])
+        H = np.array([[(v * x * x).sum() + 1e-3, (v * x).sum()], [(v * x).sum(), v.sum()]])
+        step = np.linalg.solve(H + 1e-9 * np.eye(2), gradient)
+        step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        a, b = a + step[0], b + step[1]
+        if np.abs(step).max() < 1e-6:
+            break
+    return float(max(a / scale, 1e-6)), float(b)

@@ -1,0 +1,133 @@
+"""Linear encoders of uptake vectors: ridge regressions on features."""
+
+from __future__ import annotations
+
+from copy import copy
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import cho_factor, cho_solve
+
+from simrec.model.head import Encoder
+from simrec.model.run.workers import ONE_WORKER, Workers
+
+# Features up to which the normal equations are solved whole; with more, conjugate gradients.
+_DENSE = 500
+# Their steps for an encoder, and for what features say in a sweep: that is only a prior, and goes
+# on from the sweep before.
+_STEPS, _STEPS_OF_SWEEP = 12, 3
+
+
+class Regression:
+    """Ridge regression of vectors on features; what does not depend on the vectors is kept.
+
+    Parameters
+    ----------
+    X : csr_matrix
+        Feature rows.
+    by_rarity : bool
+        Whether to weigh features by their rarity (idf) and bring rows to unit length.
+    penalty : float
+        Ridge penalty.
+    workers : Workers
+        The workers between whom the rows are divided.
+    idf : numpy.ndarray, optional
+        Rarity of the features, where it is not that in X.
+    steps : int
+        Steps of conjugate gradients of an encoder, where features are many.
+    """
+
+    def __init__(
+        self,
+        X: sparse.csr_matrix,
+        by_rarity: bool,
+        penalty: float,
+        workers: Workers = ONE_WORKER,
+        idf: np.ndarray | None = None,
+        steps: int = _STEPS,
+    ) -> None:
+        self._workers, self._steps = workers, steps
+        self._idf = idf_of(X) if by_rarity and idf is None else idf
+        inputs = Encoder(np.empty((0, 0)), idf=self._idf).inputs(X)
+        constant = sparse.csr_matrix(np.ones((X.shape[0], 1), np.float32))
+        self._Z = sparse.hstack([inputs, constant], format="csr", dtype=np.float32)
+        self._ZT = self._Z.T.tocsr()
+        # With fewer rows than features, a combination of rows for each coordinate.
+        self._by_rows = workers.size == 1 and self._Z.shape[0] < self._Z.shape[1]
+        self._gram = None
+        if self._Z.shape[1] <= _DENSE:
+            A = (self._ZT.astype(np.float64) @ self._Z.astype(np.float64)).toarray()
+            self._gram = workers.sum(A)
+        self._set_penalty(penalty)
+
+    def with_penalty(self, penalty: float) -> Regression:
+        """Return the same regression with another penalty."""
+        other = copy(self)
+        other._set_penalty(penalty)
+        return other
+
+    def _set_penalty(self, penalty: float) -> None:
+        self._penalty = np.float32(penalty)
+        self._solved: np.ndarray | None = None
+        self._factor = None
+        if self._gram is not None:
+            A = self._gram.copy()
+            # Against rounding, where features are large and repeat each other.
+            A[np.diag_indices(len(A))] += penalty + 1e-9 * np.trace(A) / len(A)
+            self._factor = cho_factor(A, overwrite_a=True, check_finite=False)
+
+    def encoder(self, Y: np.ndarray) -> Encoder:
+        """Return the encoder that fits the vectors Y."""
+        return Encoder(self._weights(Y, self._steps), idf=self._idf)
+
+    def fitted(self, Y: np.ndarray) -> np.ndarray:
+        """Return what features say of the rows with the vectors Y."""
+        return np.asarray(self._Z @ self._weights(Y, _STEPS_OF_SWEEP))
+
+    def _weights(self, Y: np.ndarray, steps: int) -> np.ndarray:
+        if self._factor is not None:
+            right = self._workers.sum(np.asarray(self._ZT @ Y, np.float32))
+            return cho_solve(self._factor, right, check_finite=False).astype(np.float32)
+        if self._by_rows:
+            return np.asarray(self._ZT @ self._conjugate_gradients(self._Z, self._ZT, Y, steps))
+        right = self._workers.sum(np.asarray(self._ZT @ Y))
+        return self._conjugate_gradients(self._ZT, self._Z, right, steps)
+
+    def _conjugate_gradients(
+        self, A: sparse.csr_matrix, AT: sparse.csr_matrix, right: np.ndarray, steps: int
+    ) -> np.ndarray:
+        """Solve (A A' + penalty) W = right for all columns at once; SciPy's takes one at a time.
+
+        They go on from the last solution.
+        """
+        add = self._workers.sum
+        inverse = 1 / (add(np.asarray(A.multiply(A).sum(1)).ravel())[:, None] + self._penalty)
+        r = right.astype(np.float32)
+        first = np.einsum("ij,ij->j", r, inverse * r) + 1e-30
+        W = self._solved
+        if W is None or W.shape != r.shape:
+            W = np.zeros_like(r)
+        else:
+            W = W.copy()
+            r -= add(A @ (AT @ W)) + self._penalty * W
+        z = inverse * r
+        p, now = z, np.einsum("ij,ij->j", r, z)
+        for _ in range(steps):
+            image = add(A @ (AT @ p))
+            image += self._penalty * p
+            step = now / np.maximum(np.einsum("ij,ij->j", p, image), 1e-30)
+            W += step * p
+            r -= step * image
+            z = inverse * r
+            before, now = now, np.einsum("ij,ij->j", r, z)
+            if self._workers.agree(float((now / first).max())) < 1e-3:
+                break
+            p = z + (now / np.maximum(before, 1e-30)) * p
+        self._solved = W
+        return W
+
+
+def idf_of(X: sparse.csr_matrix) -> np.ndarray:
+    """Return the inverse document frequency of each feature."""
+    count = np.bincount(X.indices[X.data != 0], minlength=X.shape[1])
+    return np.where(count > 0, np.log((X.shape[0] + 1) / (count + 1)), 0).astype(np.float32)

@@ -1,0 +1,1 @@
+"""New entities: encoders of features against a frozen last layer, chosen on held-out entities."""

@@ -1,0 +1,259 @@
+"""New entities of one side: an encoder of their features, and partners refitted for them.
+
+The embedding that features give a new entity is less certain than that of a known one. Partners
+taken from the fit of known entities would trust it too much. So partners are fitted again, against
+out-of-fold embeddings: those that the encoder gives each training entity when it has not seen its
+ratings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.errors import InputError
+from simrec.model.new_entities.cross_fit import (
+    STEP,
+    Attempt,
+    CrossFit,
+    Penalty,
+    attempts,
+    left_out_error,
+    pair_error,
+    prune,
+    search,
+)
+from simrec.model.new_entities.networks import HiddenLayer, Sampled, cross_fit_network, fit_network
+from simrec.model.params import Settings
+from simrec.model.posterior.observed import Entries
+from simrec.model.posterior.posterior import (
+    KnownEntities,
+    Posterior,
+    Precisions,
+    fit_posterior,
+    posterior_covariance,
+    statistics,
+)
+from simrec.model.posterior.problem import Problem
+from simrec.model.posterior.sweeps import Log
+
+if TYPE_CHECKING:
+    from simrec.simec.simec import SimEc
+
+# For choices that matter little on most data: more than what the choice of the best gains by noise.
+_CLEAR_GAIN = 5e-3
+# Where the search for the penalty of hidden units starts: what they add to an embedding has then a
+# fifth of the ratings' spread.
+_HIDDEN_PENALTY = 30.0
+
+
+@dataclass(eq=False)
+class NewEntities:
+    """How new entities of one side are encoded, and their partners of the other side."""
+
+    weights: np.ndarray  # encoder of the new side, p x D
+    partners: Posterior  # known entities of the other side, refitted against out-of-fold embeddings
+    held_out: np.ndarray  # out-of-fold embeddings of the training entities of the new side
+    around: Precisions  # those that the partners' posterior was computed with
+    precisions: Precisions  # as it estimates them
+    error: float  # estimated RMSE for new entities, in units of the ratings' spread
+    penalty: Penalty | None = None  # of an encoder in closed form
+    hidden: HiddenLayer | None = None  # of an encoder in closed form, where it gains clearly
+    network: SimEc | None = None  # in place of the weights, if there are hidden layers
+    refitted: bool = True  # whether the partners were refitted
+
+    def encode(self, X: sparse.csr_matrix) -> np.ndarray:
+        """Return the embeddings of feature rows, a constant column included."""
+        return X @ self.weights if self.network is None else self.network.transform(X[:, :-1])
+
+
+def fit_new(
+    problem: Problem,
+    known: Sides[KnownEntities],
+    side: Side,
+    settings: Settings,
+    entries: Entries,
+    rng: np.random.Generator,
+    log: Log,
+) -> NewEntities:
+    """Fit an encoder of one side's new entities against the frozen last layer of the other side.
+
+    It has trained hidden layers on request; else it is fitted in closed form, and held-out entities
+    choose its penalty, and whether it has a hidden layer of random units.
+    """
+    refit, last_layer = settings.refine or side == "items", known.other(side).posterior
+    if has_network(problem, side, settings):
+        new = _fit_network(problem, known, side, settings, entries, rng, refit)
+        log({f"val_new_{side}": problem.observed.unit * new.error})
+        return new
+    inputs = problem.inputs(side, history=False)
+    # Without refinement item embeddings are frozen and certain.
+    last_layer = last_layer if refit else last_layer.certain()
+    stats = statistics(problem.observed.rows[side], last_layer).unpacked()
+    folds = problem.folds(side, settings.folds, rng)
+    encoders = CrossFit(inputs, stats, folds, min(settings.folds, problem.n_rows[side]))
+
+    def report(error: float) -> None:
+        log({f"val_new_{side}": problem.observed.unit * error})
+
+    def chosen(best: Attempt) -> NewEntities:
+        """Return the encoder of the best attempt, with its partners."""
+        held_out = best.encoders.held_out()
+        new = refit_partners(problem, known, side, entries, held_out, refit)
+        return replace(new, weights=best.encoders.weights, penalty=best.penalty)
+
+    constant, attempt = int(inputs.groups[-1]), attempts(encoders, report)
+    columns = problem.observed.workers.first(known[side].penalties[: constant + 1])
+    best = attempt(Penalty(columns))
+    if not constant:  # an average does not depend on its penalty
+        return chosen(best)
+    best = search(attempt, best, Penalty.stronger)
+    pruned = prune(attempt, best, constant)
+    if pruned is not best:
+        best = search(attempt, pruned, Penalty.stronger)
+    best = search(attempt, best, Penalty.stronger_bias, _CLEAR_GAIN)
+    if not settings.refine:
+        return chosen(best)
+    # From here on with hidden units; they go on from the weights of the features.
+    relevance = 1 / np.sqrt(best.penalty.columns[inputs.groups[:-1]])
+    X = inputs.X[:, :-1]
+    hidden = HiddenLayer.drawn(X, relevance, rng.spawn(1)[0], inputs.row_workers)
+    attempt = attempts(best.encoders.with_units(hidden(X)), report)
+    wider = attempt(replace(best.penalty, hidden=_HIDDEN_PENALTY))
+    if wider.error >= (1 - _CLEAR_GAIN) * best.error:
+        return chosen(best)
+    new = replace(chosen(search(attempt, wider, Penalty.stronger_hidden)), hidden=hidden)
+    new.network = hidden.network(new.weights)
+    new.weights = np.zeros_like(new.weights[: inputs.n_features])
+    return new
+
+
+def has_network(problem: Problem, side: Side, settings: Settings) -> bool:
+    """Tell whether an encoder has trained hidden layers: a lone constant needs none."""
+    own, featureless = settings.encoders[side], problem.features[side].shape[1] == 1
+    if own is not None and featureless:
+        raise InputError(f"{SINGULAR[side]}_encoder needs a table of {side} to encode.")
+    return not featureless and (own is not None or bool(settings.hidden_layers))
+
+
+def _fit_network(
+    problem: Problem,
+    known: Sides[KnownEntities],
+    side: Side,
+    settings: Settings,
+    entries: Entries,
+    rng: np.random.Generator,
+    refit: bool,
+) -> NewEntities:
+    """Fit an encoder with trained hidden layers; held-out entities tell when to stop."""
+    frozen, folds = known.other(side).posterior, problem.folds(side, settings.folds, rng)
+    seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
+    network, held_out = cross_fit_network(sampled, side, frozen, settings, folds, seed)
+    new = refit_partners(problem, known, side, entries, held_out, refit)
+    return replace(new, network=network)
+
+
+def refit_partners(
+    problem: Problem,
+    known: Sides[KnownEntities],
+    side: Side,
+    entries: Entries,
+    held_out: np.ndarray,
+    refit: bool = True,
+) -> NewEntities:
+    """Refit the partners of new entities against out-of-fold embeddings, unless they are frozen."""
+    partners, n_features = known.other(side), problem.features[side].shape[1]
+    weights = np.zeros((n_features, held_out.shape[1]), np.float32)
+    if not refit:
+        found = Sides(partners.posterior.mean, held_out)
+        error = pair_error(found if side == "users" else found.swap(), entries)
+        frozen, precisions = partners.posterior, partners.precisions
+        return NewEntities(weights, frozen, held_out, precisions, precisions, error, refitted=False)
+    new, prior_means = Posterior(held_out), partners.prior_means
+    stats = statistics(problem.observed.rows.other(side), new)
+    around = fit_posterior(stats, prior_means, partners.precisions)[1]
+    # Once more, with precisions estimated against out-of-fold embeddings.
+    refitted, precisions = fit_posterior(stats, prior_means, around)
+    error = left_out_error(new, refitted, precisions.t, entries, side)
+    return NewEntities(weights, refitted, held_out, around, precisions, error)
+
+
+def unrefined(
+    problem: Problem, known: Sides[KnownEntities], items: NewEntities
+) -> Sides[KnownEntities]:
+    """Return known entities without refinement: what the item SimEc says, and its last layer.
+
+    The last layer is fitted against out-of-fold embeddings, so that it serves new items too.
+    Without features items are rows of their own, as the sweeps have found them.
+    """
+    found, X = known, problem.features.items
+    if X.shape[1] > 1:
+        users = replace(known.users, posterior=items.partners, precisions=items.precisions)
+        mean = items.encode(X).astype(np.float32)
+        weights = items.weights if items.network is None else known.items.weights
+        encoded = replace(known.items, posterior=Posterior(mean), prior_means=mean, weights=weights)
+        found = Sides(encoded, users)
+    stats = statistics(problem.observed.rows.items, found.users.posterior)
+    covariance = posterior_covariance(stats, found.items.precisions)
+    posterior = Posterior(found.items.posterior.mean, covariance)
+    return Sides(replace(found.items, posterior=posterior), found.users)
+
+
+@dataclass(eq=False)
+class BothNew:
+    """The encoder of new users against new items."""
+
+    weights: np.ndarray
+    error: float = np.nan  # estimated RMSE where both are new, in units of the ratings' spread
+    penalty: Penalty | None = None  # of an encoder in closed form
+    network: SimEc | None = None  # in place of the weights
+
+
+def fit_both(
+    problem: Problem,
+    new: Sides[NewEntities],
+    settings: Settings,
+    entries: Entries,
+    rng: np.random.Generator,
+) -> BothNew:
+    """Fit the encoder of new users with W_l frozen to the embeddings that features give items."""
+    items = Posterior(new.items.held_out)
+    none = np.zeros_like(new.users.weights)
+    if has_network(problem, "users", settings):
+        seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
+        return BothNew(none, network=fit_network(sampled, "users", items, settings, seed))
+    inputs, hidden = problem.inputs("users", history=False), new.users.hidden
+    stats = statistics(problem.observed.rows.users, items).unpacked()
+    if hidden is not None:
+        inputs = replace(inputs, units=hidden(inputs.X[:, :-1]))
+    folds = problem.folds("users", settings.folds, rng)
+    encoders = CrossFit(inputs, stats, folds, min(settings.folds, problem.n_rows.users))
+    assert new.users.penalty is not None
+    attempt = attempts(encoders, lambda error: None)
+    # Items from features tell less of users than known ones.
+    best = attempt(new.users.penalty.stronger(STEP))
+    if inputs.n_features > 1:
+        best = search(attempt, best, Penalty.stronger, _CLEAR_GAIN)
+    weights = best.encoders.weights
+    if hidden is None:
+        return BothNew(weights, best.error, best.penalty)
+    return BothNew(none, best.error, best.penalty, hidden.network(weights))
+
+
+@dataclass(eq=False)
+class RatingFit:
+    """All that was learned from ratings: known entities, new ones, and both new."""
+
+    known: Sides[KnownEntities]
+    new: Sides[NewEntities]
+    both: BothNew
+    refined: bool = True
+
+    @property
+    def dim(self) -> int:
+        """Coordinates of an embedding, without bias."""
+        return int(self.known.items.posterior.mean.shape[1]) - 1

@@ -1,0 +1,138 @@
+"""Choose the output of ratings: the identity within the bounds, or a sigmoid.
+
+A sigmoid is fitted like the identity, by least squares, to what its inverse makes of the ratings.
+It ends at quantiles of the ratings, which may lie well within the bounds. Which output predicts
+better is found out on held-out ratings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from simrec.data.ratings import Ratings
+from simrec.data.sides import Side, Sides
+from simrec.errors import InputError
+from simrec.model.layout import Layout
+from simrec.model.params import Settings
+from simrec.model.posterior.observed import Observed
+from simrec.model.posterior.problem import Problem
+from simrec.model.posterior.sweeps import posteriors
+from simrec.model.prepare import Prepared
+from simrec.model.sample import Sample, sample_users
+from simrec.scoring.output import Output
+from simrec.scoring.pairs import score_pairs
+
+# Ratings to choose on, about: those of some users. With fewer than the least there is no choice.
+_MOST, _LEAST = 30_000, 1_000
+# Shares of the ratings beyond the range of a sigmoid that are tried, on either side.
+_BEYOND = (0.005, 0.05)
+# A sigmoid must be better by this share of the identity's error, and by so many standard errors.
+_MARGIN, _SURE = 0.02, 2.0
+# Share of the ratings held out; most dimensions, and sweeps, of the fits to the others.
+_HELD_OUT, _DIM, _EPOCHS = 0.1, 8, 8
+
+
+def choose_output(
+    data: Prepared, settings: Settings, rng: np.random.Generator
+) -> tuple[Output, dict[str, Any]]:
+    """Choose the output of a fit, without its shift; return also what was chosen.
+
+    `rng` is its own: the fit that follows draws the same numbers whatever is chosen.
+    """
+    low, high = data.bounds
+    kind, workers = settings.rating_output, data.workers
+    if kind == "sigmoid" and low == high:
+        raise InputError(
+            f"rating_output: all ratings are {low:g}, which says nothing of where a sigmoid ends. "
+            "Give bounds=(lowest, highest), or rating_output='identity'."
+        )
+    output = Output(low, high, kind="clip")
+    if kind == "sigmoid" or (kind == "auto" and workers.total(len(data.ratings)) >= _LEAST):
+        sample = sample_users(data, _MOST, rng)
+        found = _chosen(sample, settings, rng) if workers.rank == 0 else output
+        chosen = workers.first(np.array([not found.linear, found.lower, found.upper], np.float64))
+        if chosen[0]:
+            output = Output(float(chosen[1]), float(chosen[2]))
+    return output, {"rating_output": "identity" if output.linear else "sigmoid"}
+
+
+def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Output:
+    """Choose between sigmoids, and with "auto" between the best of them and the identity."""
+    outputs, auto = _sigmoids(sample), settings.rating_output == "auto"
+    if auto:
+        outputs.insert(0, Output(*sample.bounds, kind="clip"))
+    if len(outputs) == 1 or len(sample.ratings) < _LEAST:
+        return outputs[0]
+    squares = _squared_errors(sample, outputs, min(settings.rating_dim, _DIM), rng)
+    errors = np.sqrt(squares.mean(1))
+    best = int(np.argmin(errors))
+    if auto:
+        gained = squares[0] - squares[best]
+        sure = gained.mean() > _SURE * gained.std() / np.sqrt(len(gained))
+        if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
+            best = 0
+    return outputs[best]
+
+
+def _sigmoids(sample: Sample) -> list[Output]:
+    """Return sigmoids between quantiles of the ratings, the widest first; else between bounds."""
+    values = sample.ratings.values
+    ends = [np.quantile(values, [share, 1 - share], method="nearest") for share in _BEYOND]
+    ranges = dict.fromkeys((float(low), float(high)) for low, high in ends if low < high)
+    low, high = sample.bounds
+    return [Output(*ends) for ends in ranges] or ([Output(low, high)] if low < high else [])
+
+
+def _squared_errors(
+    sample: Sample, outputs: list[Output], dim: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Fit known users and items with each output; return squared errors, outputs x held out."""
+    ratings = sample.ratings
+    out = rng.random(len(ratings)) < _HELD_OUT
+    held_out, seed = np.flatnonzero(out), int(rng.integers(2**31))
+    part = ratings.select(np.flatnonzero(~out))
+    known = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
+    pairs = Sides(ratings.item_rows[held_out], ratings.user_rows[held_out])
+    rows, squares = known.map(places, pairs), []
+    for output in outputs:
+        start = np.random.default_rng(seed)
+        vectors, shift = fit_part(sample, part, known, output, dim, _EPOCHS, start)
+        g = replace(output, shift=shift)
+        found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
+        squares.append((found - ratings.values[held_out]).astype(np.float64) ** 2)
+    return np.array(squares)
+
+
+def fit_part(
+    sample: Sample,
+    part: Ratings,
+    known: Sides[np.ndarray],
+    output: Output,
+    dim: int,
+    epochs: int,
+    rng: np.random.Generator,
+) -> tuple[Sides[np.ndarray], float]:
+    """Fit known entities to a part of a sample; return their vectors, and the shift of the output.
+
+    `known` are the rows in the sample of the items and users of the part. The last vector is that
+    of an average one, who has no ratings in the part.
+    """
+    observed = Observed.of(part, output=output)
+    problem = Problem(observed, sample.X.map(lambda X, at: X[at], known), sample.groups)
+    fit = posteriors(problem, Settings(dim, epochs), rng, lambda logs: None)
+    layout = Layout(dim, observed.scale)
+
+    def vectors(side: Side) -> np.ndarray:
+        found = layout.coordinates(side, fit[side].posterior.mean)
+        return np.vstack([found, np.zeros_like(found[:1])])
+
+    return Sides.of(vectors), observed.mean
+
+
+def places(known: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return where each row stands among the known ones, after the last if it does not."""
+    at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+    return np.where(known[at] == rows, at, len(known))

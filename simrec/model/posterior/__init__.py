@@ -1,0 +1,1 @@
+"""Known entities: posteriors of embeddings around what features and history say."""

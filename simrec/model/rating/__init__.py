@@ -1,1 +1,0 @@
-"""How well an item will be liked: open this to change how ratings are learned."""

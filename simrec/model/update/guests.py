@@ -1,0 +1,95 @@
+"""Guests: what a model says of a few users after some more ratings, while it stays as it is.
+
+A guest model has all items of the model and only the users asked for, so that folding in costs by
+their ratings, whatever the number of users. Only the guests learn; items stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
+from simrec.data.sides import Sides
+from simrec.data.tables import TableLike
+from simrec.errors import InputError
+from simrec.model.part import Part
+from simrec.model.posterior.evidence import SideEvidence
+from simrec.model.rating_part import RatingPart
+from simrec.model.update.update import State, learn
+from simrec.storage.rows import AllBut, Array
+
+
+@dataclass(frozen=True, eq=False)
+class _GuestEvidence(SideEvidence):
+    """Evidence of some users that knows how the features of all are spread."""
+
+    of_all: np.ndarray | None = None
+
+    def spread(self, counts: Array) -> np.ndarray:
+        """Return the covariance of what features say, over all users of the model."""
+        assert self.of_all is not None
+        return self.of_all
+
+
+class Guests:
+    """Makes guest models of one state of a model."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        items = state.towers.items
+        # Items that count as rated do not learn.
+        self._items = replace(items, counts=np.maximum(items.counts, 1), table=None)
+        self._spread: np.ndarray | None = None
+
+    def __call__(
+        self,
+        ids: Sequence[pa.ChunkedArray],
+        ratings: Ratings | None,
+        users: TableLike | None,
+    ) -> State:
+        """Return the state of a guest model."""
+        tower = self.state.towers.users
+        if ratings is not None:
+            new = ~self._items.ids.contains(ratings.items.ids, "item_id")
+            if new.any():
+                raise InputError(
+                    f"item_id: {int(new.sum())} of the rated items are not in the model, for "
+                    f"example {ratings.items.ids[int(np.argmax(new))].as_py()!r}; fold_in or "
+                    "update adds items."
+                )
+        rows = np.concatenate([tower.ids.rows(some, tower.id_column) for some in ids])
+        rows = np.unique(rows[rows >= 0])
+        kept: Any = AllBut(rows)
+        mine = replace(
+            tower,
+            ids=IdMap(tower.ids.take(rows)) if len(rows) else tower.ids.none(),
+            counts=np.asarray(tower.counts[rows]),
+            features=tower.features[rows],
+        )
+        parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
+        rated = self.state.rated[rows]
+        base = State(Sides(self._items, mine), parts, rated)
+        # Only users learn, and all of them.
+        state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
+        return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
+
+    def _of_guests(self, part: Part, kept: Any) -> Part:
+        own = part.without("users", kept)
+        if not isinstance(own, RatingPart) or own.evidence is None:
+            return own
+        if self._spread is None:
+            whole = part.evidence.sides.users  # type: ignore[attr-defined]
+            self._spread = whole.spread(self.state.towers.users.counts)
+        before = own.evidence.sides.users
+        users = _GuestEvidence(
+            **{one.name: getattr(before, one.name) for one in fields(SideEvidence)},
+            of_all=self._spread,
+        )
+        sides = own.evidence.sides.with_side("users", users)
+        return replace(own, evidence=replace(own.evidence, sides=sides))

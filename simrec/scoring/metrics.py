@@ -1,0 +1,153 @@
+"""Metrics: arrays in, arrays out.
+
+Errors of ratings give one number. Ranking metrics give one number per user; they take the *hits*
+of a ranked list, a boolean matrix (users x k) that says which ranks hold a relevant item, as
+`hits` makes it from the result of a top-k search. Relevance is yes or no.
+
+Examples
+--------
+>>> rmse(np.array([1.0, 5.0]), np.array([2.0, 4.0]))
+1.0
+>>> mae(np.array([1.0, 5.0]), np.array([2.0, 5.0]))
+0.5
+>>> relevant = sparse.csr_matrix(np.array([[0, 1, 0, 1], [1, 0, 0, 0]]))
+>>> hits(np.array([[3, 2, 1], [1, 2, -1]]), relevant).tolist()
+[[True, False, True], [False, False, False]]
+>>> precision_at_k(np.array([[True, False, True, False]]))
+array([0.5])
+>>> recall_at_k(np.array([[True, False, True, False]]), np.array([4]))
+array([0.5])
+>>> ndcg_at_k(np.array([[False, True], [True, True]]), np.array([1, 5])).round(4)
+array([0.6309, 1.    ])
+>>> map_at_k(np.array([[True, False, True]]), np.array([2])).round(4)
+array([0.8333])
+>>> mrr(np.array([[False, True], [False, False]]))
+array([0.5, 0. ])
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from simrec.errors import InputError
+
+
+def rmse(ratings: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the root of the mean squared error; NaN of no ratings."""
+    error = _errors(ratings, predictions)
+    return float(np.sqrt(np.mean(error**2))) if len(error) else float("nan")
+
+
+def mae(ratings: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the mean absolute error; NaN of no ratings."""
+    error = _errors(ratings, predictions)
+    return float(np.mean(np.abs(error))) if len(error) else float("nan")
+
+
+def hits(ids: np.ndarray, relevant: Any) -> np.ndarray:
+    """Say which ranks of each user's list hold a relevant item, as booleans (n_users x k).
+
+    `ids` (n_users x k) are item rows, best first, -1 where a list ends early. Every stored entry of
+    the sparse matrix `relevant` (n_users x n_items), whatever its value, is a relevant item.
+    """
+    ids = np.asarray(ids)
+    if not sparse.issparse(relevant):
+        raise InputError(f"relevant must be a scipy sparse matrix, got {type(relevant).__name__}")
+    if ids.ndim != 2 or ids.dtype.kind not in "iu" or len(ids) != relevant.shape[0]:
+        raise InputError(
+            f"ids must be integers of shape ({relevant.shape[0]}, k), one row for each row of "
+            f"relevant; got {ids.dtype} of shape {ids.shape}"
+        )
+    matrix = sparse.csr_matrix(relevant)
+    n_items = matrix.shape[1]
+    if ids.size and ids.max() >= n_items:
+        raise InputError(f"ids go up to {ids.max()}, but relevant has {n_items} items")
+    users = np.arange(len(ids), dtype=np.int64)
+    stored = np.repeat(users, np.diff(matrix.indptr)) * n_items + matrix.indices
+    return np.isin(users[:, None] * n_items + ids, stored) & (ids >= 0)
+
+
+def precision_at_k(hit: np.ndarray) -> np.ndarray:
+    """Return the share of the k ranks that are hits; a rank left empty is a miss."""
+    return _as_hits(hit).mean(axis=1)
+
+
+def recall_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
+    """Return the share of each user's relevant items that is in the list.
+
+    NaN for a user without relevant items, here and in the metrics below: leave such users out.
+    """
+    hit, n_relevant = _checked(hit, n_relevant)
+    return _divide(hit.sum(axis=1), n_relevant)
+
+
+def ndcg_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
+    """Return the discounted gain of the hits (1 / log2(rank + 1)) relative to the best list.
+
+    The best list has all relevant items first, as many as fit into k ranks.
+    """
+    hit, n_relevant = _checked(hit, n_relevant)
+    discount = 1 / np.log2(np.arange(2, hit.shape[1] + 2))
+    ideal = np.concatenate([[0.0], np.cumsum(discount)])
+    return _divide(hit @ discount, ideal[np.minimum(n_relevant, hit.shape[1])])
+
+
+def map_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
+    """Return each user's average precision; its mean over users is the MAP.
+
+    The precision at the rank of each hit, summed, over the number of relevant items or k,
+    whichever is smaller: 1 for the best possible list.
+    """
+    hit, n_relevant = _checked(hit, n_relevant)
+    precision = np.cumsum(hit, axis=1) / np.arange(1, hit.shape[1] + 1)
+    return _divide((precision * hit).sum(axis=1), np.minimum(n_relevant, hit.shape[1]))
+
+
+def mrr(hit: np.ndarray) -> np.ndarray:
+    """Return the reciprocal rank of each user's first hit, 0 without one."""
+    hit = _as_hits(hit)
+    return np.where(hit.any(axis=1), 1 / (np.argmax(hit, axis=1) + 1), 0.0)
+
+
+def _errors(ratings: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    ratings, predictions = np.asarray(ratings), np.asarray(predictions)
+    if ratings.shape != predictions.shape or ratings.ndim != 1:
+        raise InputError(
+            "ratings and predictions must be two vectors of equal length, "
+            f"got shapes {ratings.shape} and {predictions.shape}"
+        )
+    missing = ~np.isfinite(predictions)
+    if missing.any():
+        raise InputError(
+            f"{int(missing.sum())} of {len(predictions)} predictions are missing (NaN or "
+            f"infinite; first at position {int(np.argmax(missing))}): an error over the others "
+            "would not compare with anything"
+        )
+    return predictions.astype(np.float64) - ratings
+
+
+def _as_hits(hit: np.ndarray) -> np.ndarray:
+    hit = np.asarray(hit)
+    if hit.ndim != 2 or hit.shape[1] < 1 or hit.dtype != bool:
+        raise InputError(
+            f"hits must be booleans of shape (n_users, k), got {hit.dtype} of shape {hit.shape}"
+        )
+    return hit
+
+
+def _checked(hit: np.ndarray, n_relevant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    hit, n_relevant = _as_hits(hit), np.asarray(n_relevant)
+    if n_relevant.shape != (len(hit),) or n_relevant.dtype.kind not in "iu":
+        raise InputError(
+            f"n_relevant must be {len(hit)} integers, one per user, "
+            f"got {n_relevant.dtype} of shape {n_relevant.shape}"
+        )
+    if (hit.sum(axis=1) > n_relevant).any():
+        raise InputError("a user has more hits than relevant items: n_relevant is of other data")
+    return hit, n_relevant
+
+
+def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    out = np.full(len(numerator), np.nan)
+    return np.divide(numerator, denominator, out=out, where=denominator > 0)

@@ -1,0 +1,196 @@
+"""All other answers of the service, those of the library: scores, neighbours, audience."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.data.id_columns import id_kind
+from simrec.errors import InputError
+from simrec.scoring.pairs import score_pairs
+from simrec.serve import requests
+from simrec.serve.lists import Lists
+
+# Users on whom reach and histograms are counted, and from how many an audience's groups are taken.
+_COUNTED, _GROUPED = 2_000, 200
+
+
+class Answers(Lists):
+    """An engine that answers everything."""
+
+    def score(self, request: requests.Score) -> dict[str, Any]:
+        """Return predicted ratings; see `TwoTower.predict`."""
+        person = self.person(request)
+        given = [self.clean(row, "items") for row in request.item_features]
+        ids = [self.id_of(item, "items") for item in request.items]
+        rows = [*given, *(self.since.items[i] for i in ids if i in self.since.items)]
+        rows = list({row.get("item_id"): row for row in rows}.values())
+        found = self.model.towers_.items.find(ids, self._typed(rows, "items") if rows else None)
+        part = person.model.predictor()
+        users, items = part.heads.users.of(person.found), part.heads.items.of(found)
+        z = score_pairs(users, items, np.zeros(len(ids), int), np.arange(len(ids)))
+        answer = [
+            {"item_id": i, "predicted": float(r)} for i, r in zip(ids, part.output(z), strict=True)
+        ]
+        if request.uncertainty:
+            rating, towers = person.model._rating("uncertainty"), person.model.towers_
+            variance = rating.variance("items", found, towers.items.counts, "uncertainty")
+            own = rating.variance("users", person.found, towers.users.counts, "uncertainty")
+            for one, std in zip(answer, rating.std(z, variance + own, "uncertainty"), strict=True):
+                one["std"] = float(std)
+        return {"items": answer}
+
+    def _described(self, item_id: Any, features: Mapping[str, Any] | None) -> Any:
+        """Return an item that a request names by its id or its features, for the library."""
+        if (item_id is None) == (features is None):
+            raise InputError("give either item_id or features.")
+        if features is None:
+            item = self.id_of(item_id, "items")
+            if item not in self.since.items:
+                return [item]
+            features = self.since.items[item]
+        row = self.clean(features, "items")
+        strings = id_kind(self.model.items_.type) == "string"
+        row.setdefault("item_id", "\x00" if strings else self.model.items_.ids[-1].as_py() + 1)
+        return self._typed([row], "items")
+
+    def similar(self, request: requests.Similar) -> dict[str, Any]:
+        """Return neighbours; see `TwoTower.similar_items`."""
+        if request.user_id is not None:
+            if request.item_id is not None or request.features is not None:
+                raise InputError("similar: give a user_id, an item_id or features.")
+            user = [self.id_of(request.user_id, "users")]
+            found = self.model.similar_users(user, request.k, request.rank_by, output="arrow")
+            return {"users": _records(found, "user_id")}
+        item = self._described(request.item_id, request.features)
+        found = self.model.similar_items(item, request.k, request.rank_by, output="arrow")
+        rows = self.model.items_.rows(found.column(0), "item_id")
+        pairs = zip(self.listed(rows), _records(found, "item_id"), strict=True)
+        return {"items": [{**one, **told} for told, one in pairs]}
+
+    def explain(self, request: requests.Explain) -> dict[str, Any]:
+        """Return what adds how much to a score; see `TwoTower.explain`."""
+        person = self.person(request)
+        item, table = self.id_of(request.item_id, "items"), None
+        row = request.item_features or self.since.items.get(item)
+        if row is not None:
+            table = self._typed([{**self.clean(row, "items"), "item_id": item}], "items")
+        user = person.id if person.id is not None else self._guest(None, None, {}, False)[1]
+        found = person.model.explain(
+            user, item, items=table, rank_by=request.rank_by, unknown="prior", output="arrow"
+        )
+        return {"contributions": found.to_pylist()}
+
+    def embed(self, request: requests.Embed) -> dict[str, Any]:
+        """Return vectors; see `TwoTower.embed_items`."""
+        answer: dict[str, Any] = {}
+        for side, ids, rows in (
+            ("items", request.item_ids, request.items),
+            ("users", request.user_ids, request.users),
+        ):
+            given = [self.clean(row, side) for row in rows]  # type: ignore[arg-type]
+            embed = self.model.embed_items if side == "items" else self.model.embed_users
+            found: list[dict[str, Any]] = []
+            for what in (
+                [self.id_of(one, side) for one in ids],  # type: ignore[arg-type]
+                self._typed(given, side) if given else None,  # type: ignore[arg-type]
+            ):
+                if what is not None and len(what):
+                    table = embed(what, request.rank_by, output="arrow")
+                    found += _records(table, "item_id" if side == "items" else "user_id")
+            answer[side] = found
+        return answer
+
+    def ask(self, request: requests.Ask) -> dict[str, Any]:
+        """Return what to ask a user; see `TwoTower.ask`."""
+        person = self.person(request)
+        items = request.items and [self.id_of(one, "items") for one in request.items]
+        found = person.model.ask(person.id, request.k, items=items, output="arrow")
+        rows = self.model.items_.rows(found.column(0), "item_id")
+        pairs = zip(self.listed(rows), _records(found, "item_id"), strict=True)
+        return {"items": [{**one, **told} for told, one in pairs]}
+
+    def audience(self, request: requests.Audience) -> dict[str, Any]:
+        """Return the users for whom an item adds most; see `TwoTower.audience`."""
+        model = self.model
+        item = self._described(request.item_id, request.features)
+        k = request.k
+        if request.groups:  # a fifth of all is an audience, more are everybody
+            k = max(k, min(_GROUPED, len(model.users_) // 5))
+        found = model.audience(
+            item, k, rank_by=request.rank_by, reach_users=_COUNTED, output="arrow"
+        )
+        table = found.drop_columns([found.column_names[0], "reach"])
+        users = _records(table.slice(0, request.k), "user_id")
+        reach = float(found["reach"][0].as_py()) if len(found) else 0.0
+        answer: dict[str, Any] = {"users": users, "reach": reach, "of": len(model.users_)}
+        if request.groups:
+            answer["groups"] = self._groups(model.users_.rows(table.column(0), "user_id"))
+        if request.histogram:
+            answer["histogram"] = self._histogram(item)
+        return answer
+
+    def _groups(self, rows: np.ndarray) -> list[dict[str, Any]]:
+        """Return the values of users' columns that some have more often than all."""
+        tower = self.model.towers_.users
+        if tower.encoder is None or not len(rows):
+            return []
+        step = max(len(tower.ids) // 100_000, 1)
+        everyone = tower.features[np.arange(0, len(tower.ids), step)]
+        share = [np.asarray((X != 0).mean(0)).ravel() for X in (tower.features[rows], everyone)]
+        names, kinds = tower.encoder.feature_names_, list(tower.encoder.columns_.values())
+        words = [
+            i
+            for i, name in enumerate(names)
+            if kinds[tower.encoder.groups_[i]] in ("category", "list") and "=<" not in name
+        ]
+        words.sort(key=lambda i: share[1][i] - share[0][i])
+        return [
+            {"value": names[i], "audience": float(share[0][i]), "all": float(share[1][i])}
+            for i in words[:8]
+        ]
+
+    def _histogram(self, item: Any) -> dict[str, Any]:
+        """Return how the predicted ratings of an item are spread over all users."""
+        part, towers = self.model.predictor(), self.model.towers_
+        given = item if isinstance(item, pa.Table) else None
+        ids = item if given is None else given["item_id"]
+        vector = part.heads.items.of(towers.items.find(ids, given))
+        step = max(len(towers.users.ids) // _COUNTED, 1)
+        users = part.heads.users.of(towers.users.known(np.arange(0, len(towers.users.ids), step)))
+        z = score_pairs(users, vector, np.arange(len(users)), np.zeros(len(users), int))
+        ratings = part.output(z)
+        counts, edges = np.histogram(ratings, 20, range=self.model.rating_bounds())
+        return {
+            "counts": counts.tolist(),
+            "edges": edges.tolist(),
+            "mean": float(ratings.mean()) if len(ratings) else None,
+        }
+
+    def search(self, text: str, most: int = 12) -> list[dict[str, Any]]:
+        """Return items whose title has a text in it, those with most ratings first."""
+        counts = np.zeros(self.n_known + len(self._new_ids), np.int64)
+        counts[: self.n_known] = self.model.towers_.items.counts
+        if self.title is None or self._table is None:
+            row = self.row_of(text) if text.lstrip("-").isdecimal() else -1
+            return self.listed(np.array([row])) if row >= 0 else []
+        column = self._table[self.title].combine_chunks()
+        hit = pc.match_substring(column.cast(pa.large_string()), text, ignore_case=True)
+        rows = np.flatnonzero(pc.fill_null(hit, False).to_numpy(zero_copy_only=False))
+        return self.listed(rows[np.argsort(-counts[rows], kind="stable")[:most]])
+
+    def history(self, request: requests.History) -> dict[str, Any]:
+        """Return what a user has rated."""
+        person = self.person(requests.Who.model_validate({"user_id": request.user_id}))
+        answer = self.listed(person.seen[: request.k].astype(int))
+        return {"items": answer, "n": len(person.seen)}
+
+
+def _records(table: pa.Table, id_column: str) -> list[dict[str, Any]]:
+    """Return the rows of an answer; ids are called as usual."""
+    names = [id_column, *table.column_names[1:]]
+    return table.rename_columns(names).to_pylist()

@@ -1,0 +1,358 @@
+"""The answers of one loaded model, and of what has come in since, for one request at a time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.data.id_columns import id_kind
+from simrec.data.sides import Side, Sides
+from simrec.errors import InputError
+from simrec.model.catalogue import title_column
+from simrec.model.head import Found, Head
+from simrec.model.two_tower import TwoTower
+from simrec.scoring.pairs import score_pairs
+from simrec.serve import requests
+from simrec.serve.log import Kind
+
+
+class View(NamedTuple):
+    """Vectors of one ranking: heads, those of all items with new ones at the end, what is added."""
+
+    heads: Sides[Head]
+    items: np.ndarray
+    longest: float
+    shift: float
+
+
+@dataclass(frozen=True, eq=False)
+class Person:
+    """A user as one request has it."""
+
+    # What answers: the model, or a guest model of this user alone
+    model: TwoTower
+    id: Any
+    # Where the user is there
+    found: Found
+    seen: np.ndarray
+    # Ratings that came with the request or since training, by row of item
+    liked: dict[int, float | None]
+
+
+@dataclass(eq=False)
+class Since:
+    """What has come in since the model was trained."""
+
+    items: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    users: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    ratings: dict[Any, dict[Any, float | None]] = field(default_factory=dict)
+
+
+class Engine:
+    """A model and what has come in since it was trained."""
+
+    def __init__(self, model: TwoTower) -> None:
+        self.model, self.since = model, Since()
+        self.n_known = len(model.items_)
+        self.title = title_column(model.catalogue_)
+        self._new_ids: list[Any] = []
+        self._new_table: pa.Table | None = None
+        self._table: pa.Table | None = model.catalogue_
+        self._views: dict[str, View] = {}
+        self._masks: OrderedDict[str, np.ndarray] = OrderedDict()
+        self._guests: OrderedDict[str, TwoTower] = OrderedDict()
+        self._lock = threading.RLock()
+        self._unit: Callable[[Found], np.ndarray] | None = None
+        self.view("both")
+
+    # Ids and tables
+
+    def id_of(self, given: Any, side: Side) -> Any:
+        """Return an id as the kind that the model has: numbers may come as text."""
+        kind = id_kind(self.model.towers_[side].ids.type)
+        if kind == "string":
+            return str(given)
+        if isinstance(given, str):
+            try:
+                return int(given)
+            except ValueError:
+                column = "item_id" if side == "items" else "user_id"
+                raise InputError(f"{column}: ids are whole numbers, got {given!r:.80}.") from None
+        return given
+
+    def row_of(self, given: Any) -> int:
+        """Return the row of an item, new ones after the known; -1 for none."""
+        item = self.id_of(given, "items")
+        row = int(self.model.items_.rows([item], "item_id")[0])
+        if row >= 0:
+            return row
+        with self._lock:
+            return self.n_known + self._new_ids.index(item) if item in self.since.items else -1
+
+    def items_at(self, rows: np.ndarray) -> list[Any]:
+        """Return the ids of items by their rows."""
+        known = rows < self.n_known
+        ids = self.model.items_.take(np.where(known, rows, 0)).to_pylist()
+        return [
+            one if here else self._new_ids[row - self.n_known]
+            for one, here, row in zip(ids, known, rows.tolist(), strict=True)
+        ]
+
+    def titles(self, rows: np.ndarray) -> list[str | None]:
+        """Return the titles of items by their rows."""
+        if self.title is None or self._table is None:
+            return [None] * len(rows)
+        return self._table[self.title].take(pa.array(rows)).to_pylist()
+
+    def clean(self, row: Mapping[str, Any], side: Side) -> dict[str, Any]:
+        """Return features of a request as a table takes them; images are base64, never paths."""
+        tower = self.model.towers_[side]
+        kinds = {} if tower.encoder is None else tower.encoder.columns_
+        own = {tower.own_column: tower.id_column} if tower.own_column else {}
+        found = {}
+        for name, value in row.items():
+            if kinds.get(name) == "image" and value is not None:
+                try:
+                    value = base64.b64decode(value, validate=True)
+                except (binascii.Error, ValueError, TypeError):
+                    raise InputError(f"{name}: expected an image in base64.") from None
+            if isinstance(value, Mapping):
+                raise InputError(f"{name}: expected a value or a list of values, got an object.")
+            found[own.get(name, name)] = value
+        return found
+
+    def _typed(self, rows: Sequence[Mapping[str, Any]], side: Side) -> pa.Table:
+        """Make a table of rows of features; every trained column is there."""
+        tower = self.model.towers_[side]
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        trained = [] if tower.encoder is None else list(tower.encoder.columns_)
+        if set(names) & set(trained):  # what is not given of them is missing
+            names += [name for name in trained if name not in names]
+        try:
+            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+            raise InputError(f"{tower.side}: cannot be read as a table: {error}") from error
+
+    # What has come in
+
+    def add(self, kind: Kind, row: Mapping[str, Any]) -> None:
+        """Take in a record of the log; what the model knows already changes nothing."""
+        with self._lock:
+            if kind == "items":
+                self.add_items([row])
+            elif kind == "users":
+                user = self.id_of(row["user_id"], "users")
+                if self.model.users_.rows([user], "user_id")[0] < 0:
+                    self.since.users[user] = dict(row)
+            elif kind == "ratings":
+                user = self.id_of(row["user_id"], "users")
+                item = self.id_of(row["item_id"], "items")
+                if not self._learned(user, item):
+                    self.since.ratings.setdefault(user, {})[item] = row.get("rating")
+
+    def _learned(self, user: Any, item: Any) -> bool:
+        """Tell whether the model was trained with a pair."""
+        model = self.model
+        who = int(model.users_.rows([user], "user_id")[0])
+        what = int(model.items_.rows([item], "item_id")[0])
+        return who >= 0 and what >= 0 and what in model.rated_[np.array([who])].indices
+
+    def add_items(self, rows: Sequence[Mapping[str, Any]]) -> int:
+        """Make new items rankable; return how many there were."""
+        model, tower = self.model, self.model.towers_.items
+        fresh = {}
+        for row in rows:
+            item = self.id_of(row["item_id"], "items")
+            if model.items_.rows([item], "item_id")[0] < 0:
+                fresh[item] = {**row, "item_id": item}
+        if not fresh:
+            return 0
+        table = self._typed(list(fresh.values()), "items")
+        found = tower.find(list(fresh), table, "prior")
+        views = {name: self.view(name).heads.items.of(found) for name in self._views}
+        with self._lock:
+            again = [item in self.since.items for item in fresh]
+            self.since.items |= fresh
+            if any(again):  # features that were given again replace those before
+                self._new_ids = list(self.since.items)
+                self._rebuild()
+                return len(fresh)
+            self._new_ids = [*self._new_ids, *fresh]
+            self._describe()
+            for name, vectors in views.items():
+                self._views[name] = self._extended(self._views[name], vectors)
+        return len(fresh)
+
+    def _rebuild(self) -> None:
+        self._views = {}
+        self._describe()
+        self.view("both")
+
+    def _extended(self, view: View, more: np.ndarray) -> View:
+        longest = float(np.linalg.norm(more, axis=1).max(initial=view.longest))
+        return view._replace(items=np.vstack([view.items, more]), longest=longest)
+
+    def _describe(self) -> None:
+        """Put the columns of new items below those of the catalogue."""
+        self._masks.clear()
+        base = self.model.catalogue_
+        if base is None:
+            return
+        columns = {}
+        for one in base.schema:
+            values = [self.since.items[i].get(one.name) for i in self._new_ids]
+            try:
+                more = pa.array(values, one.type)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError):
+                more = pa.nulls(len(values), one.type)  # of another type than in training
+            columns[one.name] = pa.chunked_array([*base[one.name].chunks, more], one.type)
+        self._table = pa.table(columns, schema=base.schema)
+
+    def view(self, rank_by: str) -> View:
+        """Return the vectors of a ranking, made when they are first asked for."""
+        with self._lock:
+            if rank_by not in self._views:
+                heads, shift = self.model.ranking(rank_by)  # type: ignore[arg-type]
+                items = np.ascontiguousarray(heads.items.vectors, np.float32)
+                if self._new_ids:
+                    rows = [self.since.items[i] for i in self._new_ids]
+                    found = self.model.towers_.items.find(
+                        self._new_ids, self._typed(rows, "items"), "prior"
+                    )
+                    items = np.vstack([items, heads.items.of(found)])
+                longest = float(np.sqrt(np.einsum("ij,ij->i", items, items).max(initial=0)))
+                self._views[rank_by] = View(heads, items, longest, shift)
+            return self._views[rank_by]
+
+    # Who is asked for
+
+    def person(self, who: requests.Who) -> Person:
+        """Find a user: known, new by features, folded in by ratings, or average."""
+        model, user = self.model, None
+        features, ratings = who.features, {}
+        if who.user_id is not None:
+            user = self.id_of(who.user_id, "users")
+            with self._lock:
+                features = features if features is not None else self.since.users.get(user)
+                ratings = dict(self.since.ratings.get(user, {}))
+        if len(who.ratings) > len({self.id_of(one.item_id, "items") for one in who.ratings}):
+            raise InputError("ratings: an item is rated more than once.")
+        ratings |= {self.id_of(one.item_id, "items"): one.rating for one in who.ratings}
+        rows = {item: self.row_of(item) for item in ratings}
+        unknown = [item for item, row in rows.items() if row < 0]
+        if unknown:
+            raise InputError(f"item_id: no item {unknown[0]!r} to rate; post it to /items first.")
+        liked = {rows[item]: rating for item, rating in ratings.items()}
+        tower = model.towers_.users
+        known = user is not None and model.users_.rows([user], "user_id")[0] >= 0
+        # What is rated and new has no posterior to learn from: it is left out of the list, and
+        # moves the user once the model has learned the item.
+        learnable = {item: rating for item, rating in ratings.items() if rows[item] < self.n_known}
+        if (not learnable and features is None) or (known and not learnable):
+            if user is not None and not known and who.unknown == "error" and not ratings:
+                tower.find([user])  # raises what there is to say
+            if not known:
+                n = len(tower.ids)
+                return Person(
+                    model,
+                    None,
+                    Found(np.array([n]), n, None, np.ones(1, bool)),
+                    np.array(list(liked), np.int64),
+                    liked,
+                )
+            found = tower.find([user])
+            seen = model.rated_[found.rows].indices
+            return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
+        guest, user = self._guest(user, features, learnable, keep=not who.ratings)
+        found = guest.towers_.users.find([user])
+        seen = np.union1d(guest.rated_[found.rows].indices, list(liked)).astype(int)
+        return Person(guest, user, found, seen, liked)
+
+    def _guest(
+        self,
+        user: Any,
+        features: Mapping[str, Any] | None,
+        ratings: Mapping[Any, float | None],
+        keep: bool,
+    ) -> tuple[TwoTower, Any]:
+        """Return a model of one user and the id it has there; kept where it is asked again."""
+        tower = self.model.towers_.users
+        if user is None:
+            user = "\x00" if id_kind(tower.ids.type) == "string" else tower.ids.ids[-1].as_py() + 1
+            keep = False
+        key = json.dumps([user, features, list(ratings.items())], default=str) if keep else ""
+        with self._lock:
+            if keep and key in self._guests:
+                self._guests.move_to_end(key)
+                return self._guests[key], user
+        table = None
+        if features is not None and tower.encoder is not None:
+            row = {**self.clean(features, "users"), tower.id_column: user}
+            table = self._typed([row], "users")
+        given = None
+        if ratings:
+            values = list(ratings.values())
+            columns = {"user_id": [user] * len(values), "item_id": list(ratings)}
+            if "rating" in self.model.parts_:
+                if any(value is None for value in values):
+                    raise InputError("ratings: the model was trained with ratings; give each one.")
+                columns["rating"] = values
+            given = pa.table(columns)
+        guest = self.model.guests(given, users=table, user_ids=[user])
+        if keep:
+            with self._lock:
+                self._guests[key] = guest
+                while len(self._guests) > 1_000:
+                    self._guests.popitem(last=False)
+        return guest, user
+
+    def _found(self, rows: np.ndarray) -> Found:
+        """Return items by their rows as the model has them; new ones by their features."""
+        tower = self.model.towers_.items
+        if not len(rows) or rows.max() < self.n_known:
+            return tower.known(rows)
+        return tower.find(self.items_at(rows), self._new_features(), "prior")
+
+    def _new_features(self) -> pa.Table | None:
+        rows = [self.since.items[item] for item in self._new_ids]
+        return self._typed(rows, "items") if rows else None
+
+    def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
+        """Return items by their rows, with titles where there are any."""
+        pairs = zip(self.items_at(rows), self.titles(rows), strict=True)
+        return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]
+
+
+def best(
+    query: np.ndarray, view: View, keep: np.ndarray, k: int, bonus: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k best items of a user, exactly as `top_k` finds them, and their scores.
+
+    One product with all items; those within its rounding error of the k-th best are scored again.
+    """
+    rows = np.flatnonzero(keep)
+    if not k or not len(rows):
+        return np.empty(0, np.int64), np.empty(0, np.float32)
+    if len(rows) < len(keep) // 8:
+        z = view.items[rows] @ query
+    else:
+        z = (view.items @ query)[rows] if len(rows) < len(keep) else view.items @ query
+    if bonus is not None:
+        z = z + bonus[rows]
+    slack = 1.1 * (len(query) + 8) * np.finfo(np.float32).eps
+    slack *= float(np.linalg.norm(query)) * view.longest
+    least = np.partition(z, len(z) - k)[len(z) - k] - 2 * slack
+    near = rows[z >= least]
+    exact = score_pairs(query[None], view.items, np.zeros(len(near), np.int64), near)
+    by = exact if bonus is None else exact + bonus[near]
+    order = np.lexsort((near, -by))[:k]
+    return near[order], by[order]

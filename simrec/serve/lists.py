@@ -1,0 +1,163 @@
+"""Lists for one user at a time, as `TwoTower.recommend` makes them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from simrec.data.sides import Sides
+from simrec.errors import InputError
+from simrec.model.answer.diversity import caps, directions
+from simrec.model.answer.recommend import Rerank
+from simrec.model.answer.where import matches
+from simrec.scoring.pairs import score_pairs
+from simrec.serve import requests
+from simrec.serve.engine import Engine, Person, best
+
+_FILTERS = 256  # whose rows are kept
+
+
+class Lists(Engine):
+    """An engine that recommends."""
+
+    def allowed(self, request: requests.Recommend, seen: np.ndarray) -> np.ndarray:
+        """Tell which items may be in a list."""
+        n = len(self.view(request.rank_by).items)
+        keep = np.ones(n, bool)
+        if request.items is not None:
+            keep[:] = False
+            rows = [self.row_of(item) for item in request.items]
+            if -1 in rows:
+                raise InputError(f"items: no item {request.items[rows.index(-1)]!r}.")
+            keep[rows] = True
+        if request.where is not None:
+            keep &= self._matching(request.where)
+        out = [row for row in map(self.row_of, request.exclude) if row >= 0]
+        keep[out] = False
+        if request.exclude_rated:
+            keep[seen] = False
+        return keep
+
+    def _matching(self, where: Mapping[str, Any]) -> np.ndarray:
+        if self._table is None:
+            raise InputError("where: the model was saved without its items table.")
+        key = json.dumps(where, sort_keys=True, default=str)
+        with self._lock:
+            if key in self._masks:
+                self._masks.move_to_end(key)
+                return self._masks[key]
+            table = self._table
+        found = matches(where, table)
+        with self._lock:
+            if len(found) == len(self._table):
+                self._masks[key] = found
+                while len(self._masks) > _FILTERS:
+                    self._masks.popitem(last=False)
+        return found
+
+    def recommend(self, request: requests.Recommend) -> dict[str, Any]:
+        """Return a list; see `TwoTower.recommend`, whose answers these are."""
+        person, view = self.person(request), self.view(request.rank_by)
+        heads = view.heads
+        if person.model is not self.model:
+            heads = person.model.ranking(request.rank_by)[0]
+        query = heads.users.of(person.found)[0]
+        keep = self.allowed(request, person.seen)
+        bonus = None
+        if request.explore:
+            if request.rank_by == "uptake":
+                raise InputError("explore: ratings are explored, not uptake.")
+            bonus = self.model.exploration(self._found(np.arange(len(view.items))), request.explore)
+        rerank, seed = self._rerank(request)
+        k = min(request.k, int(keep.sum()))
+        pool = k if rerank is None else min(rerank.pool(k), int(keep.sum()))
+        rows, scores = best(query, view, keep, pool, bonus)
+        propensity = None
+        if rerank is not None and k:
+            chosen = rerank.choose(rows, scores, bonus, k, 0)
+            while len(chosen.items) < k and pool < keep.sum() and rerank.capped:
+                pool = min(int(keep.sum()), 4 * pool)
+                rows, scores = best(query, view, keep, pool, bonus)
+                chosen = rerank.choose(rows, scores, bonus, k, 0)
+            rows = chosen.items
+            propensity = chosen.propensity if seed is not None else None
+        z = score_pairs(query[None], view.items, np.zeros(len(rows), np.int64), rows)
+        answer = self.listed(rows)
+        ratings, std = self._predicted(person, rows, request.uncertainty)
+        reasons = self._reasons(person, rows) if request.reasons else None
+        for i, one in enumerate(answer):
+            one |= {"score": float(z[i] + np.float32(view.shift)), "rank": i + 1}
+            one["predicted"] = float(ratings[i])
+            if std is not None:
+                one["std"] = float(std[i])
+            if propensity is not None:
+                one["propensity"] = float(propensity[i])
+            if reasons is not None:
+                one["reasons"] = reasons[i]
+        return {"items": answer, "seed": seed}
+
+    def _rerank(self, request: requests.Recommend) -> tuple[Rerank | None, int | None]:
+        drawn = request.sample is not False
+        if drawn and (request.at_most or request.diversity):
+            raise InputError("sample: lists with at_most or diversity have no propensities.")
+        if drawn:
+            if not request.explore:
+                raise InputError("sample: without explore above 0 there is nothing to draw from.")
+            own = not isinstance(request.sample, bool)
+            seed = int(request.sample) if own else int.from_bytes(os.urandom(7))
+            return Rerank([], 0.0, None, seed), seed
+        if not (request.at_most or request.diversity):
+            return None, None
+
+        def directions_of(rows: np.ndarray) -> np.ndarray:
+            with self._lock:
+                if self._unit is None:
+                    self._unit = directions(self.model.predictor(), self.model.towers_)
+            return self._unit(self._found(rows))
+
+        return Rerank(
+            caps(request.at_most, self._table), request.diversity, directions_of, None
+        ), None
+
+    def _predicted(
+        self, person: Person, rows: np.ndarray, uncertainty: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return predicted ratings of a user, and their standard deviations on request."""
+        items, found = self._found(rows), person.found
+        part = person.model.predictor()
+        vectors = Sides(part.heads.items.of(items), part.heads.users.of(found))
+        z = score_pairs(
+            vectors.users, vectors.items, np.zeros(len(rows), int), np.arange(len(rows))
+        )
+        if not uncertainty or "rating" not in person.model.parts_:
+            return part.output(z), None
+        rating, towers = person.model._rating("uncertainty"), person.model.towers_
+        variance = rating.variance("items", items, towers.items.counts, "uncertainty")
+        variance = variance + rating.variance("users", found, towers.users.counts, "uncertainty")
+        return part.output(z), rating.std(z, variance, "uncertainty")
+
+    def _reasons(self, person: Person, rows: np.ndarray) -> list[list[dict[str, Any]]]:
+        """Return for each item what the user has liked that is most like it."""
+        ratings = [r for r in person.liked.values() if r is not None]
+        middle = float(np.mean(ratings)) if len(set(ratings)) > 1 else -np.inf
+        liked = [
+            row for row in person.seen.tolist() if (person.liked.get(row) or np.inf) >= middle
+        ][-500:]
+        if not liked or not len(rows):
+            return [[] for _ in rows]
+        if self._unit is None:
+            self._unit = directions(self.model.predictor(), self.model.towers_)
+        unit = self._unit
+        alike = unit(self._found(rows)) @ unit(self._found(np.array(liked))).T
+        found = []
+        for one in alike:
+            near = [j for j in np.argsort(-one, kind="stable")[:2] if one[j] > 0]
+            told = self.listed(np.array(liked)[near].astype(int))
+            found.append(
+                [{**item, "similarity": float(one[j])} for item, j in zip(told, near, strict=True)]
+            )
+        return found

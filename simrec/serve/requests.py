@@ -1,0 +1,154 @@
+"""What the service is asked: typed requests, of which the OpenAPI page is made."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+# Limits of a request; a batch job is for more.
+MOST_K, MOST_RATINGS, MOST_IDS, MOST_ROWS, MOST_COLUMNS = 1_000, 500, 10_000, 1_000, 500
+_LARGEST = 2**63 - 1
+
+Id = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Annotated[str, Field(max_length=500)]
+Row = Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)]
+RankBy = Literal["both", "rating", "uptake"]
+
+
+class Request(BaseModel):
+    """What all requests share: unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model: Literal["a", "b"] = Field("a", description="which model, where two are served")
+
+
+class Rating(BaseModel):
+    """A rating of an item; without a value, that it was taken up."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    item_id: Id
+    rating: float | None = None
+
+
+class Who(Request):
+    """A user: known by id, by features, by a few ratings, or by any mixture of them."""
+
+    user_id: Id | None = None
+    features: Row | None = Field(None, description="columns of the users table, of a new user")
+    ratings: list[Rating] = Field(
+        default_factory=list,
+        max_length=MOST_RATINGS,
+        description="folded in for this request alone",
+    )
+    unknown: Literal["error", "prior"] = Field(
+        "error", description="of a user_id of which nothing is known: refuse, or an average user"
+    )
+
+
+class Recommend(Who):
+    """Ask for a list."""
+
+    k: int = Field(10, ge=1, le=MOST_K)
+    items: list[Id] | None = Field(None, max_length=MOST_IDS, description="candidates; all items")
+    where: dict[str, Any] | None = Field(
+        None, examples=[{"year": {">=": 1990}, "genres": {"contains": "War"}}]
+    )
+    at_most: dict[str, Annotated[int, Field(ge=1)]] | None = Field(None, max_length=20)
+    diversity: float = Field(0.0, ge=0, le=1)
+    explore: float = Field(0.0, ge=0, le=1e6)
+    sample: bool | Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
+        False, description="draw the list (Thompson sampling), by a seed of your own or any"
+    )
+    exclude: list[Id] = Field(default_factory=list, max_length=MOST_IDS)
+    exclude_rated: bool = True
+    rank_by: RankBy = "both"
+    reasons: bool = False
+    uncertainty: bool = False
+
+
+class Score(Who):
+    """Ask for predicted ratings of items."""
+
+    items: list[Id] = Field(max_length=MOST_IDS)
+    item_features: list[Row] = Field(
+        default_factory=list, max_length=MOST_ROWS, description="features of new items among them"
+    )
+    uncertainty: bool = False
+
+
+class Similar(Request):
+    """Ask for neighbours of an item or of a user."""
+
+    item_id: Id | None = None
+    user_id: Id | None = None
+    features: Row | None = Field(None, description="of a new item, instead of an id")
+    k: int = Field(10, ge=1, le=MOST_K)
+    rank_by: RankBy = "both"
+
+
+class Explain(Who):
+    """Ask what adds how much to a score."""
+
+    item_id: Id
+    item_features: Row | None = None
+    rank_by: RankBy | None = None
+
+
+class Embed(Request):
+    """Ask for vectors."""
+
+    item_ids: list[Id] = Field(default_factory=list, max_length=MOST_IDS)
+    user_ids: list[Id] = Field(default_factory=list, max_length=MOST_IDS)
+    items: list[Row] = Field(default_factory=list, max_length=MOST_ROWS)
+    users: list[Row] = Field(default_factory=list, max_length=MOST_ROWS)
+    rank_by: RankBy = "both"
+
+
+class Audience(Request):
+    """Ask for the best users of an item."""
+
+    item_id: Id | None = None
+    features: Row | None = Field(None, description="of a new item, instead of an id")
+    k: int = Field(10, ge=1, le=MOST_K)
+    rank_by: RankBy = "both"
+    groups: bool = Field(False, description="values of users' columns that the audience has most")
+    histogram: bool = Field(False, description="predicted ratings over all users")
+
+
+class Ask(Who):
+    """Ask what to ask a user."""
+
+    k: int = Field(5, ge=1, le=100)
+    items: list[Id] | None = Field(None, max_length=MOST_IDS)
+
+
+class Entities(Request):
+    """New items or users, with their ids and features."""
+
+    rows: list[Row] = Field(min_length=1, max_length=MOST_ROWS)
+
+
+class Event(BaseModel):
+    """What a user did: a rating, or an event with a value, such as a click."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    user_id: Id
+    item_id: Id
+    rating: float | None = None
+    event: str | None = Field(None, max_length=100)
+    value: float | None = None
+    timestamp: float | None = Field(None, description="seconds since 1970; now by default")
+    list_id: str | None = Field(None, max_length=100)
+
+
+class Feedback(Request):
+    """Ratings and events; acknowledged once they are on disk."""
+
+    events: list[Event] = Field(min_length=1, max_length=MOST_ROWS)
+
+
+class History(Request):
+    """Ask what a user has rated."""
+
+    user_id: Id
+    k: int = Field(20, ge=1, le=MOST_K)

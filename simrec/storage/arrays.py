@@ -1,0 +1,175 @@
+"""Arrays of numbers in ``.npy`` files and documents in ``.json`` files, mapped and checked.
+
+Checksums find damage, not malice: files are read as if anybody had made them. No reader runs code,
+takes more memory than the file's size allows, or returns an array that points outside of its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import tokenize
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from simrec.errors import InputError
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+REMEDY = "Restore the file from a copy, or train the model again."
+# Everything that readers of hostile bytes were seen to raise.
+_PLAIN = (ValueError, LookupError, TypeError, EOFError, OverflowError, RuntimeError, MemoryError)
+ERRORS = (*_PLAIN, pa.ArrowException, tokenize.TokenError, SyntaxError)
+# Numbers of a fixed size, least significant byte first; never objects.
+_DTYPES = {"|b1", "|i1", "|u1", "<f2", "<f4", "<f8"}
+_DTYPES |= {f"<{kind}{n}" for kind in "iu" for n in (2, 4, 8)}
+_BLOCK = 1 << 22
+_MOST_TEXT = 1 << 30  # no manifest or document of a model comes near
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Turn what goes wrong while a file is read into an InputError that names it."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (*ERRORS, OSError) as error:
+        text = str(error).partition("\n")[0] or type(error).__name__
+        raise InputError(f"{file}: cannot be read ({text}). {REMEDY}") from error
+
+
+def write_npy(file: Path, array: np.ndarray) -> None:
+    """Write an array of numbers; unlike with `numpy.save`, a full disk is named."""
+    array = np.asarray(array, order="C")
+    if array.dtype.str not in _DTYPES:
+        raise TypeError(f"array {file.stem!r} has dtype {array.dtype}: only numbers are saved")
+    with open(file, "wb") as stream:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(stream, header)
+        stream.write(array.reshape(-1).view(np.uint8).data)
+
+
+def npy_view(file: Path, content: np.ndarray) -> np.ndarray:
+    """Return the array that the bytes of a ``.npy`` file hold, not copied."""
+    with reading(file):
+        stream = io.BytesIO(content[:10_000].tobytes())
+        if np.lib.format.read_magic(stream) != (1, 0):
+            raise ValueError("no header of an array")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+        data = content[stream.tell() :]
+        if dtype.str not in _DTYPES or fortran:
+            raise ValueError(f"dtype {dtype}, which is no plain number")
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
+            raise ValueError(f"shape {shape} of {dtype} does not take {len(data):,} bytes")
+        return data.view(dtype).reshape(shape)
+
+
+def map_bytes(file: Path, entry: Mapping[str, Any]) -> np.ndarray:
+    """Map a file into memory; its length must be what the manifest says."""
+    if not file.is_file():
+        raise InputError(f"{file}: listed in manifest.json but missing. {REMEDY}")
+    size = file.stat().st_size
+    if size != entry["bytes"]:
+        raise InputError(f"{file}: {size} bytes, manifest.json says {entry['bytes']}. {REMEDY}")
+    # Not np.load, whose map keeps a file open for each: a directory in shards has thousands.
+    with reading(file), pa.memory_map(str(file)) as source:
+        return np.frombuffer(source.read_buffer(), np.uint8)
+
+
+def verify(file: Path, entry: Mapping[str, Any], content: np.ndarray) -> None:
+    """Raise InputError unless the bytes of a file have the checksum of the manifest."""
+    if hashlib.sha256(content.data).hexdigest() != entry["sha256"]:
+        raise InputError(
+            f"{file}: its content does not match the checksum in manifest.json. {REMEDY}"
+        )
+
+
+def parse_json(content: bytes | np.ndarray) -> Any:
+    """Parse strict JSON, in which all numbers are finite."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no JSON")
+
+    if len(content) > _MOST_TEXT:
+        raise ValueError(f"{len(content):,} bytes, too long for a document")
+    return json.loads(bytes(content).decode(), parse_constant=refuse)
+
+
+def is_finite(array: np.ndarray) -> bool:
+    """Tell whether an array has no NaN and no infinity, a block at a time."""
+    flat = array.reshape(-1, order="A")[: None if array.dtype.kind == "f" else 0]
+    return all(np.isfinite(flat[i : i + _BLOCK]).all() for i in range(0, flat.size, _BLOCK))
+
+
+def check_finite(file: Path, array: np.ndarray) -> None:
+    """Raise InputError if an array holds NaN or infinity."""
+    if not is_finite(array):
+        raise InputError(f"{file}: holds NaN or infinite values. {REMEDY}")
+
+
+def checked_csr(
+    label: str, arrays: Sequence[np.ndarray], shape: tuple[int, int]
+) -> sparse.csr_matrix:
+    """Make a sparse matrix of data, indices and indptr after checking every index in them."""
+    from scipy import sparse
+
+    data, indices, starts = arrays
+    if (
+        len(indices) != len(data)
+        or starts.shape != (shape[0] + 1,)
+        or starts[0] != 0
+        or starts[-1] != len(data)
+        or (np.diff(starts) < 0).any()
+        or (len(data) and (indices.min() < 0 or indices.max() >= shape[1]))
+    ):
+        raise InputError(
+            f"{label} is no sparse matrix of shape {shape}: an index is out of range. {REMEDY}"
+        )
+    return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
+
+
+def csr_arrays(name: str, matrix: Any) -> dict[str, Any]:
+    """Return the three arrays of a sparse matrix, in types that do not depend on its content."""
+    arrays: Sequence[Any] | None = getattr(matrix, "arrays", None)  # of a stored matrix
+    if arrays is None:
+        matrix = matrix.tocsr()
+        narrow = np.int32 if matrix.shape[1] <= np.iinfo(np.int32).max else np.int64
+        arrays = matrix.data, matrix.indices.astype(narrow), matrix.indptr.astype(np.int64)
+    names = (f"{name}_{piece}" for piece in ("data", "indices", "indptr"))
+    return dict(zip(names, arrays, strict=True))
+
+
+def id_arrays(name: str, ids: pa.Array) -> dict[str, np.ndarray]:
+    """Return ids as arrays: integers as they are, strings as UTF-8 and where each begins."""
+    if pa.types.is_integer(ids.type):
+        return {name: ids.to_numpy()}
+    if not len(ids):
+        ids = pa.array([""], ids.type).slice(0, 0)
+    width = np.int32 if pa.types.is_string(ids.type) else np.int64
+    _, offsets, text = ids.buffers()
+    starts = np.frombuffer(offsets, width)[ids.offset : ids.offset + len(ids) + 1]
+    text = np.frombuffer(text or b"", np.uint8)[starts[0] : starts[-1]]
+    return {f"{name}_offsets": starts - starts[0], f"{name}_text": text}
+
+
+def checked_strings(file: Path, offsets: np.ndarray, text: np.ndarray) -> pa.Array:
+    """Make strings of two arrays after checking that offsets are in range and the text is UTF-8."""
+    with reading(file):
+        if offsets.dtype.itemsize < 4 or text.dtype.itemsize > 1:
+            raise ValueError(f"offsets are {offsets.dtype}, the text {text.dtype}")
+        if not len(offsets) or offsets[-1] != len(text):
+            raise ValueError("the offsets are not those of the text")
+        type_ = pa.string() if offsets.dtype.itemsize == 4 else pa.large_string()
+        buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
+        strings = pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
+        strings.validate(full=True)
+        return strings

@@ -1,0 +1,265 @@
+"""Strings that hold numbers, dates or lists; and what is told of how columns are read."""
+
+import json
+import logging
+from datetime import date
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from simrec.data.features import FeatureEncoder
+from simrec.errors import InputError
+
+YEARS = [str(year) for year in range(1960, 2000)]
+PRICES = [f"{price / 4}" for price in range(1, 41)]
+DAYS = [date(1990 + i % 9, 1 + i % 12, 1 + i % 28) for i in range(40)]
+
+
+def read(values, kind=None, **options):
+    table = pa.table({"x": pa.array(values)})
+    encoder = FeatureEncoder({"x": kind} if kind else None, **options)
+    X = encoder.fit_transform(table)
+    again = FeatureEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    np.testing.assert_array_equal(again.transform(table).toarray(), X.toarray())
+    assert again.describe() == encoder.describe()
+    return encoder, X.toarray()
+
+
+# --- numbers ---
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        YEARS,
+        PRICES,
+        [f" {price} " for price in PRICES],
+        [*YEARS, "unknown", None],
+        [*PRICES, "N/A", "", "-"],
+        [*PRICES[:12], "1e3", "-5"],
+        [*PRICES, "Free"],
+        [str(v) for v in range(2000)] + ["unknown"],
+    ],
+)
+def test_numbers_in_strings(values, caplog):
+    with caplog.at_level(logging.INFO):
+        encoder, X = read(values)
+    assert encoder.columns_ == {"x": "number"}
+    assert encoder.describe()[0].read_as == "number in text"
+    assert "column 'x' is read as number: strings that are numbers" in caplog.text
+    numbers = []
+    for value in values:
+        try:
+            numbers.append(float(value))
+        except (TypeError, ValueError):
+            numbers.append(None)
+    expected = FeatureEncoder().fit_transform(pa.table({"x": pa.array(numbers, pa.float64())}))
+    np.testing.assert_array_equal(X, expected.toarray())
+    # A later file without words among its numbers is read as numbers already.
+    as_numbers = encoder.transform(pa.table({"x": pa.array(numbers, pa.float64())}))
+    np.testing.assert_array_equal(as_numbers.toarray(), X)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{i:05d}" for i in range(60)],  # leading zeros
+        [str(10_000 + 7 * i) for i in range(60)],  # of one length: areas
+        [str(i % 21) for i in range(600)],  # few: occupations
+        [str(i // 2) for i in range(4000)],  # very many
+        [*PRICES[:20], *"abcdefghijklmnopqrst"],
+        ["4.0", "4.1"] * 20,  # versions
+        ["unknown"] * 9,
+    ],
+)
+def test_codes_stay_categories(values):
+    assert read(values)[0].columns_ == {"x": "category"}
+    frame = pa.table({"x": pa.array(YEARS).dictionary_encode()})
+    assert FeatureEncoder().fit(frame).columns_ == {"x": "category"}
+
+
+def test_words_among_numbers_are_missing_or_refused():
+    encoder, _ = read([*PRICES, "Free"])
+    later = encoder.transform(pa.table({"x": ["1.5", "sold out", "n/a"]})).toarray()
+    np.testing.assert_array_equal(later[:, 1], [0, 1, 1])
+    strict, X = read([*PRICES, "n/a"], "number")
+    assert X[-1].tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"'x': 1 of 2 rows are not numbers.*row 1: x='sold out'"):
+        strict.transform(pa.table({"x": ["1.5", "sold out"]}))
+    lenient, _ = read(["1", "2", "some", "words"], "number:words")
+    assert lenient.columns_ == {"x": "number"}
+    assert read(PRICES, "category")[0].columns_ == {"x": "category"}
+
+
+# --- dates ---
+
+
+@pytest.mark.parametrize(
+    "form",
+    ["%Y-%m-%d", "%d-%b-%Y", "%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y", "%B %d, %Y", "%Y-%m-%dT00:00:00Z"],
+)
+@pytest.mark.parametrize("words", [[], ["unknown", None, ""]])
+def test_dates_in_strings(form, words, caplog):
+    with caplog.at_level(logging.INFO):
+        encoder, X = read([*(day.strftime(form) for day in DAYS), *words])
+    assert encoder.columns_ == {"x": "date"}
+    assert "column 'x' is read as date: dates written as %" in caplog.text
+    days = pa.array([*DAYS, *[None] * len(words)], pa.date32())
+    expected = FeatureEncoder().fit_transform(pa.table({"x": days})).toarray()
+    np.testing.assert_allclose(X, expected, atol=1e-6)
+    np.testing.assert_array_equal(encoder.transform(pa.table({"x": days})).toarray(), X)
+    row = encoder.transform(pa.table({"x": days}))[0]
+    assert encoder.words(row) == {"x": "1990-01-01"}
+
+
+def test_dates_by_a_given_format():
+    texts = [day.strftime("%d/%m/%Y") for day in DAYS if day.day <= 12]
+    encoder, _ = read(texts, "date:%d/%m/%Y")
+    assert encoder.describe()[0].read_as == "date (%d/%m/%Y)"
+    assert read(texts, "date:%m/%d/%Y")[0].describe()[0].read_as == "date (%m/%d/%Y)"
+    with pytest.raises(InputError, match="1 of 1 rows are not dates written as %d/%m/%Y"):
+        encoder.transform(pa.table({"x": ["1990-01-01"]}))
+    with pytest.raises(InputError, match="'x': how its dates are written was not found"):
+        FeatureEncoder({"x": "date"}).fit(pa.table({"x": ["soon", "later"]}))
+    assert read(DAYS, "date")[0].describe()[0].read_as == "date or time"
+
+
+# --- lists ---
+
+GENRES = [["War", "Drama"], ["War"], ["Drama", "Comedy"], [], None, ["Comedy"], ["War", "Comedy"]]
+
+
+@pytest.mark.parametrize(
+    ("separator", "write"),
+    [
+        ("|", "|".join),
+        (";", "; ".join),
+        (",", ", ".join),
+        ("[,]", lambda elements: f"[{', '.join(map(repr, elements))}]"),
+        ("[,]", json.dumps),
+    ],
+)
+def test_lists_in_strings(separator, write, caplog):
+    texts = [None if genres is None else write(genres) for genres in GENRES]
+    with caplog.at_level(logging.INFO):
+        encoder, X = read(texts)
+    assert encoder.columns_ == {"x": "list"}
+    assert f"read as list: lists with {separator!r} between elements" in caplog.text
+    assert encoder.describe()[0].read_as == f"list split at {separator!r}"
+    assert encoder.feature_names_ == ["x=Comedy", "x=Drama", "x=War", "x=<unknown>"]
+    expected = FeatureEncoder().fit_transform(pa.table({"x": GENRES})).toarray()
+    np.testing.assert_array_equal(X, expected)
+    assert read(texts, "category")[0].columns_ == {"x": "category"}
+    assert read(texts, f"list:{separator}")[0].columns_ == {"x": "list"}
+    assert read(texts, "list")[0].describe()[0].read_as == f"list split at {separator!r}"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1,000 - 5,000", "5,000 - 10,000", "10,000 - 50,000"] * 9,
+        ["Smith, John", "Doe, Jane", "Roe, Richard", "Poe, Edgar"] * 3,
+        ["plain", "words"] * 5,
+    ],
+)
+def test_strings_that_are_no_lists(values):
+    assert read(values)[0].columns_ == {"x": "category"}
+
+
+def test_prose_with_commas_is_no_list():
+    texts = [f"In the year {i}, a man of that year, it is said, went away." for i in range(40)]
+    assert FeatureEncoder().fit(pa.table({"x": texts})).columns_ == {"x": "text"}
+
+
+def test_any_separator_by_force():
+    encoder, _ = read(["a/b", "b/a"], "list:/")
+    assert encoder.feature_names_ == ["x=a", "x=b", "x=<unknown>"]
+    with pytest.raises(InputError, match="what separates the elements .* Say it, as in 'list:|'"):
+        FeatureEncoder({"x": "list"}).fit(pa.table({"x": ["one", "two"]}))
+
+
+# --- what is told ---
+
+
+def test_describe_tells_of_every_column(caplog):
+    table = pa.table(
+        {
+            "item_id": [1, 2, 3],
+            "year": [1990, None, 2000],
+            "genres": [["a", "b"], ["a"], None],
+            "raw": [b"1", b"2", b"3"],
+            "kind": ["a", "a", None],
+            "poster": pa.array([[0.5, 1.0]] * 3, pa.list_(pa.float32(), 2)),
+            "long": ["x" * 100] * 3,
+            "gone": pa.nulls(3),
+        }
+    )
+    encoder = FeatureEncoder(id_column="item_id", ignore=["long"]).fit(table, name="items")
+    rows = {row.column: tuple(row)[1:] for row in encoder.describe()}
+    assert list(rows) == table.column_names
+    assert rows["item_id"] == ("", "1", 3, 0, "the id")
+    assert rows["year"] == ("number", "1990", 2, 1, "yes")
+    assert rows["genres"] == ("list", "['a', 'b']", 2, 1, "yes")
+    assert rows["kind"] == ("category", "a", 1, 1, "yes")
+    assert rows["poster"] == ("vector of 2", "[0.5, 1.0]", None, 0, "yes")
+    assert rows["raw"][1:] == (
+        "b'1'",
+        None,
+        0,
+        "binary; name a model for images, as in 'image:model.keras'",
+    )
+    assert rows["long"][1] == "x" * 37 + "..." and rows["long"][-1] == "as asked"
+    assert rows["gone"] == ("", "", None, 3, "no row has a value")
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.split("'")[1] for message in warned] == ["raw", "gone"]
+    assert FeatureEncoder.from_dict(encoder.to_dict()).describe() == encoder.describe()
+
+
+def test_a_damaged_example_is_refused():
+    saved = FeatureEncoder().fit(pa.table({"x": [1]})).to_dict()
+    saved["seen"][0][1] = 3
+    with pytest.raises(InputError, match="damaged"):
+        FeatureEncoder.from_dict(saved)
+
+
+def test_real_tables_are_read_as_they_are_meant(movielens_1m):
+    items = pq.read_table(movielens_1m / "items.parquet")
+    plain = FeatureEncoder(id_column="item_id").fit(items)
+    for separator in ("|", ", "):
+        for column in ("genres", "actors"):
+            place = items.column_names.index(column)
+            joined = pc.binary_join(items[column], separator)
+            other = items.set_column(place, column, joined.cast(pa.string()))
+            found = FeatureEncoder(id_column="item_id").fit(other)
+            assert found.columns_ == plain.columns_
+    users = FeatureEncoder(id_column="user_id").fit(movielens_1m / "users.parquet")
+    assert users.columns_["occupation"] == users.columns_["zip"] == "category"
+
+
+# --- the graph of TensorFlow ---
+
+
+def test_strings_in_the_graph():
+    from simrec.simec.keras import tf
+
+    def through(encoder, given):
+        graph = encoder.encoders_["x"].graph(tf, "items: column 'x'")
+        indices, data = graph.encode(tf.constant(given, graph.dtype))
+        dense = np.zeros((len(given), encoder.n_features_), np.float32)
+        np.add.at(dense, (np.arange(len(given))[:, None], indices.numpy()), data.numpy())
+        return dense
+
+    for write in ("|".join, ", ".join, lambda e: f"[{', '.join(map(repr, e))}]"):
+        texts = ["" if genres is None else write(genres) for genres in GENRES]
+        encoder, X = read(texts)
+        assert encoder.columns_ == {"x": "list"}
+        np.testing.assert_array_equal(through(encoder, texts), X)
+    texts = [*PRICES, "n/a", "Free", ""]
+    encoder, X = read(texts)
+    np.testing.assert_allclose(through(encoder, texts), X, atol=1e-6)
+    encoder, X = read([day.isoformat() for day in DAYS])
+    days = [(day - date(1970, 1, 1)).days for day in DAYS]
+    np.testing.assert_allclose(through(encoder, days), X, atol=1e-6)

@@ -1,0 +1,159 @@
+"""One list, seen: of a user, a newcomer, an item; with titles, and nothing is written."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from simrec import InputError, TwoTower, console
+from simrec.cli import main
+from simrec.jobs.explain import explain
+from simrec.jobs.recommend import recommend
+from simrec.jobs.similar import similar
+
+
+@pytest.fixture(scope="module")
+def titled(tables, tmp_path_factory):
+    """A model of a shop with its own names of columns, and users whose ids are large numbers."""
+    directory = tmp_path_factory.mktemp("titled")
+    ratings = pq.read_table(tables / "ratings.parquet").to_pandas()
+    ratings["user_id"] += 1_000_000
+    ratings = ratings.rename(columns={"user_id": "customer", "item_id": "product"})
+    items = (
+        pq.read_table(tables / "items.parquet").to_pandas().rename(columns={"item_id": "product"})
+    )
+    items["name"] = [f"Film {i}" for i in items["product"]]
+    items["blurb"] = [f"About {i}" for i in items["product"]]
+    ratings.to_parquet(directory / "ratings.parquet")
+    items.to_parquet(directory / "items.parquet")
+    names = ["--user-id", "customer", "--item-id", "product"]
+    words = ["train", "--ratings", directory / "ratings.parquet", "--items"]
+    words += [directory / "items.parquet", *names, "--epochs", 2, "--embedding-dim", 2]
+    assert (
+        main([*map(str, words), "--bounds", "1", "5", "--out", str(directory / "m"), "--quiet"])
+        == 0
+    )
+    return directory
+
+
+def test_the_list_of_a_user(titled, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["recommend", "--model", str(titled / "m"), "--user", "1000103", "--k", "4"]
+    assert main(words) == 0
+    shown, _ = capsys.readouterr()
+    expected = TwoTower.load(titled / "m").recommend(1_000_103, k=4)
+    for item in expected["product"]:
+        assert f"{item}      Film {item}" in shown
+    assert "1000103" in shown and "1,000,103" not in shown and "no unit" in shown
+    assert list(tmp_path.iterdir()) == []
+    assert main([*words, "--json", "--rank-by", "rating", "--name-column", "blurb"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    by_rating = TwoTower.load(titled / "m").recommend(1_000_103, k=4, rank_by="rating")
+    assert [row["product"] for row in found["list"]] == by_rating["product"].tolist()
+    assert [row["title"][:7] for row in found["list"]] == ["About i"] * 4
+    assert all(1 <= row["rating"] <= 5 for row in found["list"]) and found["customer"] == 1_000_103
+    assert "bounds" in found["scores"]
+
+
+def test_what_may_be_in_the_list(titled, tmp_path):
+    model = TwoTower.load(titled / "m")
+    whole = model.recommend(1_000_100, k=50)["product"].tolist()
+    pd.DataFrame({"product": whole[3:9]}).to_csv(tmp_path / "some.csv", index=False)
+    pd.DataFrame({"product": [whole[4], "new"], "name": ["Four", "New"]}).to_csv(
+        tmp_path / "items.csv", index=False
+    )
+    few = recommend(titled / "m", user="1000100", eligible=tmp_path / "some.csv", k=3)
+    assert [row["product"] for row in few["list"]] == whole[3:6]
+    least = few["list"][1]["score"] - 1e-4
+    best = recommend(titled / "m", user="1000100", eligible=tmp_path / "some.csv", min_score=least)
+    assert len(best["list"]) == 2
+    one = recommend(
+        *(titled / "m",),
+        **{"user": "1000100", "eligible": tmp_path / "some.csv", "items": tmp_path / "items.csv"},
+    )
+    assert [(row["product"], row["title"]) for row in one["list"]] == [(whole[4], "Four")]
+
+
+def test_the_list_of_a_newcomer(titled, tmp_path):
+    rated = pd.DataFrame({"product": ["i00", "i03", "i07"], "rating": [5.0, 1, 4]})
+    rated.to_csv(tmp_path / "new.csv", index=False)
+    found = recommend(titled / "m", new_user=tmp_path / "new.csv", k=5)
+    model = TwoTower.load(titled / "m")
+    expected = model.fold_in(rated.assign(customer=9_000_000)).recommend(9_000_000, k=5)
+    assert [row["product"] for row in found["list"]] == expected["product"].tolist()
+    assert not {"i00", "i03", "i07"} & {row["product"] for row in found["list"]}
+    rated.assign(customer=1_000_100).to_csv(tmp_path / "known.csv", index=False)
+    with pytest.raises(InputError, match="has ratings of user 1000100.*simrec update"):
+        recommend(titled / "m", new_user=tmp_path / "known.csv")
+    rated.assign(customer=[1, 1, 2]).to_csv(tmp_path / "two.csv", index=False)
+    with pytest.raises(InputError, match="two.csv.*: ratings of 2 users"):
+        recommend(titled / "m", new_user=tmp_path / "two.csv")
+
+
+def test_one_or_all(titled, tmp_path):
+    for arguments in ({}, {"user": "1000100", "out": tmp_path / "out"}):
+        with pytest.raises(InputError, match="give out, .*or else a user"):
+            recommend(titled / "m", **arguments)
+    with pytest.raises(InputError, match="no column 'nam'; did you mean 'name'"):
+        recommend(titled / "m", user="1000100", name_column="nam")
+    with pytest.raises(InputError, match="user_id: 1 ids have neither ratings nor features"):
+        recommend(titled / "m", user="7")
+
+
+def test_similar_with_titles(titled, tables):
+    found = similar(titled / "m", item_id="i03", k=3)
+    assert found["title"] == "Film i03"
+    assert [row["title"] for row in found["neighbours"]] == [
+        f"Film {row['product']}" for row in found["neighbours"]
+    ]
+    assert "title" not in similar(titled / "m", user_id="1000100", k=3)["neighbours"][0]
+
+
+@pytest.mark.parametrize("rank_by", ["both", "rating", "uptake"])
+def test_explain_gives_the_score_of_the_list(titled, tmp_path, rank_by):
+    few = {"customer": [5, 5], "product": ["i00", "i01"], "rating": [5.0, 1.0]}
+    pq.write_table(pa.table(few), tmp_path / "few.parquet")
+    same = {"feedback": tmp_path / "few.parquet", "rank_by": rank_by}
+    for user in ("1000100", "5"):
+        best = recommend(titled / "m", user=user, k=1, **same)["list"][0]
+        why = explain(titled / "m", user_id=user, item_id=best["product"], **same)
+        assert why["score"] == pytest.approx(best["score"], abs=1e-4)
+        assert why["predicted"] == pytest.approx(best["rating"], abs=1e-4)
+        assert why["title"] == best["title"]
+
+
+def test_shorter_names_of_options(titled, capsys):
+    words = ["explain", "--model", str(titled / "m"), "--user", "1000100", "--item", "i00"]
+    assert main(words) == 0 and "score" in capsys.readouterr().out
+    assert main(["similar", "--model", str(titled / "m"), "--item", "i00", "--k", "2"]) == 0
+    assert "Film i00" in capsys.readouterr().out
+
+
+def test_what_is_alike_on_movielens(movielens):
+    """Star Wars: its sequels first, not what is popular and of the same year."""
+    ratings = pd.read_parquet(movielens / "ratings.parquet")
+    items = pd.read_parquet(movielens / "items.parquet")
+    few = ratings[ratings["user_id"] <= 300]
+    model = TwoTower(bounds=(1, 5), epochs=8).fit(few, items=items)
+    assert set(model.similar_items(50, k=2)["item_id"]) == {172, 181}
+    assert 95 in model.similar_items(1, k=4)["item_id"].tolist()  # Toy Story, Aladdin
+    found = model.similar_items([50, 1, 127, 172], k=10)
+    assert found["similarity"].median() < 0.9
+
+
+def test_words_for_people(tables, tmp_path, capsys, caplog):
+    """Piped: no bar; what was chosen on request; nothing for machines."""
+    words = ["train", "--ratings", tables / "ratings.parquet", "--epochs", 1, "--embedding-dim", 1]
+    assert main([*map(str, words), "--out", str(tmp_path / "m")]) == 0
+    out, err = capsys.readouterr()
+    assert "%|" not in err and "chosen:" not in caplog.text and "peak_bytes" not in out
+    assert main([*map(str, words), "--out", str(tmp_path / "v"), "-v"]) == 0
+    assert "chosen: rating_output" in caplog.text and "epoch 1" in caplog.text
+    # Progress is no part of a model.
+    ids = {TwoTower.load(tmp_path / name).model_id_ for name in ("m", "v")}
+    assert len(ids) == 1
+    shown = console.table([{"movie": 1234567, "n": np.int64(5).item()}])
+    assert "1234567" in shown and "1,234,567" in console.facts({"rows": 1234567})
