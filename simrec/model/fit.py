@@ -69,8 +69,7 @@ def fit_model(
             parts["rating"], more = _fit_or_resume(data, settings, kept, progress)
             chosen |= more
         check_weights(data)
-        output, content = chosen.get("rating_output", "identity"), chosen.get("content", 0.0)
-        quick = settings.quick(output, content)
+        quick = settings.quick(chosen)
         lists = fit_lists(
             data,
             parts.get("rating"),

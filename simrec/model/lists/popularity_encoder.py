@@ -43,7 +43,8 @@ def popularity_encoder(X: sparse.csr_matrix, logs: np.ndarray, rng: np.random.Ge
             known, held_out = fold != k, X[fold == k]
             made = Regression(X[known], idf is not None, _PENALTIES[0], idf=idf, steps=40)
             for place, penalty in enumerate(_PENALTIES):
-                left = off[~known] - made.with_penalty(penalty).encoder(off[known])(held_out)
+                made = made.with_penalty(penalty)
+                left = off[~known] - made.encoder(off[known])(held_out)
                 errors[place] += float(np.square(left, dtype=np.float64).sum())
         for error, penalty in zip(errors, _PENALTIES, strict=True):
             if error < best:
