@@ -8,10 +8,10 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import SINGULAR
 from simrec.model.head import Encoder, Network, StoredHead
-from simrec.model.layout import Layout
 from simrec.model.part import Entity
 from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import SideEvidence
+from simrec.model.rating.layout import Layout
 from simrec.scoring.shares import Parts
 
 # What the ratings of an entity add: by which partners it has, and by what they say and how many

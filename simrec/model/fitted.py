@@ -23,7 +23,7 @@ from simrec.model.catalogue import title_column
 from simrec.model.head import Head
 from simrec.model.lists.blend import Blend
 from simrec.model.part import Part
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.params import Params
 from simrec.storage.rows import Sparse

@@ -12,13 +12,13 @@ from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
 from simrec.errors import named_arguments
 from simrec.model.answer.explain import explain
+from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.ranking import RankBy, list_score
 from simrec.model.answer.recommend import (
     choose,
 )
 from simrec.model.answer.similar import similar
 from simrec.model.head import Found
-from simrec.model.list_answers import ListAnswers, check_k
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
 from simrec.model.tower import Unknown
 from simrec.scoring.pairs import score_pairs
