@@ -45,8 +45,8 @@ def encoded_by_column(
 
 def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     """Return weights that act at x as the network does: its integrated gradients over x."""
+    from simrec.simec.encoders import relevance
     from simrec.simec.inputs import Features
-    from simrec.simec.relevance import relevance
 
     D = len(network.place)
     # One row for each output, in one go.

@@ -78,7 +78,7 @@ class Network:
 
     def document(self) -> dict[str, Any]:
         """Return the encoder as plain data; its weights are saved as arrays."""
-        from simrec.simec.encoder_files import encoder_document
+        from simrec.simec.files import encoder_document
 
         return encoder_document(self.simec.encoder_)
 
@@ -87,8 +87,8 @@ class Network:
         cls, document: Mapping[str, Any], weights: list[np.ndarray], place: np.ndarray
     ) -> Network:
         """Return the network that `document` described, with these weights; runs no code."""
-        from simrec.simec.encoder_files import encoder_from_document
         from simrec.simec.encoders import check_encoder_shapes
+        from simrec.simec.files import encoder_from_document
         from simrec.simec.simec import SimEc
 
         simec = SimEc(embedding_dim=len(place))
