@@ -201,7 +201,7 @@ class RatingPart(Part):
         evidence = self.kept(what)
         kept, rows = evidence.sides[side], found.rows
         variance = np.full(len(rows), np.sum(kept.new_covariance() * kept.moments))
-        known = rows < found.n_known
+        known = found.known
         variance[known] = kept.variance(rows[known])
         if found.average.any():
             variance[found.average] = kept.average_variance(counts)
