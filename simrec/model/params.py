@@ -15,6 +15,7 @@ _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 
 _MAY_BE_NONE = ("embedding_dim", "epochs")
 
 OutputKind = Literal["auto", "identity", "sigmoid"]
+RankBy = Literal["both", "rating", "uptake"]
 
 # Sweeps over both sides, and coordinates of the embeddings of ratings, where they are not given.
 _EPOCHS, _EMBEDDING_DIM = 16, 16
