@@ -117,6 +117,51 @@ def test_lists_answer_four_tasks_and_leave_out_what_a_user_has(data, split, tmp_
     assert " / - / - / " in text.splitlines()[-1]
 
 
+def test_marec_ranks_new_items_by_similar_features_and_known_ones_as_ease_does(data, split):
+    from _lists import make_tasks
+    from peers import peer_class
+
+    from simrec.scoring.metrics import hits, ndcg_at_k
+
+    task = make_tasks(split, 4.0, seed=0)["new_items"]
+    train = split.train
+
+    def quality(best):
+        return ndcg_at_k(hits(best, task.relevant), np.diff(task.relevant.indptr)).mean()
+
+    marec = peer_class("marec")(data.bounds)
+    assert marec.fit(train, data.items, data.users).column_weights_.max() > 0
+    best = marec.lists(task.users, task.items, 10, None)
+    at_random = np.random.default_rng(0).permuted(
+        np.tile(np.arange(len(task.items)), (len(task.users), 1)), axis=1
+    )
+    assert quality(best) > 1.2 * quality(at_random[:, :10])
+    marec.beta = 0.0
+    ease = peer_class("ease-100")(data.bounds).fit(train, None, None)
+    marec.fit(train, data.items, data.users)
+    users, items = train.users.ids[:20], train.items.ids
+    assert np.allclose(marec.score(users, items), ease.score(users, items), atol=1e-4)
+
+
+def test_words_of_texts_are_features_of_peers_that_ask_for_them(split):
+    from peers.base import Entities
+
+    ids = split.train.items.ids[:40]
+    texts = [
+        f"a film about {'ships' if n % 2 else 'horses'} and nine other things in {n} scenes"
+        for n in range(40)
+    ]
+    table = pa.table({"item_id": ids, "kind": ["x", "y"] * 20, "plot": texts})
+    entities = Entities(split.train.items, table, "item_id", words=True)
+    terms, groups = entities.terms()
+    assert entities.is_word.sum() > 5
+    assert terms.shape[1] == len(groups) == entities.features.shape[1]
+    words = entities.features[:, np.flatnonzero(entities.is_word)][entities.rows(ids)]
+    assert np.allclose(words.power(2).sum(axis=1), 1)
+    similar = (words @ words.T).toarray()
+    assert similar[1, 3] > similar[1, 2]
+
+
 def test_a_failure_is_reported_and_fails_nothing_else(data, tmp_path, capsys):
     import quality
 

@@ -32,7 +32,7 @@ class LightFmWarp(Ranker):
         from lightfm import LightFM
 
         self.users_ = Entities(train.users, users, "user_id")
-        self.items_ = Entities(train.items, items, "item_id")
+        self.items_ = Entities(train.items, items, "item_id", words=True)
         self._features = [_with_ids(self.users_), _with_ids(self.items_)]
         liked = train.values >= self.liked
         where = (train.user_rows[liked], train.item_rows[liked])
@@ -71,7 +71,7 @@ class Popularity(Ranker):
     l2 = 10.0
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Popularity":
-        self.items_ = Entities(train.items, items, "item_id")
+        self.items_ = Entities(train.items, items, "item_id", words=True)
         likes = np.bincount(train.item_rows[train.values >= self.liked], minlength=train.n_items)
         target = np.log1p(likes)
         known, new = np.split(np.arange(len(self.items_)), [train.n_items])
