@@ -25,6 +25,7 @@ _LABELS = {
     "tfrs": "TFRS two towers",
     "lightfm": "LightFM WARP",
     "content": "content profile, TF-IDF",
+    "content-network": "network from features (as DropoutNet, CLCRec)",
 }
 _TASKS = {
     "warm": "warm",

@@ -27,6 +27,7 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "content": ("peers.histories", "ContentProfile"),
     "content-popularity": ("peers.histories", "ContentPopularity"),
     "content-popularity-2": ("peers.histories", "ContentPopularity", {"share": 2}),
+    "content-network": ("peers.network", "ContentNetwork"),
     "ease-30": ("peers.histories", "Ease", {"l2": 30}),
     "ease-100": ("peers.histories", "Ease", {"l2": 100}),
     "ease-500": ("peers.histories", "Ease", {"l2": 500}),
@@ -53,7 +54,17 @@ CONTENT = ("content-popularity", "content-popularity-2")
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
 MAREC = ("marec", "marec-500")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
-LISTS = ("simrec", *POPULARITY, "content", *CONTENT, *EASE, *MAREC, *ALS, "lightfm")
+LISTS = (
+    "simrec",
+    *POPULARITY,
+    "content",
+    *CONTENT,
+    *EASE,
+    *MAREC,
+    "content-network",
+    *ALS,
+    "lightfm",
+)
 # One row of a table for all settings of a model.
 FAMILIES = {
     **dict.fromkeys(POPULARITY, "popularity, also from features"),
