@@ -1,4 +1,4 @@
-"""Does SimRec reach what it expects, and does chance or a constant decide it?
+"""Set what SimRec expects beside what it reaches, and see whether chance or a constant decides it.
 
     python benchmarks/trust.py --data DIR [DIR ...]                  # expected / reached
     python benchmarks/trust.py --data DIR --random-states 0 1 2 3    # and the spread over them

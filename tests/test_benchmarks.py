@@ -1,6 +1,7 @@
 """The benchmarks' own code: peers that need no further library, kept results, tables."""
 
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -152,7 +153,7 @@ def test_words_of_texts_are_features_of_peers_that_ask_for_them(split):
         for n in range(40)
     ]
     table = pa.table({"item_id": ids, "kind": ["x", "y"] * 20, "plot": texts})
-    entities = Entities(split.train.items, table, "item_id", words=True)
+    entities = Entities(split.train.items, table, "item_id", texts="words")
     terms, groups = entities.terms()
     assert entities.is_word.sum() > 5
     assert terms.shape[1] == len(groups) == entities.features.shape[1]
@@ -160,6 +161,60 @@ def test_words_of_texts_are_features_of_peers_that_ask_for_them(split):
     assert np.allclose(words.power(2).sum(axis=1), 1)
     similar = (words @ words.T).toarray()
     assert similar[1, 3] > similar[1, 2]
+
+
+def test_the_published_split_leaves_cold_items_out_of_training(data):
+    from published import published_split
+
+    ratings = Ratings.from_arrow(data.ratings)
+    train, task = published_split(ratings, seed=3)
+    n_cold = ratings.n_items - train.n_items
+    assert n_cold == pytest.approx(0.2 * ratings.n_items, abs=1)
+    assert not train.items.contains(task.items.ids).any()
+    assert train.users.contains(task.users.ids).all()
+    # Half of the cold items is tested; what a user has of the others is no candidate.
+    tested = np.unique(task.relevant.indices)
+    assert len(tested) == pytest.approx(n_cold / 2, abs=1)
+    validation = task.items.rows(task.exclude.items.ids)
+    assert set(validation).isdisjoint(tested)
+    assert len(validation) + len(tested) == len(task.items)
+    # Of the others eight in ten pairs are learned.
+    others = ratings.select(train.items.contains(ratings.items.ids)[ratings.item_rows])
+    assert len(train) / len(others) == pytest.approx(0.8, abs=0.02)
+
+
+def test_first_ratings_come_one_after_another_and_the_hidden_ones_never(split):
+    from life_rows.first_ratings import FirstRatings
+
+    first = FirstRatings(split, 4.0, seed=0)
+    assert first.after(0) is None
+    pairs = [
+        set(),
+        *(
+            {*map(tuple, first.after(n).to_arrow().to_pandas().iloc[:, :2].to_numpy())}
+            for n in (1, 2, 5, None)
+        ),
+    ]
+    for fewer, more in pairwise(pairs):
+        assert fewer < more
+    given = first.after(2)
+    new = first.new_items.contains(given.items.ids)
+    assert np.bincount(given.item_rows)[new].max() == 2
+    for hidden in first.hidden.values():
+        assert pairs[-1].isdisjoint(
+            map(tuple, hidden.to_arrow().to_pandas().iloc[:, :2].to_numpy())
+        )
+
+
+def test_constants_that_are_changed_are_there():
+    from importlib.util import find_spec
+
+    from trust import CONSTANTS
+
+    for label, module, old, new in CONSTANTS:
+        source = Path(find_spec(module).origin).read_text(encoding="utf-8")
+        assert source.count(old) == 1, label
+        assert old != new
 
 
 def test_a_failure_is_reported_and_fails_nothing_else(data, tmp_path, capsys):

@@ -120,11 +120,14 @@ class Entities:
     groups : numpy.ndarray
         What belongs together, numbered: the features of one column, or the bins of one.
     is_word : numpy.ndarray of bool
-        Which features are words. With `words`, texts are rows of TF-IDF of length 1, for peers that
-        rank by words or regress on them; without, the principal components that SimRec takes.
+        Which features are words. Where `texts` is "words", texts are rows of TF-IDF of length 1,
+        for peers that rank by words or regress on them; "components" are the principal components
+        that SimRec takes, and "none" leaves texts out.
     """
 
-    def __init__(self, rated: IdMap, table: pa.Table | None, key: str, words: bool = False) -> None:
+    def __init__(
+        self, rated: IdMap, table: pa.Table | None, key: str, texts: str = "components"
+    ) -> None:
         ids = rated.ids
         self.is_word = np.zeros(0, bool)
         if table is None:
@@ -139,7 +142,7 @@ class Entities:
         self._places = np.empty(len(ids), np.int64)
         self._places[self._sorted.rows(ids)] = np.arange(len(ids))
         if table is not None:
-            self._encode(table, of_table, is_new, key, words)
+            self._encode(table, of_table, is_new, key, texts)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -163,17 +166,18 @@ class Entities:
         return sparse.csr_matrix(X[:, at] @ sparse.diags_array(weight[at])), self.groups[at]
 
     def _encode(
-        self, table: pa.Table, ids: pa.Array, is_new: np.ndarray, key: str, words: bool
+        self, table: pa.Table, ids: pa.Array, is_new: np.ndarray, key: str, texts: str
     ) -> None:
         known = table.filter(pa.array(~is_new))
         encoder = FeatureEncoder(id_column=key).fit(known)
-        texts = [c for c, kind in encoder.columns_.items() if words and kind == "text"]
-        if texts:
-            encoder = FeatureEncoder(id_column=key, ignore=texts).fit(known)
+        of_text = [c for c, kind in encoder.columns_.items() if kind == "text"]
+        if of_text and texts != "components":
+            encoder = FeatureEncoder(id_column=key, ignore=of_text).fit(known)
+        of_words = of_text if texts == "words" else []
         blocks, groups = [encoder.transform(table)], [encoder.groups_]
         numbers = [column for column, kind in encoder.columns_.items() if kind == "number"]
         blocks += [_bins(table.column(column), known.column(column)) for column in numbers]
-        blocks += [_words(table.column(column), known.column(column)) for column in texts]
+        blocks += [_words(table.column(column), known.column(column)) for column in of_words]
         for group, block in enumerate(blocks[1:], start=len(encoder.columns_)):
             groups.append(np.full(block.shape[1], group))
         encoded = sparse.hstack(blocks, format="csr", dtype=np.float32)
@@ -184,7 +188,7 @@ class Entities:
         has = sparse.csr_matrix((ones, (rows, order[rows])), shape=(len(self), len(ids)))
         self.features = sparse.csr_matrix(has @ encoded)
         self.groups = np.concatenate(groups)
-        self.is_word = self.groups >= self.groups.max(initial=-1) + 1 - len(texts)
+        self.is_word = self.groups >= self.groups.max(initial=-1) + 1 - len(of_words)
 
 
 def pair_matrix(ratings: Ratings, users: IdMap, items: IdMap) -> sparse.csr_matrix:

@@ -108,7 +108,7 @@ class ContentProfile(HistoryRanker):
     ) -> "ContentProfile":
         self.known_items_ = train.items
         self.remember(train)
-        self.items_ = Entities(train.items, items, "item_id", words=True)
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
         weighted, _ = self.items_.terms()
         length = np.sqrt(np.asarray(weighted.power(2).sum(axis=1)).ravel())
         scaled = sparse.diags_array(1 / np.maximum(length, 1e-9)) @ weighted

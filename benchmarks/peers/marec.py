@@ -29,7 +29,7 @@ class Marec(Ease):
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Marec":
         self.known_items_ = train.items
         self.remember(train)
-        self.items_ = Entities(train.items, items, "item_id", words=True)
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
         X, n = self.histories_, train.n_items
         self.blocks_ = self._blocks()
         known = [block[:n] for block in self.blocks_]

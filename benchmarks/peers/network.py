@@ -47,7 +47,7 @@ class ContentNetwork(Ranker):
         tf.keras.utils.set_random_seed(self.random_state)
         rng = np.random.default_rng(self.random_state)
         self.users_ = train.users
-        self.items_ = Entities(train.items, items, "item_id", words=True)
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
         n = train.n_items
         inputs = self._inputs()
         held = rng.permutation(n) < 0.1 * n
