@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from _runs import BINS
-from peers import ALS, EASE, PEERS
+from peers import FAMILIES, PEERS
 
 _LABELS = {
     "simrec": "**SimRec**",
@@ -24,10 +24,8 @@ _LABELS = {
     "lightgbm": "LightGBM",
     "tfrs": "TFRS two towers",
     "lightfm": "LightFM WARP",
-    "popularity": "popularity",
-    "random": "random",
-    "oracle": "oracle: popularity of the new items",
     "content": "content profile, TF-IDF",
+    "content-network": "network from features (as DropoutNet, CLCRec)",
 }
 _TASKS = {
     "warm": "warm",
@@ -42,14 +40,14 @@ _LIST_TASKS = {
     "new_users": "new users, nothing",
     "few_ratings": "new users, five ratings",
 }
-# One row for all settings of a model.
-_FAMILIES = {**dict.fromkeys(EASE, "EASE"), **dict.fromkeys(ALS, "implicit ALS")}
 
 
 def label(model: str) -> str:
     """Name a model as tables do."""
-    settings = ", ".join(f"{name} {value:g}" for name, value in dict(*PEERS[model][2:]).items())
-    return _LABELS.get(model) or f"{_FAMILIES[model]}, {settings}"
+    if model in _LABELS:
+        return _LABELS[model]
+    settings = (f"{name} {value:g}" for name, value in dict(*PEERS[model][2:]).items())
+    return ", ".join([FAMILIES[model], *settings])
 
 
 def machine() -> str:
@@ -146,7 +144,7 @@ def list_table(lines: list[dict[str, Any]]) -> str:
     rows = [head, ["---"] * len(head)]
     families = defaultdict(list)
     for model in groups:
-        families[_FAMILIES.get(model, label(model))].append(model)
+        families[FAMILIES.get(model, label(model))].append(model)
     for family, models in families.items():
         name = f"{family}, best of {len(models)}" if len(models) > 1 else label(models[0])
         cells = [
