@@ -13,7 +13,7 @@ _STEPS = (0.25, 4.0)
 _LARGEST = 256.0
 # Share of the error that a step has to gain. A column that does not gain so many standard errors is
 # left out.
-_GAIN, _CLEAR = 5e-4, 2.0
+_GAIN, _CLEAR = 5e-4, 1.0
 _FOLDS, _ROUNDS = 5, 2
 # Share of the rows from which on a feature is kept as a dense one.
 _FULL = 0.3
