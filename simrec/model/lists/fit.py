@@ -30,13 +30,14 @@ from simrec.model.sample import sample_users
 from simrec.scoring.output import IDENTITY
 from simrec.scoring.threads import one_blas_thread
 
-# Pairs that choices look at, about: their cost does not grow with the data. Small data sets are
-# held out from several times.
-_PAIRS, MOST_DRAWS = 180_000, 8
+# Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
+# the data. Small data sets are drawn from more often.
+_PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
 # Coordinates of EASE and of content profiles, at most.
 _EASE_DIM, _CONTENT_DIM = 512, 128
-# Users that are drawn beyond, for the tasks of new users.
-_NEW_USERS = 1_000
+# Users that are drawn beyond, for the tasks of new users, and the share of users and items that
+# every other draw holds out whole.
+_NEW_USERS, _COLD = 300, 0.2
 # Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
 _BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
 # Users on whom new items are made comparable with others.
@@ -107,11 +108,10 @@ def fit_lists(
     values = sample.ratings.values
     liked = liked_from(data.bounds) if rating is not None else 0.0
     weight = PairWeight(0.0, float(values.mean()), float(liked))
-    n_draws = int(np.clip(_PAIRS // max(len(values), 1), 1, MOST_DRAWS))
-    # Of several draws every other holds out pairs only: what suits known users depends on how dense
-    # the data is, and whole items and users that are held out make it thinner.
-    cold = 0.2 if n_draws > 1 else 0.1
-    draws = [HeldOut.of(sample, liked, rng, cold * (k % 2 == 0)) for k in range(n_draws)]
+    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(len(values), 1), LEAST_DRAWS, MOST_DRAWS))
+    # Every other draw holds out pairs only: what suits known users depends on how dense the data
+    # is, and whole items and users that are held out make it thinner.
+    draws = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in draws if draw is not None]
     with one_blas_thread():
         choices = choose_uptake(held, embedding_dim, rng, step)
