@@ -126,7 +126,7 @@ def fit_lists(
     inner = []
     for draw, found in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, found, rng)
+        fitted |= _components(draw.data, settings, found, rng, draw.cold)
         inner.append((draw, fitted, draw.with_given(fitted)))
         step()
     names = [*([] if rating is None else ["rating"]), *parts]
@@ -137,12 +137,16 @@ def fit_lists(
 
 
 def _components(
-    data: Prepared, settings: _Settings, found: Spectrum, rng: np.random.Generator
+    data: Prepared,
+    settings: _Settings,
+    found: Spectrum,
+    rng: np.random.Generator,
+    new_items: bool = True,
 ) -> dict[str, Part]:
-    """Fit all components but predicted ratings."""
+    """Fit all components but predicted ratings; `new_items`: whether any will be ranked."""
     uptake = fit_uptake(data, settings.uptake, rng)
     parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
-    parts[PopularityPart.name] = _popularity(data, settings.weight, rng)
+    parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)
     if data.sides.items.X.shape[1] > 1:
         parts[ContentPart.name] = _content(data, settings.weight, rng)
@@ -205,7 +209,10 @@ def _content(data: Prepared, weight: PairWeight, rng: np.random.Generator) -> Co
 
 
 def _popularity(
-    data: Prepared, weight: PairWeight, rng: np.random.Generator, fading: Fading | None = None
+    data: Prepared,
+    weight: PairWeight,
+    rng: np.random.Generator | None,
+    fading: Fading | None = None,
 ) -> PopularityPart:
     ratings, liked = data.ratings, data.ratings.values >= weight.liked
 
@@ -220,7 +227,8 @@ def _popularity(
             fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
         likes = recent * fading.scale
     logs = np.log1p(likes).astype(np.float32)
-    encoder = popularity_encoder(data.sides.items.X[:, :-1], logs, rng)
+    X, groups = data.sides.items.X[:, :-1], data.sides.items.groups[:-1]
+    encoder = popularity_encoder(X, groups, logs, rng)
     none = np.zeros_like(logs)
     items = _head(data.sides.items, np.column_stack([logs, none, none]), encoder)
     constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
