@@ -23,7 +23,7 @@ class EaseNeighbours(Ease):
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Ease":
         super().fit(train, items, users)
-        self.items_ = Entities(train.items, items, "item_id", words=True)
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
         blocks = [self.items_.terms()[0], self.items_.features[:, self.items_.is_vector]]
         self.blocks_ = [_of_length_one(block) for block in blocks if block.shape[1]]
         return self
