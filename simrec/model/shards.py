@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.id_shard import IdShard
-from simrec.data.ids import IdMap, in_shards, shards_of_ids
+from simrec.data.ids import IdMap, in_shards
 from simrec.errors import InputError
 from simrec.storage import artifacts
 from simrec.storage.arrays import REMEDY, csr_arrays, id_arrays
@@ -44,7 +44,7 @@ def write_shard(
     for name, matrix in saved.sparse.users.items():
         arrays |= csr_arrays(name, cut(matrix))
     if list(ids.sizes) == list(sizes):
-        mine = shards_of_ids(ids)[number]
+        mine = ids.shards[number]
     else:
         mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
     arrays |= mine.stored or id_arrays(IDS, mine.ids)
