@@ -86,7 +86,7 @@ class RecommendTask(BatchTask):
         if n and self.unknown == "skip":
             keep = ~found.average
             ids = ids.filter(pa.array(keep))
-            found = found._replace(rows=found.rows[keep], average=found.average[keep])
+            found = found.take(keep)
         return ids, found, {"new_users": n_new, "unknown_users": n}
 
     def _seen(self, users: pa.ChunkedArray, found: Found) -> sp.csr_matrix | None:

@@ -128,7 +128,7 @@ def embed_table(
         except InputError as error:
             raise InputError(f"{source.name}: {error}") from error
         vectors[place] = head.of(found)
-        known_rows[place] = np.where(found.rows < found.n_known, found.rows, -1)
+        known_rows[place] = found.known_rows
     return known_rows
 
 
@@ -136,7 +136,7 @@ def copy_known(head: "Head", found: "Found", vectors: np.ndarray) -> None:
     """Fill an array with the vectors of known entities, some rows at a time."""
     for start in range(0, len(found.rows), BLOCK):
         some = slice(start, min(start + BLOCK, len(found.rows)))
-        vectors[some] = head.of(found._replace(rows=found.rows[some], average=found.average[some]))
+        vectors[some] = head.of(found.take(some))
 
 
 @dataclass(frozen=True)
