@@ -92,7 +92,7 @@ def error_table(lines: list[dict[str, Any]]) -> str:
             for value, lowest in zip(means[model], best, strict=True)
         ]
         rows.append([label(model), *cells, *_costs(group)])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def paired_table(lines: list[dict[str, Any]]) -> str | None:
@@ -120,7 +120,7 @@ def paired_table(lines: list[dict[str, Any]]) -> str | None:
         verdict = "within the error" if abs(mean) <= error else "ahead" if mean < 0 else "behind"
         cells = [_TASKS[task], label(best), f"{errors[best].mean():.4f}"]
         rows.append([*cells, f"{mean:+.4f}", f"{error:.4f}", verdict])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def seed_table(lines: list[dict[str, Any]]) -> str:
@@ -132,7 +132,7 @@ def seed_table(lines: list[dict[str, Any]]) -> str:
         found = {line["key"]["seed"]: line["rmse"].values() for line in group}
         cells = [" / ".join(f"{v:.4f}" for v in found[s]) if s in found else "" for s in seeds]
         rows.append([label(model), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def list_table(lines: list[dict[str, Any]]) -> str:
@@ -158,7 +158,7 @@ def list_table(lines: list[dict[str, Any]]) -> str:
         pairs = [(means["simrec"].get(task), _best(peers, task)) for task in _LIST_TASKS]
         ratios = [f"{ours[0] / peer[0]:.3f}" if ours and peer else "-" for ours, peer in pairs]
         rows.append(["SimRec / best peer, NDCG@10", *ratios, "", "", ""])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def list_seed_table(lines: list[dict[str, Any]]) -> str:
@@ -174,7 +174,7 @@ def list_seed_table(lines: list[dict[str, Any]]) -> str:
             for s in seeds
         ]
         rows.append([label(model), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def incomplete(lines: list[dict[str, Any]]) -> list[str]:
@@ -262,5 +262,6 @@ def _seconds(value: float) -> str:
     return f"{value:.1f}" if value < 20 else f"{value:.0f}"
 
 
-def _markdown(rows: list[list[str]]) -> str:
+def markdown(rows: list[list[str]]) -> str:
+    """Write rows of cells as a table of Markdown; the first is the head."""
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -144,6 +144,62 @@ def test_marec_ranks_new_items_by_similar_features_and_known_ones_as_ease_does(d
     assert np.allclose(marec.score(users, items), ease.score(users, items), atol=1e-4)
 
 
+def test_content_is_dropped_hashed_joined_and_drowned_in_noise(data, tmp_path):
+    import content
+    import pyarrow.parquet as pq
+    from _runs import Data, tables_in
+
+    directory = tmp_path / "frappe"
+    data.write(directory)
+    ids = data.items.column("item_id")
+    texts = pa.array([f"story number {n} of {n % 7} dwarfs" for n in range(len(ids))])
+    items = data.items.append_column("description", texts.cast(pa.large_string()))
+    pq.write_table(items, directory / "items.parquet")
+    (tmp_path / "frappe-text").mkdir()
+    vectors = pa.table({"item_id": ids, "embedding": content._fixed(np.eye(len(ids)))})
+    pq.write_table(vectors, tmp_path / "frappe-text" / "items.parquet")
+    frappe = Data("frappe", **tables_in(directory))
+    assert content.tables_of(frappe) == list(content.TABLES)
+    for table in content.TABLES:
+        made = content.item_table(frappe, table, seed=3)
+        assert made.num_rows == len(ids)
+        assert ("noise" in made.column_names) == (table in content.NOISE)
+        assert ("description" in made.column_names) == (table not in ("without", "vectors"))
+        assert ("embedding" in made.column_names) == (table in ("vectors", "both"))
+    hashed = content.item_table(frappe, "hashed", seed=3).column("description")
+    assert set(np.sum(hashed.to_pylist(), axis=1)) == {6.0}
+    again = content.item_table(frappe, "noise-text", seed=3)
+    assert again.equals(content.item_table(frappe, "noise-text", seed=3))
+
+    words = ["--data", str(directory), "--out", str(tmp_path / "out"), "--seeds", "0"]
+    assert content.main([*words, "--models", "content", "ease-neighbours"]) == 0
+    kept = (tmp_path / "out" / "content.jsonl").read_text()
+    assert content.main([*words, "--models", "ease-neighbours", "--report"]) == 0
+    assert (tmp_path / "out" / "content.jsonl").read_text() == kept
+    assert (
+        "| EASE of content neighbours, l2 100 | both |"
+        in (tmp_path / "out" / "content.md").read_text()
+    )
+
+
+def test_what_content_changes_is_said_with_a_mark_where_it_costs():
+    import content
+    from _runs import Data
+
+    def line(table, error, quality):
+        key = {"model": "simrec", "table": table, "seed": 0}
+        cells = {"rmse": {"new_items": error}, "ndcg@10": {"new_items": quality}}
+        return {"key": key, "n_train": 9, "fit_cpu_s": 2.0, **cells}
+
+    class Rated(Data):
+        rated = True
+
+    lines = [line("without", 1.0, 0.2), line("with", 0.99, 0.22), line("noise-text", 0.99, 0.219)]
+    text = content.report(lines, Rated("ml-1m", None, None, None))
+    assert "| with | - | +1.00 | - | - | - | +10.00 |" in text
+    assert "| noise-text | - | +0.00 | - | - | - | -0.45 (!) |" in text
+
+
 def test_words_of_texts_are_features_of_peers_that_ask_for_them(split):
     from peers.base import Entities
 

@@ -32,6 +32,8 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "ease-100": ("peers.histories", "Ease", {"l2": 100}),
     "ease-500": ("peers.histories", "Ease", {"l2": 500}),
     "ease-2000": ("peers.histories", "Ease", {"l2": 2000}),
+    "ease-neighbours": ("peers.neighbours", "EaseNeighbours", {"l2": 100}),
+    "ease-neighbours-500": ("peers.neighbours", "EaseNeighbours", {"l2": 500}),
     "marec": ("peers.marec", "Marec"),
     "marec-500": ("peers.marec", "Marec", {"l2": 500}),
     "als-128-30": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 30, "alpha": 3}),
@@ -52,6 +54,7 @@ RATING = (
 POPULARITY = ("popularity", "popularity-1", "popularity-100")
 CONTENT = ("content-popularity", "content-popularity-2")
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
+NEIGHBOURS = ("ease-neighbours", "ease-neighbours-500")
 MAREC = ("marec", "marec-500")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
 LISTS = (
@@ -70,6 +73,7 @@ FAMILIES = {
     **dict.fromkeys(POPULARITY, "popularity, also from features"),
     **dict.fromkeys(CONTENT, "content profile + popularity"),
     **dict.fromkeys(EASE, "EASE"),
+    **dict.fromkeys(NEIGHBOURS, "EASE of content neighbours"),
     **dict.fromkeys(MAREC, "MARec"),
     **dict.fromkeys(ALS, "implicit ALS"),
 }

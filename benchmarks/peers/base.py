@@ -123,13 +123,15 @@ class Entities:
         Which features are words. Where `texts` is "words", texts are rows of TF-IDF of length 1,
         for peers that rank by words or regress on them; "components" are the principal components
         that SimRec takes, and "none" leaves texts out.
+    is_vector : numpy.ndarray of bool
+        Which features are coordinates of vectors.
     """
 
     def __init__(
         self, rated: IdMap, table: pa.Table | None, key: str, texts: str = "components"
     ) -> None:
         ids = rated.ids
-        self.is_word = np.zeros(0, bool)
+        self.is_word = self.is_vector = np.zeros(0, bool)
         if table is None:
             self.features = sparse.csr_matrix((len(ids), 0), dtype=np.float32)
             self.groups = np.zeros(0, np.int64)
@@ -189,6 +191,8 @@ class Entities:
         self.features = sparse.csr_matrix(has @ encoded)
         self.groups = np.concatenate(groups)
         self.is_word = self.groups >= self.groups.max(initial=-1) + 1 - len(of_words)
+        vectors = [g for g, kind in enumerate(encoder.columns_.values()) if kind == "vector"]
+        self.is_vector = np.isin(self.groups, vectors)
 
 
 def pair_matrix(ratings: Ratings, users: IdMap, items: IdMap) -> sparse.csr_matrix:

@@ -91,13 +91,19 @@ class Popularity(Ranker):
 
 
 def _with_ids(entities: Entities) -> sparse.csr_matrix:
-    """Ids beside features, each row divided by its sum, as LightFM's own tools do."""
+    """Ids beside features, each row divided by its sum, as LightFM's own tools do.
+
+    Coordinates of vectors are two features each, for numbers above and below 0.
+    """
     n_rated, n_all = entities.n_rated, len(entities)
     ids = sparse.csr_matrix(
         (np.ones(n_rated, np.float32), (np.arange(n_rated), np.arange(n_rated))),
         shape=(n_all, n_rated),
     )
-    rows = sparse.hstack([ids, abs(entities.features)], format="csr")
+    vectors = entities.features[:, entities.is_vector]
+    below = (abs(vectors) - vectors) / 2
+    blocks = [ids, abs(entities.features[:, ~entities.is_vector]), vectors + below, below]
+    rows = sparse.hstack(blocks, format="csr")
     total = np.asarray(rows.sum(axis=1)).ravel()
     scale = sparse.diags_array(1 / np.maximum(total, 1e-9))
     return sparse.csr_matrix(scale @ rows, dtype=np.float32)

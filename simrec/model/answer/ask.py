@@ -38,7 +38,7 @@ def questions(
     noise = 1 / users.warm_precisions.t + of_items.variance(items)
     before = float(np.sum(C * users.moments))
     chosen: list[int] = []
-    told: list[float] = []
+    shares: list[float] = []
     free = np.ones(len(items), bool)
     for _ in range(min(k, len(items))):
         CP = phi @ C
@@ -46,7 +46,7 @@ def questions(
         gains /= noise + np.einsum("ij,ij->i", CP, phi)
         best = int(np.argmax(np.where(free, gains * chances, -np.inf)))
         chosen.append(best)
-        told.append(float(gains[best]) / before)
+        shares.append(float(gains[best]) / before)
         free[best] = False
         C = C - np.outer(CP[best], CP[best]) / (noise[best] + CP[best] @ phi[best])
-    return np.array(chosen, np.int64), np.array(told)
+    return np.array(chosen, np.int64), np.array(shares)

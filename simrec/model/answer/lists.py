@@ -15,20 +15,12 @@ from simrec.data.tables import TableKind, TableLike, is_table
 from simrec.errors import InputError, named_arguments
 from simrec.model.answer.ask import questions
 from simrec.model.answer.audience import Level, Thresholds, audience, thresholds
-from simrec.model.answer.diversity import caps, check_diversity, directions
-from simrec.model.answer.ranking import RankBy
-from simrec.model.answer.recommend import (
-    Rerank,
-    attributes,
-    choose,
-    exclusions,
-    only,
-    recommend,
-    without_ratings,
-)
+from simrec.model.answer.recommend import attributes, choose, exclusions, only, recommend
+from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel
 from simrec.model.head import Found, Head
+from simrec.model.params import RankBy
 from simrec.model.tower import Unknown
 
 
@@ -138,7 +130,7 @@ class ListAnswers(FittedModel):
             described = attributes(self.towers_.items, chosen.items[1], table)
         keep = np.ones(len(chosen.items[0]), bool)
         if new_items_only:
-            keep = without_ratings(chosen.items[1], self.towers_.items)
+            keep = chosen.items[1].pairs(self.towers_.items.counts) == 0
         if where is not None and described is not None:
             keep &= matches(where, described)
         if not keep.all():
@@ -180,7 +172,7 @@ class ListAnswers(FittedModel):
 
         def directions_of(rows: np.ndarray) -> np.ndarray:
             assert unit is not None
-            return unit(items._replace(rows=items.rows[rows], average=items.average[rows]))
+            return unit(items.take(rows))
 
         return Rerank(caps(at_most, table), diversity, directions_of, None)
 
@@ -248,12 +240,11 @@ class ListAnswers(FittedModel):
         reached = None
         if reach is not None:
             found = chosen.items[1]
-            rows = np.where(found.rows < found.n_known, found.rows, -1)
             at = self._kept(
                 f"thresholds {rank_by} {check_k(reach, 'reach')} {check_k(reach_users)}",
                 lambda: self._thresholds(heads, reach, reach_users),
             )
-            reached = at.reach(heads.items.of(found), rows)
+            reached = at.reach(heads.items.of(found), found.known_rows)
         rated = None if exclude is None else self.rated_
         table = audience(chosen, heads, level, int(k), rated, reached)
         at_score = table.column_names.index("score")
@@ -318,8 +309,8 @@ class ListAnswers(FittedModel):
         if user is not None:
             found = tower.find(who, users, "prior")
         ids, chosen = choose(candidates, items, "error")
-        keep = (chosen.rows < chosen.n_known) & ~without_ratings(chosen, candidates)
-        if user is not None and found.rows[0] < found.n_known:
+        keep = chosen.pairs(candidates.counts) > 0
+        if user is not None and found.known[0]:
             asked = exclusions(
                 Sides((ids, chosen), (pa.chunked_array([who]), found)), self.rated_, None
             )
