@@ -12,7 +12,7 @@ import numpy as np
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import NEW, Blend, Scored, choose_weights, list_quality
+from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality
 from simrec.model.lists.components import (
     ContentPart,
     EasePart,
@@ -152,6 +152,12 @@ def fit_lists(
     blend, chosen = _blended(inner, names, settings.ease, parts)
     agreed, chosen = data.workers.agreed([blend.plain(), chosen])
     blend = Blend.from_plain(agreed)
+    tower = data.sides.items.tower
+    counts = np.asarray(tower.counts)
+    rare = np.flatnonzero((counts > 0) & (counts < FEW))
+    popularity = parts[PopularityPart.name]
+    assert isinstance(popularity, PopularityPart)
+    parts[popularity.name] = popularity.between(rare, counts[rare], tower.features[rare])
     return FittedLists(parts, blend, {**_described(settings), **chosen})
 
 
