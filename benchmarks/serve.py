@@ -39,7 +39,7 @@ from simrec.data.ids import IdMap
 from simrec.model.posterior.evidence import Evidence, PackedPosterior
 from simrec.serve.log import Log
 
-PORT = 8765
+PORT = int(os.environ.get("PORT", "8765"))
 ADDRESS = f"http://127.0.0.1:{PORT}"
 RESULTS = Path(__file__).parent / "results" / "serve.md"
 HEADERS = {"Content-Type": "application/json"}
@@ -151,12 +151,12 @@ class Server:
             self.command, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, core)
         )
         for _ in range(1200):
+            time.sleep(0.25)
+            if self.process.poll() is not None:
+                raise SystemExit("the service did not start; is the port taken?")
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"{ADDRESS}/readyz").status_code == 200:
                     return
-            if self.process.poll() is not None:
-                raise SystemExit("the service did not start")
-            time.sleep(0.25)
         raise SystemExit("the service was not ready within five minutes")
 
     def cpu(self) -> float:

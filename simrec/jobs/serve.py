@@ -60,9 +60,8 @@ def serve(
     dict
         Where it has listened.
     """
-    return _run(
-        False, model, other, host, port, workers, state, keys, rate, max_body, poll, figures
-    )
+    more = {"rate": rate, "body": max_body, "poll": poll}
+    return _run("service", model, other, state, keys, figures, host, port, workers, more)
 
 
 def studio(
@@ -99,26 +98,26 @@ def studio(
     dict
         Where it has listened.
     """
-    return _run(True, model, other, host, port, 1, state, keys, 0.0, 1 << 20, 2.0, figures)
+    return _run("studio", model, other, state, keys, figures, host, port, 1, {"studio": True})
 
 
 def _run(
-    page: bool,
+    what: str,
     model: Path,
     other: Path | None,
+    state: Path | None,
+    keys: Path | None,
+    figures: Path | None,
     host: str,
     port: int,
     workers: int,
-    state: Path | None,
-    keys: Path | None,
-    rate: float,
-    max_body: int,
-    poll: float,
-    figures: Path | None,
+    more: dict[str, Any],
 ) -> dict[str, Any]:
-    for name, value, least in (("workers", workers, 1), ("port", port, 0), ("rate", rate, 0)):
+    for name, value, least in (("workers", workers, 1), ("port", port, 0)):
         if not value >= least:
             raise InputError(f"{name}: expected at least {least}, got {value}")
+    if not more.get("rate", 0) >= 0:
+        raise InputError(f"rate: expected at least 0, got {more['rate']}")
     for path in (model, other):
         if path is not None:
             read_manifest(path)  # says what is wrong before anything is started
@@ -141,16 +140,13 @@ def _run(
         state=os.fspath(state or ""),
         keys=found,
         hosts=("localhost", "127.0.0.1", "::1") if _is_own(host) else (),
-        rate=rate,
-        body=max_body,
-        poll=poll,
-        studio=page,
         figures=os.fspath(figures or ""),
+        **more,
     )
     address = f"http://{host}:{port}/"
-    logger.info("%s at %s (Ctrl-C ends it)", "studio" if page else "service", address)
+    logger.info("%s at %s (Ctrl-C ends it)", what, address)
     run(settings, host, port, workers)
-    return {"job": "studio" if page else "serve", "address": address}
+    return {"job": "studio" if settings.studio else "serve", "address": address}
 
 
 def _read_keys(path: Path | None) -> tuple[str, ...]:
