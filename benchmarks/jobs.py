@@ -27,9 +27,9 @@ from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Encoder, StoredHead
-from simrec.model.layout import Layout
 from simrec.model.lists.blend import Blend
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.layout import Layout
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.two_tower import TwoTower
 from simrec.scoring.output import Output

@@ -12,22 +12,21 @@ import logging
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from simrec import __version__
 from simrec.data.sides import Sides
 from simrec.errors import InputError
-from simrec.model.fingerprint import fingerprint
 from simrec.model.head import Saved
 from simrec.model.part import Part
 from simrec.model.posterior.encoder import EncoderInputs
 from simrec.model.posterior.posterior import KnownEntities, Posterior, Precisions
 from simrec.model.posterior.problem import Problem
-from simrec.model.prepare import Prepared
+from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.run.workers import ONE_WORKER, Workers, written_together
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
@@ -43,6 +42,8 @@ _SWEEPS, _RATINGS = "sweeps", "ratings learned"
 _SHARE = 0.05
 # Settings that change what is shown or kept and not what is learned.
 _FREE = ("verbose", "keep_evidence")
+# Ratings that are hashed at once: bounds memory.
+_PIECE = 1 << 21
 
 
 @dataclass(eq=False)
@@ -203,6 +204,49 @@ def _setting(value: Any) -> Any:
     return digest.hexdigest()
 
 
+def fingerprint(data: Prepared) -> str:
+    """Hash all ratings, ids and features.
+
+    Every one is hashed with its place among those of all workers, and the hashes are added up: the
+    number of workers does not matter.
+    """
+    ratings = data.ratings
+    first = data.workers.places(ratings.n_users).start
+    columns = [ratings.item_rows, ratings.values]
+    columns += [] if ratings.weights is None else [ratings.weights]
+    total = np.zeros(2, np.uint64)
+    for start in range(0, len(ratings), _PIECE):
+        at = slice(start, start + _PIECE)
+        total += _sum(ratings.user_rows[at] + np.int64(first), *(one[at] for one in columns))
+    sums = [data.workers.sum(total)]
+    for side in data.sides:
+        sums.append(side.workers.sum(_of_side(side)))
+    return hashlib.sha256(np.concatenate(sums).tobytes()).hexdigest()
+
+
+def _of_side(side: PreparedSide) -> np.ndarray:
+    tower, X = side.tower, side.tower.features.tocsr()
+    first = side.workers.places(len(tower.ids)).start
+    places = np.arange(first, first + len(tower.ids))
+    rated = np.isin(np.arange(len(tower.ids)), side.rated_rows)
+    ids = tower.ids.ids.to_numpy(zero_copy_only=False)
+    features = _sum(np.repeat(places, np.diff(X.indptr)), X.indices, X.data)
+    return np.concatenate([_sum(places, rated, ids), features])
+
+
+def _sum(*columns: np.ndarray) -> np.ndarray:
+    """Hash the rows of some columns, and add the hashes up; with their number."""
+    # Widths of numbers may differ between workers.
+    wide = {"f": np.float64, "O": object}
+    import pandas as pd  # not at the top: a job that scores does without
+
+    frame = pd.DataFrame(
+        {i: one.astype(wide.get(one.dtype.kind, np.int64)) for i, one in enumerate(columns)}
+    )
+    hashes = pd.util.hash_pandas_object(frame, index=False, categorize=False).to_numpy(np.uint64)
+    return np.array([hashes.sum(dtype=np.uint64), len(hashes)], np.uint64)
+
+
 @dataclass(eq=False)
 class SweepCheckpoint:
     """Writes the state of the sweeps after half sweeps over the items, and goes on from it.
@@ -268,29 +312,27 @@ class SweepCheckpoint:
         return int(state["done"])
 
 
-class FittedRating(NamedTuple):
-    """The rating part of a fit, what was chosen on the way, and the logs of each epoch."""
-
-    part: Part
-    chosen: dict[str, Any]
-    logs: list[dict[str, float]]
-
-
-def write_rating(checkpoint: Checkpoint, fitted: FittedRating, keep_evidence: bool) -> None:
-    """Write the part as a model directory has it."""
+def write_rating(
+    checkpoint: Checkpoint,
+    part: Part,
+    chosen: Mapping[str, Any],
+    logs: Sequence[Mapping[str, float]],
+    keep_evidence: bool,
+) -> None:
+    """Write the rating part as a model directory has it, if it is time to."""
+    if not checkpoint.due():
+        return
     started = time.perf_counter()
-    state = {
-        "output": asdict(fitted.part.output),
-        "chosen": fitted.chosen,
-        "logs": fitted.logs,
-        "keep_evidence": keep_evidence,
-    }
-    checkpoint.write(_RATINGS, fitted.part.saved(in_shards=True), state, started)
+    output = asdict(part.output)
+    state = {"output": output, "chosen": chosen, "logs": logs, "keep_evidence": keep_evidence}
+    checkpoint.write(_RATINGS, part.saved(in_shards=True), state, started)
 
 
-def read_rating(checkpoint: Checkpoint, data: Prepared, keep_evidence: bool) -> FittedRating | None:
-    """Read what `write_rating` has written, if anything."""
-    from simrec.model.rating_part import RatingPart
+def read_rating(
+    checkpoint: Checkpoint, data: Prepared, keep_evidence: bool
+) -> tuple[Part, dict[str, Any], list[dict[str, float]]] | None:
+    """Read what `write_rating` has written: the part, what was chosen, the logs of each epoch."""
+    from simrec.model.rating.part import RatingPart
 
     towers = data.sides.map(lambda side: side.tower)
     found = checkpoint.read(_RATINGS, data.workers.places(len(towers.users.ids)))
@@ -305,4 +347,4 @@ def read_rating(checkpoint: Checkpoint, data: Prepared, keep_evidence: bool) -> 
         )
     with found.fitting_together():
         part = RatingPart.restored(Output(**state["output"]), found, towers)
-    return FittedRating(part, state["chosen"], state["logs"])
+    return part, state["chosen"], state["logs"]

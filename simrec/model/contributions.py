@@ -8,10 +8,10 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import SINGULAR
 from simrec.model.head import Encoder, Network, StoredHead
-from simrec.model.layout import Layout
 from simrec.model.part import Entity
 from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import SideEvidence
+from simrec.model.rating.layout import Layout
 from simrec.scoring.shares import Parts
 
 # What the ratings of an entity add: by which partners it has, and by what they say and how many
@@ -45,8 +45,8 @@ def encoded_by_column(
 
 def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
     """Return weights that act at x as the network does: its integrated gradients over x."""
+    from simrec.simec.encoders import relevance
     from simrec.simec.inputs import Features
-    from simrec.simec.relevance import relevance
 
     D = len(network.place)
     # One row for each output, in one go.

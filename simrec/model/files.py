@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
+import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import IdMap
+from simrec.data.id_shard import IdShard
+from simrec.data.ids import IdMap, in_shards, shards_of_ids
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.model import catalogue
@@ -23,16 +26,16 @@ from simrec.model.lists.uptake.part import UptakePart
 from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.posterior.evidence import EVIDENCE
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.part import RatingPart
 from simrec.model.run.workers import ONE_WORKER, Workers, written_together
-from simrec.model.shards import COUNTS, IDS, document, users_of, write_shard
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 from simrec.storage import artifacts
 from simrec.storage import manifest as manifests
-from simrec.storage.arrays import id_arrays
+from simrec.storage.arrays import REMEDY, csr_arrays, id_arrays
 from simrec.storage.artifacts import Artifact
+from simrec.storage.rows import Array, Rows, StoredArray, shards_of
 
 if TYPE_CHECKING:
     from simrec.model.fitted import FittedModel
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="FittedModel")
 
 KIND = "two_tower"
+# Users in shards are ranges of ascending ids. What is known of a shard without reading it: users,
+# those with ratings, lowest and highest id.
+IDS, COUNTS, _KNOWN = "users_ids", "users_n_ratings", ("rows", "rated", "first", "last")
 _MOST_SHARDS = 1_000  # each is some 25 mapped files, of which a process may have 65,530
 _PARTS = (RatingPart, UptakePart, EasePart, ContentPart, PopularityPart)
 # Every kind of part.
@@ -74,7 +80,7 @@ def save(
         saved = content(model, in_shards=len(sizes) > 1)
         written = None
         if len(sizes) > 1:
-            mine = [write_shard(users, saved, directory, number, sizes) for number in numbers]
+            mine = [_write_shard(users, saved, directory, number, sizes) for number in numbers]
             written = [one for some in workers.documents(mine) for one in some]
         found = _commit(model, saved, directory, written) if workers.rank == 0 else ""
     return workers.agreed(found)
@@ -90,7 +96,7 @@ def _commit(
         arrays |= {**saved.whole("users"), **id_arrays(IDS, model.users_.ids)}
         n_users, n_rating = len(arrays[COUNTS]), int((arrays[COUNTS] > 0).sum())
     else:
-        saved.documents["shards"] = document(shards)
+        saved.documents["shards"] = _known(shards)
         n_users, n_rating = (sum(one[name] for one in shards) for name in ("rows", "rated"))
         known = {name: entry for shard in shards for name, entry in shard["files"].items()}
     artifacts.write(directory, arrays, saved.documents, saved.networks)
@@ -161,41 +167,31 @@ def load(
     with artifact.fitting_together():
         model = cls(**artifact.arguments)
         check_params(model.get_params())
-        restore(model, artifact, shard)
+        model.columns_ = Columns.from_dict(artifact.facts.get("columns", {}))
+        model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side, shard))
+        for side, tower in towers.named():
+            tower.own_column = model.columns_.of(side)
+        towers.items.table = catalogue.restored(artifact, len(towers.items.ids))
+        model.parts_ = {}
+        for name, document in artifact.documents["parts"].items():
+            kind = PARTS[document["kind"]]
+            if kind.name != name:
+                raise InputError(f"parts.json: {document['kind']!r} is no {name!r} part")
+            model.parts_[name] = kind.restored(_output(document["output"]), artifact, towers)
+        shape = (len(towers.users.ids), len(towers.items.ids))
+        model.rated_ = artifact.csr_matrix("rated", shape, towers.users.ids.sizes)
         rating = model.parts_.get("rating")
         if isinstance(rating, RatingPart):
             model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))
         if not model.parts_:
             raise InputError("parts.json: the model has learned nothing")
         model.blend_ = _blend(artifact, model.parts_)
-        for name, kind in _FACTS.items():
-            if not isinstance(artifact.facts[name], kind):
+        for name, expected in _FACTS.items():
+            if not isinstance(artifact.facts[name], expected):
                 raise InputError(f"manifest.json: {name} is {artifact.facts[name]!r}")
             setattr(model, f"{name}_", artifact.facts[name])
     model.model_id_ = artifact.model_id
     return model
-
-
-def restore(model: FittedModel, artifact: Artifact, shard: int | None = None) -> None:
-    """Give a model the towers and the parts of a directory."""
-    model.columns_ = Columns.from_dict(artifact.facts.get("columns", {}))
-    model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side, shard))
-    for side, tower in towers.named():
-        tower.own_column = model.columns_.of(side)
-    towers.items.table = catalogue.restored(artifact, len(towers.items.ids))
-    model.parts_ = {
-        name: _part(name, document, artifact, towers)
-        for name, document in artifact.documents["parts"].items()
-    }
-    shape = (len(towers.users.ids), len(towers.items.ids))
-    model.rated_ = artifact.csr_matrix("rated", shape, towers.users.ids.sizes)
-
-
-def _part(name: str, document: Mapping[str, Any], artifact: Artifact, towers: Sides[Tower]) -> Part:
-    kind = PARTS[document["kind"]]
-    if kind.name != name:
-        raise InputError(f"parts.json: {document['kind']!r} is no {name!r} part")
-    return kind.restored(_output(document["output"]), artifact, towers)
 
 
 def _blend(artifact: Artifact, parts: Mapping[str, Part]) -> Blend:
@@ -236,7 +232,7 @@ def _output(document: Mapping[str, Any]) -> Output:
 def _tower(artifact: Artifact, side: Side, shard: int | None) -> Tower:
     """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
     if side == "users" and "shards" in artifact.documents:
-        ids, counts = users_of(artifact, shard)
+        ids, counts = _users_of(artifact, shard)
     else:
         ids = IdMap(artifact.ids(f"{side}_ids"))
         counts = artifact.rows(f"{side}_n_ratings", ids.sizes, (), "iu")
@@ -245,3 +241,86 @@ def _tower(artifact: Artifact, side: Side, shard: int | None) -> Tower:
     width = 0 if encoder is None else encoder.n_features_
     features = artifact.csr_matrix(f"{side}_features", (len(ids), width), ids.sizes)
     return Tower(side, ids, counts, encoder, features)
+
+
+def _write_shard(
+    ids: IdMap, saved: Saved, directory: Path, number: int, sizes: Sequence[int]
+) -> dict[str, Any]:
+    """Write one of the shards that have `sizes` users; what is stored unchanged is linked.
+
+    Returns what is known of it as plain data, with the type of ids and the entries of its files.
+    """
+    start = sum(sizes[:number])
+
+    def cut(rows: Any) -> Any:
+        if [shard.shape[0] for shard in shards_of(rows)] == list(sizes):
+            return shards_of(rows)[number]  # the object itself
+        return rows[start : start + sizes[number]]
+
+    arrays = {name: cut(rows) for name, rows in saved.rows.users.items()}
+    for name, matrix in saved.sparse.users.items():
+        arrays |= csr_arrays(name, cut(matrix))
+    if list(ids.sizes) == list(sizes):
+        mine = shards_of_ids(ids)[number]
+    else:
+        mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
+    arrays |= mine.stored or id_arrays(IDS, mine.ids)
+    counts = arrays[COUNTS]
+    rated = counts.n_positive if isinstance(counts, StoredArray) else None
+    rated = int((np.asarray(counts) > 0).sum()) if rated is None else rated
+    known = dict(zip(_KNOWN, (mine.rows, rated, mine.first, mine.last), strict=True))
+    written = artifacts.write_shard(directory, number, len(sizes), arrays)
+    return {**known, "type": str(ids.type), "files": written}
+
+
+def _known(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is known of the shards without reading them."""
+    types = sorted({shard["type"] for shard in shards})
+    if len(types) > 1:
+        raise InputError(f"user_id: shards of different types: {', '.join(types)}.")
+    # Refuses ranges that overlap.
+    ranges = [IdShard(one["rows"], one["first"], one["last"]) for one in shards]
+    in_shards(ranges, pa.type_for_alias(types[0]))
+    return {name: [shard[name] for shard in shards] for name in _KNOWN}
+
+
+def _users_of(artifact: Artifact, shard: int | None) -> tuple[IdMap, Array]:
+    """Return the ids of the users in shards, and their numbers of ratings; of one shard or all."""
+    columns = [artifact.documents["shards"][name] for name in _KNOWN]
+    if not all(isinstance(column, list) for column in columns):
+        raise InputError(f"shards.json: {', '.join(_KNOWN)} must be lists")
+    known = list(zip(*columns, strict=True))
+    for rows, rated, *_ in known:
+        if not (type(rows) is int and type(rated) is int and 0 <= rated <= rows):
+            raise InputError(f"shards.json: {rated!r} of {rows!r} rows are rated")
+    known = known if shard is None else [known[shard]]
+    counts = artifact.rows(COUNTS, [rows for rows, *_ in known], (), "iu")
+    if shard is not None:
+        rows, rated, *ends = known[0]
+        if (counts > 0).sum() != rated:
+            raise InputError(f"{COUNTS}: not {rated} are positive")
+        return IdMap(_ids(artifact, (rows, *ends), None)), counts
+    names = [name for name in (IDS, f"{IDS}_offsets", f"{IDS}_text") if name in artifact.arrays]
+    arrays = {name: artifact.arrays[name] for name in names}
+    if not all(isinstance(one, Rows) for one in (counts, *arrays.values())):
+        raise InputError("shards.json: the users are in one piece")
+    found = []
+    for i, (rows, rated, *ends) in enumerate(known):
+        counts.shards[i].n_positive = rated
+        stored = {name: array.shards[i] for name, array in arrays.items()}
+        read = partial(_ids, artifact, (rows, *ends), i)
+        found.append(IdShard(rows, ends[0], ends[1], read, stored))
+    return in_shards(found, artifact.id_type(IDS)), counts
+
+
+def _ids(artifact: Artifact, known: tuple[Any, ...], number: int | None) -> pa.Array:
+    """Read the ids of a shard, whose number and ends must be those that shards.json says."""
+    where = f"{artifact.path}: {IDS}, shard {number}"
+    try:
+        ids = IdMap(artifact.ids(IDS, number)).ids
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from error
+    found = IdShard.of(ids)
+    if (found.rows, found.first, found.last) != known:
+        raise InputError(f"{where}: not as shards.json says. {REMEDY}")
+    return ids

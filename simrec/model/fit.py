@@ -13,18 +13,18 @@ import numpy as np
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Sides
 from simrec.data.tables import TableLike
-from simrec.model.checkpoint import Checkpoint, FittedRating, Run, read_rating, write_rating
-from simrec.model.content_block import add_block, choose_coefficient
+from simrec.model.checkpoint import Checkpoint, Run, read_rating, write_rating
 from simrec.model.lists.fading import find_fading
 from simrec.model.lists.fit import fit_lists
 from simrec.model.new_entities.fit import BothNew, RatingFit, fit_both, fit_new, unrefined
-from simrec.model.output import choose_output
 from simrec.model.params import Settings
 from simrec.model.part import Part
 from simrec.model.posterior.problem import Problem
 from simrec.model.posterior.sweeps import Log, posteriors
 from simrec.model.prepare import Encoding, Prepared, check_weights, prepare
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.content_block import add_block, choose_coefficient
+from simrec.model.rating.output import choose_output
+from simrec.model.rating.part import RatingPart
 from simrec.model.run.progress import Progress, Stage
 from simrec.scoring.threads import one_blas_thread
 
@@ -55,25 +55,34 @@ def fit_model(
     columns = Sides(model.item_columns, model.user_columns)
     encoding = Encoding(columns, model.min_count, model.knots)
     data = prepare(ratings, model.bounds, tables, encoding, run.workers)
-    settings = Settings.of(model.get_params())
-    parts: dict[str, Part] = {}
+    settings, rating, fading = Settings.of(model.get_params()), None, None
     chosen: dict[str, Any] = {}
-    fading = None
-    with _progress(model, data, settings, callbacks, log_dir) as progress:
-        identity = {**model.get_params(), "bounds": data.bounds}
-        kept = run.checkpoint(identity, data)
+    with _progress(model.verbose, data, settings, callbacks, log_dir) as progress:
+        checkpoint = run.checkpoint({**model.get_params(), "bounds": data.bounds}, data)
         if settings.half_life is not None:
             fading = find_fading(data.ratings, settings.half_life, data.workers)
             chosen["half_life"] = fading and 1 / fading.rate
         if data.ratings.has_ratings:
-            parts["rating"], more = _fit_or_resume(data, settings, kept, progress)
+
+            def log(logs: dict[str, float]) -> None:
+                progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
+
+            found = checkpoint and read_rating(checkpoint, data, settings.keep_evidence)
+            if found:
+                rating, more, logged = found
+                for logs in logged:
+                    log(logs)
+            else:
+                rating, more = fit_ratings(data, settings, log, checkpoint)
+                if checkpoint is not None:
+                    kept = settings.keep_evidence
+                    write_rating(checkpoint, rating, more, progress.history, kept)
             chosen |= more
         check_weights(data)
-        output, content = chosen.get("rating_output", "identity"), chosen.get("content", 0.0)
-        quick = settings.quick(output, content)
+        quick = settings.quick(chosen)
         lists = fit_lists(
             data,
-            parts.get("rating"),
+            rating,
             lambda held_out: fit_ratings(held_out, quick, lambda logs: None)[0],
             settings.embedding_dim,
             settings.random_state,
@@ -82,12 +91,10 @@ def fit_model(
         )
         expected = lists.chosen.get("held_out_ndcg@20_known_users")
         progress.epoch(_LISTS, {} if expected is None else {"val_lists": expected})
-    model.parts_, model.blend_ = {**parts, **lists.parts}, lists.blend
-    model.chosen_ = {**chosen, **lists.chosen}
-    model.towers_ = data.sides.map(lambda side: side.tower)
-    model.columns_ = data.ratings.columns
-    model.rated_ = data.rated()
-    model.history_, model.schema_ = progress.history, data.schema
+    model.parts_ = {**({} if rating is None else {"rating": rating}), **lists.parts}
+    model.blend_, model.chosen_ = lists.blend, {**chosen, **lists.chosen}
+    model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns
+    model.rated_, model.history_, model.schema_ = data.rated(), progress.history, data.schema
     model.model_id_, model.parent_, model.updates_ = None, None, []
     for name, value in model.chosen_.items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
@@ -95,46 +102,22 @@ def fit_model(
 
 
 def _progress(
-    model: TwoTower,
+    verbose: int,
     data: Prepared,
     settings: Settings,
     callbacks: Sequence[Any] | None,
     log_dir: str | os.PathLike[str] | None,
 ) -> Progress:
     """Return the progress of a fit; the shares of its stages are those of ML-100K and Amazon."""
-    verbose, workers = model.verbose, data.workers
-    if workers.size > 1 and verbose:
+    if data.workers.size > 1 and verbose:
         verbose = 2  # a bar does not travel from a worker to a terminal
-    if workers.rank > 0:  # the first one reports for all
+    if data.workers.rank > 0:  # the first one reports for all
         verbose, log_dir = 0, None
-    new = 200 if settings.hidden_layers else 10
-    stages = [Stage(_LISTS, 80, 60)]
+    new, stages = 200 if settings.hidden_layers else 10, [Stage(_LISTS, 80, 60)]
     if data.ratings.has_ratings:
         sweeps = Stage(_SWEEPS, 25, settings.epochs)
         stages = [sweeps, Stage(_NEW_ITEMS, new, 6), Stage(_NEW_USERS, new, 6), *stages]
     return Progress(stages, verbose, callbacks, log_dir)
-
-
-def _fit_or_resume(
-    data: Prepared, settings: Settings, checkpoint: Checkpoint | None, progress: Progress
-) -> tuple[Part, dict[str, Any]]:
-    """Fit the rating part, or read it from the checkpoint of a fit that had got that far."""
-    logged: list[dict[str, float]] = []
-
-    def log(logs: dict[str, float]) -> None:
-        logged.append(logs)
-        progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
-
-    if checkpoint is not None:
-        found = read_rating(checkpoint, data, settings.keep_evidence)
-        if found is not None:
-            for logs in found.logs:
-                log(logs)
-            return found.part, found.chosen
-    part, chosen = fit_ratings(data, settings, log, checkpoint)
-    if checkpoint is not None and checkpoint.due():
-        write_rating(checkpoint, FittedRating(part, chosen, logged), settings.keep_evidence)
-    return part, chosen
 
 
 def fit_ratings(
@@ -175,7 +158,7 @@ def fit_towers(
 
     Both SimEcs have a frozen last layer. Without refinement it is the bare sentence: the item SimEc
     learns item features against R, the user SimEc user features against R^T with W_l frozen to the
-    item embeddings. `simrec.model.layout` describes how all of it lies in one vector.
+    item embeddings. `simrec.model.rating.layout` describes how all of it lies in one vector.
     """
     known = posteriors(R, settings, rng, log, checkpoint)
     sample = R.observed.sample(_SAMPLE, rng)

@@ -18,12 +18,12 @@ from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files
-from simrec.model.answer.ranking import RankBy, ranked_parts, ranking
 from simrec.model.catalogue import title_column
-from simrec.model.head import Head
-from simrec.model.lists.blend import Blend
+from simrec.model.head import Head, JoinedHead
+from simrec.model.lists.blend import NEW, Blend
+from simrec.model.params import RankBy
 from simrec.model.part import Part
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.params import Params
 from simrec.storage.rows import Sparse
@@ -168,7 +168,25 @@ class FittedModel(Params):
         >>> users.shape[1] == items.shape[1]
         True
         """
-        return ranking(self.parts_, self.blend_, self.towers_, rank_by)
+        used = self._parts(rank_by)
+        if rank_by != "both":
+            part = used[rank_by]
+            return Sides(part.heads.items, part.heads.users), part.output.shift
+
+        def joined(side: Side) -> Head:
+            heads = [part.heads[side] for part in used.values()]
+
+            def factors(counts: np.ndarray) -> np.ndarray:
+                found = [
+                    np.broadcast_to(self.blend_.of(name, side, counts), (len(counts), head.width))
+                    for name, head in zip(used, heads, strict=True)
+                ]
+                return np.concatenate(found, axis=1)
+
+            return JoinedHead(heads, factors, self.towers_[side].counts)
+
+        # One number for all of a user's items changes no list, and users differ in their weights.
+        return Sides.of(joined), 0.0
 
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.
@@ -358,7 +376,13 @@ class FittedModel(Params):
 
     def _parts(self, rank_by: RankBy) -> dict[str, Part]:
         """Return the components that a ranking is made of."""
-        return ranked_parts(self.parts_, self.blend_, rank_by)
+        if rank_by not in ("both", "rating", "uptake"):
+            raise InputError(f"rank_by must be 'both', 'rating' or 'uptake', got {rank_by!r}.")
+        if rank_by == "both":
+            return {name: self.parts_[name.removeprefix(NEW)] for name in self.blend_.factors}
+        if rank_by not in self.parts_:
+            raise InputError(f"rank_by={rank_by!r}: the model has learned no {rank_by}.")
+        return {rank_by: self.parts_[rank_by]}
 
     def _rating(self, what: str) -> RatingPart:
         part = self.parts_.get("rating")

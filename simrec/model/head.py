@@ -30,6 +30,26 @@ class Found(NamedTuple):
     fresh: sparse.csr_matrix | None  # encoded features of cold entities
     average: np.ndarray  # which are taken as average: nothing is known of them
 
+    @property
+    def known(self) -> np.ndarray:
+        """Which of them the tower knows."""
+        return self.rows < self.n_known
+
+    @property
+    def known_rows(self) -> np.ndarray:
+        """The row of each in the tower, -1 for those it does not know."""
+        return np.where(self.known, self.rows, -1)
+
+    def take(self, places: Any) -> Found:
+        """Return some of them."""
+        return self._replace(rows=self.rows[places], average=self.average[places])
+
+    def pairs(self, counts: Array) -> np.ndarray:
+        """Return the number of pairs of each, by the counts of all known ones; 0 for a new one."""
+        out = np.zeros(len(self.rows), np.int64)
+        out[self.known] = counts[self.rows[self.known]]
+        return out
+
 
 @dataclass(eq=False)
 class Saved:
@@ -78,7 +98,7 @@ class Network:
 
     def document(self) -> dict[str, Any]:
         """Return the encoder as plain data; its weights are saved as arrays."""
-        from simrec.simec.encoder_files import encoder_document
+        from simrec.simec.files import encoder_document
 
         return encoder_document(self.simec.encoder_)
 
@@ -87,8 +107,8 @@ class Network:
         cls, document: Mapping[str, Any], weights: list[np.ndarray], place: np.ndarray
     ) -> Network:
         """Return the network that `document` described, with these weights; runs no code."""
-        from simrec.simec.encoder_files import encoder_from_document
         from simrec.simec.encoders import check_encoder_shapes
+        from simrec.simec.files import encoder_from_document
         from simrec.simec.simec import SimEc
 
         simec = SimEc(embedding_dim=len(place))
@@ -177,7 +197,7 @@ class StoredHead(Head):
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found."""
         out = np.empty((len(found.rows), self.width), np.float32)
-        known = found.rows < found.n_known
+        known = found.known
         out[known] = self.vectors[found.rows[known]]
         if found.fresh is not None:
             by_features = ~known & ~found.average
@@ -237,7 +257,7 @@ class JoinedHead(Head):
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
-        return self._joined([head.of(found) for head in self._heads], pairs_of(found, self._counts))
+        return self._joined([head.of(found) for head in self._heads], found.pairs(self._counts))
 
     def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
         """Return the heads and the factors of entities without pairs."""
@@ -250,14 +270,6 @@ class JoinedHead(Head):
         for rows in row_blocks(len(counts)):
             out[rows] *= self._factors(counts[rows])
         return out
-
-
-def pairs_of(found: Found, counts: Array) -> np.ndarray:
-    """Return the number of pairs of each entity that was found; 0 for one that is new."""
-    known = found.rows < found.n_known
-    out = np.zeros(len(found.rows), np.int64)
-    out[known] = counts[found.rows[known]]
-    return out
 
 
 def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:

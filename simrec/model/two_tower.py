@@ -6,6 +6,7 @@ import copy
 import inspect
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from simrec.data.id_columns import one_or_several
@@ -13,7 +14,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError, named_arguments, wrong_argument
-from simrec.model.answers import Answers
+from simrec.model.answer.answers import Answers
 from simrec.model.checkpoint import Run
 from simrec.model.fit import fit_model
 from simrec.model.params import OutputKind, check_params
@@ -22,6 +23,7 @@ from simrec.model.update.guests import Guests
 from simrec.model.update.update import State, forget, learn
 
 
+@dataclass(repr=False, eq=False)
 class TwoTower(Answers):
     """Recommender of two towers whose scalar product scores a user and an item.
 
@@ -119,53 +121,32 @@ class TwoTower(Answers):
     True
     """
 
+    embedding_dim: int | None = None
+    bounds: tuple[float, float] | None = None
+    epochs: int | None = None
+    hidden_layers: Sequence[int] = ()
+    folds: int = 5
+    min_count: int = 2
+    knots: int = 10
+    item_columns: Mapping[str, str] | None = None
+    user_columns: Mapping[str, str] | None = None
+    half_life: float | Literal["auto"] | None = None
+    refine: bool = True
+    rating_output: OutputKind = "auto"
+    item_encoder: Any = None
+    user_encoder: Any = None
+    keep_evidence: bool = True
+    random_state: int = 0
+    verbose: int = 0
+
     def __new__(cls, *args: Any, **params: Any) -> TwoTower:
         """Name the new word for an argument that is gone."""
         if "method" in params:
             raise InputError("method: two SimEcs and nothing else are now refine=False.")
-        known = [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
         for name in params:
-            if name not in known:
-                raise TypeError(wrong_argument(cls.__name__, name, known))
+            if name not in cls._names():
+                raise TypeError(wrong_argument(cls.__name__, name, cls._names()))
         return super().__new__(cls)
-
-    def __init__(
-        self,
-        embedding_dim: int | None = None,
-        bounds: tuple[float, float] | None = None,
-        epochs: int | None = None,
-        hidden_layers: Sequence[int] = (),
-        folds: int = 5,
-        min_count: int = 2,
-        knots: int = 10,
-        item_columns: Mapping[str, str] | None = None,
-        user_columns: Mapping[str, str] | None = None,
-        half_life: float | Literal["auto"] | None = None,
-        refine: bool = True,
-        rating_output: OutputKind = "auto",
-        item_encoder: Any = None,
-        user_encoder: Any = None,
-        keep_evidence: bool = True,
-        random_state: int = 0,
-        verbose: int = 0,
-    ) -> None:
-        self.embedding_dim = embedding_dim
-        self.bounds = bounds
-        self.epochs = epochs
-        self.hidden_layers = hidden_layers
-        self.folds = folds
-        self.min_count = min_count
-        self.knots = knots
-        self.item_columns = item_columns
-        self.user_columns = user_columns
-        self.half_life = half_life
-        self.refine = refine
-        self.rating_output = rating_output
-        self.item_encoder = item_encoder
-        self.user_encoder = user_encoder
-        self.keep_evidence = keep_evidence
-        self.random_state = random_state
-        self.verbose = verbose
 
     @named_arguments
     def fit(
@@ -180,7 +161,7 @@ class TwoTower(Answers):
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> TwoTower:
-        """Learn both towers; an earlier fit is forgotten.
+        """Learn both towers, and return self; an earlier fit is forgotten.
 
         Parameters
         ----------
@@ -202,11 +183,6 @@ class TwoTower(Answers):
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
             Whether to go on from the checkpoint, which must be of the same data and settings.
-
-        Returns
-        -------
-        TwoTower
-            Itself.
 
         Examples
         --------
@@ -231,7 +207,7 @@ class TwoTower(Answers):
 
         A new entity gets the posterior of its embedding given its ratings, around what its features
         say; without ratings it is the cold answer exactly. Those who have ratings already stay as
-        they are: `update` is for them. The model is changed in place; `save` keeps it.
+        they are: `update` is for them. The model is changed in place and returned; `save` keeps it.
 
         Parameters
         ----------
@@ -239,11 +215,6 @@ class TwoTower(Answers):
             Ratings of new users, new items, or both.
         items, users : table or path, optional
             Features of entities the model does not know. Those without are taken as average.
-
-        Returns
-        -------
-        TwoTower
-            Itself.
 
         Examples
         --------
@@ -267,7 +238,8 @@ class TwoTower(Answers):
         Everyone with a new rating learns from it, known or new; the posteriors so far stand for
         all ratings before. A pair that is rated again counts as further evidence. Encoders and
         the columns of features stay as fitted: a category that is new is encoded as unknown, and
-        counted in `updates_`. The model is changed in place; when saved it names its parent.
+        counted in `updates_`. The model is changed in place and returned; when saved it names its
+        parent.
 
         Parameters
         ----------
@@ -275,11 +247,6 @@ class TwoTower(Answers):
             The new ratings only.
         items, users : table or path, optional
             Features of entities the model does not know.
-
-        Returns
-        -------
-        TwoTower
-            Itself.
 
         Examples
         --------
@@ -344,17 +311,13 @@ class TwoTower(Answers):
 
         What items have learned from the ratings of users, in `fit`, in `update`, or when they were
         folded in together, is a sum over all their ratings and stays until the next fit without
-        those users. Users who were folded in with known items leave nothing behind.
+        those users. Users who were folded in with known items leave nothing behind. The model is
+        changed in place and returned.
 
         Parameters
         ----------
         user_ids : id or ids
             Whom to forget.
-
-        Returns
-        -------
-        TwoTower
-            Itself.
 
         Examples
         --------

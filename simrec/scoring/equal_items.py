@@ -49,8 +49,8 @@ class EqualItems:
 def find_equal(items: np.ndarray, excluded: sparse.csr_matrix | None) -> EqualItems | None:
     """Group equal items, or return None where there are too few to matter.
 
-    An item that is excluded for some query stays alone: what holds for it need not hold for others
-    with its vector.
+    An item that is excluded for some query is a group of its own: what holds for it need not hold
+    for others with its vector.
     """
     # Equal vectors have equal scores for any query, as `dot_rows` computes them.
     some_query = np.random.default_rng(0).standard_normal((1, items.shape[1]), np.float32)
@@ -60,9 +60,8 @@ def find_equal(items: np.ndarray, excluded: sparse.csr_matrix | None) -> EqualIt
         return None
     _, group = np.unique(key, return_inverse=True)
     if excluded is not None:
-        alone = np.zeros(len(items), bool)
-        alone[excluded.indices] = True
-        group[alone] = len(items) + np.flatnonzero(alone)
+        single = np.unique(excluded.indices)
+        group[single] = len(items) + single
     _, first, group = np.unique(group, return_index=True, return_inverse=True)
     if len(items) - len(first) < _WORTH * len(items):
         return None

@@ -16,6 +16,7 @@ again while its block is in the cache; the BLAS has no threads of its own meanwh
 thirds of the time of products by all threads followed by the rest.
 """
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
@@ -104,6 +105,23 @@ def top_k(
         excluded = _as_csr(excluded[:, groups.first], (len(queries), len(groups.first)))
     items, norms = items[groups.first], (norms[0], norms[1][groups.first])
     return groups.expand(*_search(queries, items, *norms, int(k), excluded, threads))
+
+
+def top_k_of_blocks(
+    queries: np.ndarray, blocks: Iterable[np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the k best items of each query, as `top_k`, where blocks of items come one by one."""
+    ids, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+    start = 0
+    for items in blocks:
+        found, z = top_k(queries, items, k)
+        ids = np.hstack([ids, np.where(found >= 0, found + start, -1)])
+        scores = np.hstack([scores, z])
+        # Of equals the first comes first, as in one search.
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        ids, scores = np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
+        start += len(items)
+    return ids, scores
 
 
 def _search(

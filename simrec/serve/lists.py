@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from simrec.data.sides import Sides
 from simrec.errors import InputError
-from simrec.model.answer.diversity import caps, directions
-from simrec.model.answer.recommend import Rerank
+from simrec.model.answer.rerank import Rerank, caps, directions
 from simrec.model.answer.where import matches
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests

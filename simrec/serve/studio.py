@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from simrec.data.features.column import family
-from simrec.model.answer.diversity import directions
+from simrec.model.answer.rerank import directions
 from simrec.serve.engine import Engine
 
 # Items on the map, at most: those with most ratings.

@@ -18,10 +18,10 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve
 
 from simrec.scoring.output import Output
+from simrec.simec.fitted import LinearEncoder
 from simrec.simec.initial import first_last_layer
 from simrec.simec.inputs import Problem, Targets
 from simrec.simec.linear_algebra import conjugate_gradients
-from simrec.simec.linear_encoder import LinearEncoder
 
 logger = logging.getLogger(__name__)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -10,8 +11,33 @@ import numpy as np
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.inputs import Features, Targets
-from simrec.simec.linear_encoder import LinearEncoder
 from simrec.simec.params import Params, r_squared
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEncoder:
+    """Embed feature rows by ``x @ kernel + bias``, and the identity by the rows of the kernel."""
+
+    kind: str
+    kernel: np.ndarray
+    bias: np.ndarray | None = None
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Return the embeddings of checked feature rows."""
+        if self.kind == "identity":
+            return self.kernel[: features.n_rows].copy()
+        found = features.data @ self.kernel
+        return np.asarray(found if self.bias is None else found + self.bias, np.float32)
+
+    def network(self) -> Any:
+        """Return the same encoder as a Keras model."""
+        from simrec.simec.encoders import DenseStack
+
+        n, d = self.kernel.shape
+        stack = DenseStack(self.kind, n, (d,), bias=self.bias is not None)
+        model = stack.build(np.random.default_rng(0))
+        model.set_weights([self.kernel] if self.bias is None else [self.kernel, self.bias])
+        return model
 
 
 class FittedSimEc(Params):
@@ -68,7 +94,7 @@ class FittedSimEc(Params):
     def _embed(self, features: Features) -> np.ndarray:
         if self._linear is not None:
             return self._linear(features)
-        from simrec.simec.gradient import embed
+        from simrec.simec.training import embed
 
         return embed(self.encoder_, features, self.encoder is not None)
 
@@ -232,7 +258,7 @@ class FittedSimEc(Params):
         return (one[0], other[0], base[0]) if single else (one, other, base)
 
     def _relevance(self, features: Features, w: np.ndarray, steps: int) -> Any:
-        from simrec.simec.relevance import relevance
+        from simrec.simec.encoders import relevance
 
         if self.encoder is not None:  # an encoder of the user's takes dense rows
             features = features.as_kind("dense")

@@ -227,7 +227,7 @@ class SimEc(FittedSimEc):
             self.encoder_, last = fit_closed_form(problem)
             self.decoder_, self.history_ = None, []
         else:
-            from simrec.simec.gradient import fit_by_gradient
+            from simrec.simec.training import fit_by_gradient
 
             held: Any = held_out
             if validation_data is not None:

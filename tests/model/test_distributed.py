@@ -19,8 +19,7 @@ from simrec.data.sides import Sides
 from simrec.jobs.io.portions import Portions
 from simrec.jobs.train import DataOptions, train
 from simrec.model import fit as model_fit
-from simrec.model.checkpoint import Checkpoint
-from simrec.model.fingerprint import fingerprint
+from simrec.model.checkpoint import Checkpoint, fingerprint
 from simrec.model.head import Saved
 from simrec.model.params import Settings
 from simrec.model.posterior.observed import Observed

@@ -155,7 +155,7 @@ def test_save_and_load_change_nothing(model, tmp_path):
 
 @pytest.mark.parametrize("bounds", [[2.5, 5], [1, float("nan")], [1]], ids=str)
 def test_bounds_of_a_model_directory_are_checked(model, bounds, monkeypatch):
-    from simrec.model import rating_part as module
+    from simrec.model.rating import part as module
 
     part = rating(model)
 

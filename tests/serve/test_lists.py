@@ -9,7 +9,7 @@ import pytest
 
 from simrec import TwoTower
 from simrec.errors import InputError
-from simrec.model.answer.sampling import draw, propensities
+from simrec.model.answer.rerank import draw, propensities
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import pytest
 
 from simrec import off_policy
 from simrec.errors import InputError
-from simrec.model.answer.sampling import draw
+from simrec.model.answer.rerank import draw
 
 
 @pytest.fixture(scope="module")

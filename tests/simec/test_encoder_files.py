@@ -8,8 +8,8 @@ import pytest
 
 from simrec import SimEc
 from simrec.errors import InputError
-from simrec.simec.encoder_files import encoder_document, encoder_from_document
 from simrec.simec.encoders import DenseStack
+from simrec.simec.files import encoder_document, encoder_from_document
 from simrec.simec.keras import keras
 from simrec.storage import artifacts
 

@@ -11,7 +11,7 @@ from scipy import sparse
 from simrec.data.sides import Sides
 from simrec.model.head import Found, Head
 from simrec.scoring.pairs import score_pairs
-from simrec.scoring.topk import top_k
+from simrec.scoring.topk import top_k, top_k_of_blocks
 from simrec.storage.rows import BLOCK, Sparse
 
 
@@ -19,8 +19,7 @@ from simrec.storage.rows import BLOCK, Sparse
 class Level:
     """What a user gives to items anyway: mean and covariance of the vectors of all items."""
 
-    # Mean vector: its product with a user's is the user's level
-    mean: np.ndarray
+    mean: np.ndarray  # its product with a user's vector is the user's level
     root: np.ndarray | None
 
     @classmethod
@@ -37,10 +36,6 @@ class Level:
         root = axes * np.sqrt(np.maximum(values, 0))
         return cls(mean.astype(np.float32), root.astype(np.float32))
 
-    def queries(self, items: np.ndarray) -> np.ndarray:
-        """Return items without the level of those who score them."""
-        return items - self.mean
-
     def users(self, vectors: np.ndarray) -> np.ndarray:
         """Return users in units of the spread of their scores."""
         if self.root is None:
@@ -53,12 +48,10 @@ class Level:
 class Thresholds:
     """The k-th best score of some users, by which it is seen whose k best an item is among."""
 
-    # Vectors of the users, and the score of the k-th best item that they have not rated
-    vectors: np.ndarray
-    scores: np.ndarray
+    vectors: np.ndarray  # of the users
+    scores: np.ndarray  # of the k-th best item that they have not rated
     seen: sparse.csr_matrix
-    # How many users each stands for
-    times: float
+    times: float  # how many users each stands for
 
     def reach(self, items: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Return how many users have each item among their k best; rows are -1 for new items."""
@@ -98,8 +91,10 @@ def audience(
     (item_ids, items), (user_ids, users) = chosen
     vectors = heads.items.of(items)
     k = most = max(min(k, len(users.rows)), 1)
+    starts = range(0, len(users.rows), BLOCK)
     while True:
-        found, lift = _best(level.queries(vectors), heads.users, users, level, most)
+        blocks = (heads.users.of(users.take(slice(a, a + BLOCK))) for a in starts)
+        found, lift = top_k_of_blocks(vectors - level.mean, map(level.users, blocks), most)
         keep = found >= 0
         if rated is not None:
             keep &= ~_rated(rated, items, users, found)
@@ -109,7 +104,7 @@ def audience(
     keep &= np.cumsum(keep, axis=1) <= k
     item, place = np.nonzero(keep)
     best, rank = found[item, place], np.cumsum(keep, axis=1)[item, place]
-    theirs = heads.users.of(_some(users, best))
+    theirs = heads.users.of(users.take(best))
     table = {
         "item_id": item_ids.take(pa.array(item)),
         "user_id": user_ids.take(pa.array(best)),
@@ -120,33 +115,11 @@ def audience(
     return pa.table(table if reach is None else {**table, "reach": reach[item]})
 
 
-def _some(found: Found, places: np.ndarray | slice) -> Found:
-    return found._replace(rows=found.rows[places], average=found.average[places])
-
-
-def _best(
-    queries: np.ndarray, head: Head, users: Found, level: Level, most: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best users for each query and their lifts, from blocks of users."""
-    places = np.empty((len(queries), 0), np.int64)
-    lifts = np.empty((len(queries), 0), np.float32)
-    for start in range(0, len(users.rows), BLOCK):
-        block = level.users(head.of(_some(users, slice(start, start + BLOCK))))
-        at, z = top_k(queries, block, most)
-        places = np.hstack([places, np.where(at >= 0, at + start, -1)])
-        lifts = np.hstack([lifts, z])
-        # Of equals the first comes first, as in one search.
-        best = np.argsort(-lifts, axis=1, kind="stable")[:, :most]
-        places = np.take_along_axis(places, best, 1)
-        lifts = np.take_along_axis(lifts, best, 1)
-    return places, lifts
-
-
 def _rated(rated: Sparse, items: Found, users: Found, found: np.ndarray) -> np.ndarray:
     """Tell for items x candidates which of them have rated the item."""
     out = np.zeros(found.shape, bool)
-    rows = np.where(users.rows < users.n_known, users.rows, -1)[found]
-    for item in np.flatnonzero(items.rows < items.n_known):
+    rows = users.known_rows[found]
+    for item in np.flatnonzero(items.known):
         known = np.flatnonzero((rows[item] >= 0) & (found[item] >= 0))
         theirs = rated[rows[item][known]].tocsr()
         who = np.repeat(np.arange(len(known)), np.diff(theirs.indptr))

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +16,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SIDES, Sides
 from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
-from simrec.model.answer.diversity import chosen_of
-from simrec.model.answer.sampling import FEWEST, TIMES, draw
+from simrec.model.answer.rerank import Rerank
 from simrec.model.head import Found, Head
 from simrec.model.tower import Tower, Unknown, unique_ids
 from simrec.scoring.pairs import score_pairs
@@ -69,65 +66,6 @@ def recommend(
     return pa.table(table if propensity is None else {**table, "propensity": propensity})
 
 
-class Chosen(NamedTuple):
-    """The list of one user: candidates, and their propensities where it was drawn."""
-
-    items: np.ndarray
-    propensity: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Rerank:
-    """How a list is chosen from the best candidates: caps, variety, or a draw."""
-
-    # See `simrec.model.answer.diversity.caps`
-    capped: Sequence[tuple[sparse.csr_matrix, int]]
-    diversity: float
-    # Unit vectors of candidates
-    directions_of: Callable[[np.ndarray], np.ndarray] | None
-    seed: int | None
-
-    def lists(
-        self,
-        vectors: Sides[np.ndarray],
-        bonus: np.ndarray | None,
-        k: int,
-        exclude: sparse.csr_matrix | None,
-    ) -> list[Chosen]:
-        """Return the list of each user."""
-        n, lists = len(vectors.items), []
-        size = min(n, self.pool(k))
-        found, z = top_k(vectors.users, vectors.items, size, exclude)
-        for user, (row, scores) in enumerate(zip(found, z, strict=True)):
-            pool, scores = row[row >= 0], scores[row >= 0]
-            one, wider = self.choose(pool, scores, bonus, k, user), size
-            while len(one.items) < min(k, n) and wider < n and self.capped:
-                # Caps have used up the pool: look further down, in the end at all candidates.
-                wider = min(n, 4 * wider)
-                hidden = None if exclude is None else exclude[user]
-                more = top_k(vectors.users[user : user + 1], vectors.items, wider, hidden)
-                there = more[0][0] >= 0
-                one = self.choose(more[0][0][there], more[1][0][there], bonus, k, user)
-            lists.append(one)
-        return lists
-
-    def pool(self, k: int) -> int:
-        """Return how many of the best candidates a list of k is chosen from."""
-        return max(FEWEST, TIMES * k)
-
-    def choose(
-        self, pool: np.ndarray, scores: np.ndarray, bonus: np.ndarray | None, k: int, user: int
-    ) -> Chosen:
-        """Choose the list of a user from candidates, best first, with score + bonus."""
-        if self.seed is None:
-            places = chosen_of(pool, scores, k, self.capped, self.diversity, self.directions_of)
-            return Chosen(pool[places], np.ones(len(places)))
-        assert bonus is not None
-        rng = np.random.default_rng([self.seed, user])
-        places, propensity = draw(scores - bonus[pool], bonus[pool], k, rng)
-        return Chosen(pool[places], propensity)
-
-
 def choose(tower: Tower, given: Any, unknown: Unknown) -> tuple[pa.ChunkedArray, Found]:
     """Find the entities that a person named: one id, several, or a table with features."""
     if given is None:
@@ -151,28 +89,16 @@ def _is_path(given: str, tower: Tower) -> bool:
     return os.path.exists(given) and not (texts and tower.ids.contains([given])[0])
 
 
-def without_ratings(found: Found, tower: Tower) -> np.ndarray:
-    """Tell which entities have no ratings."""
-    known = found.rows < found.n_known
-    rated = np.zeros(len(found.rows), bool)
-    rated[known] = tower.counts[found.rows[known]] > 0
-    return ~rated
-
-
 def only(ids: pa.ChunkedArray, found: Found, keep: np.ndarray) -> tuple[pa.ChunkedArray, Found]:
     """Keep some of the entities that were found."""
-    rows = np.flatnonzero(keep)
-    return ids.take(pa.array(rows)), found._replace(
-        rows=found.rows[rows], average=found.average[rows]
-    )
+    return ids.filter(pa.array(keep)), found.take(keep)
 
 
 def attributes(tower: Tower, found: Found, given: pa.Table | None) -> pa.Table:
     """Return the columns of candidates: those of the table given, then those of the catalogue."""
     columns = {}
     if tower.table is not None:
-        known = found.rows < found.n_known
-        rows = pa.array(np.where(known, found.rows, 0), mask=~known)
+        rows = pa.array(found.known_rows, mask=~found.known)
         columns = {name: tower.table[name].take(rows) for name in tower.table.column_names}
     if given is not None:
         columns |= {name: given[name] for name in given.column_names}
@@ -188,9 +114,9 @@ def exclusions(
     """Mark what is not to be recommended: users x candidates."""
     items, users = (found for _, found in chosen)
     place = np.full(items.n_known, -1, np.int64)
-    known = np.flatnonzero(items.rows < items.n_known)
+    known = np.flatnonzero(items.known)
     place[items.rows[known]] = known
-    who = np.flatnonzero(users.rows < users.n_known)
+    who = np.flatnonzero(users.known)
     theirs = rated[users.rows[who]]
     rows = np.repeat(who, np.diff(theirs.indptr))
     at = place[theirs.indices]

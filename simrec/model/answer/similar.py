@@ -15,8 +15,8 @@ from simrec.errors import InputError
 from simrec.model.head import Found
 from simrec.model.part import Part
 from simrec.model.tower import Tower
-from simrec.scoring.topk import top_k
-from simrec.storage.rows import BLOCK, Array, blocks
+from simrec.scoring.topk import top_k_of_blocks
+from simrec.storage.rows import Array, blocks
 
 
 def similar(side: Side, towers: Sides[Tower], part: Part, entity: Any, k: int) -> pa.Table:
@@ -28,17 +28,9 @@ def similar(side: Side, towers: Sides[Tower], part: Part, entity: Any, k: int) -
     k = min(k, len(tower.ids))  # before memory is taken for it
     ids, found = _find(tower, entity)
     query = unit(head.of(found))
-    places, similarity = np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32)
-    for start in range(0, len(tower.ids), BLOCK):
-        here = slice(start, min(start + BLOCK, len(tower.ids)))
-        at, z = top_k(query, unit(head.vectors[here]), k + 1)
-        places = np.hstack([places, np.where(at >= 0, at + start, -1)])
-        similarity = np.hstack([similarity, z])
-        # Of equals the first comes first, as in one search.
-        best = np.argsort(-similarity, axis=1, kind="stable")[:, : k + 1]
-        places = np.take_along_axis(places, best, 1)
-        similarity = np.take_along_axis(similarity, best, 1)
-    keep = (places >= 0) & (places != np.where(found.rows < found.n_known, found.rows, -1)[:, None])
+    units = (unit(rows) for _, rows in blocks(head.vectors))
+    places, similarity = top_k_of_blocks(query, units, k + 1)
+    keep = (places >= 0) & (places != found.known_rows[:, None])
     keep &= np.cumsum(keep, axis=1) <= k
     who, at = np.nonzero(keep)
     table = {

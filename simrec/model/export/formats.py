@@ -25,9 +25,9 @@ from simrec.data.messages import describe
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.model.answer.ranking import RankBy
 from simrec.model.export.faiss_index import INDEXES, Index
 from simrec.model.head import Head
+from simrec.model.params import RankBy
 from simrec.model.tower import Tower, Unknown
 from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k

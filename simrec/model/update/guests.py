@@ -20,7 +20,7 @@ from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.part import Part
 from simrec.model.posterior.evidence import SideEvidence
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.part import RatingPart
 from simrec.model.update.update import State, grown, learn
 from simrec.storage.rows import AllBut, Array
 

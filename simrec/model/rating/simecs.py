@@ -9,8 +9,8 @@ import numpy as np
 
 from simrec.model.head import Encoder
 from simrec.scoring.output import Output
+from simrec.simec.fitted import LinearEncoder
 from simrec.simec.inputs import Features
-from simrec.simec.linear_encoder import LinearEncoder
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc

@@ -14,7 +14,7 @@ in the blocks that are not its own::
 ``warm`` is the embedding used against warm partners, ``cold`` the one used against cold partners:
 for a known entity its posterior refitted against out-of-fold embeddings, for a new user what its
 features say given the embeddings that features give to items. A new item has one for both. Where
-held-out ratings gain by it, a last block follows content (`simrec.model.content_block`).
+held-out ratings gain by it, a last block follows content (`simrec.model.rating.content_block`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Layout:
     embedding_dim: int  # coordinates of an embedding y, without bias
     scale: float  # standard deviation of the ratings, in units of which embeddings and biases are
     refined: bool = True  # whether there are three blocks, or one
-    content: int = 0  # coordinates of a last block, see `simrec.model.content_block`
+    content: int = 0  # coordinates of a last block, see `simrec.model.rating.content_block`
 
     @property
     def block_width(self) -> int:

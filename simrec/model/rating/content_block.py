@@ -19,10 +19,10 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder, Network, StoredHead
-from simrec.model.output import fit_part, places
 from simrec.model.params import Settings
 from simrec.model.prepare import Prepared, PreparedSide
-from simrec.model.rating_part import RatingPart
+from simrec.model.rating.output import fit_part, places
+from simrec.model.rating.part import RatingPart
 from simrec.model.sample import Sample, sample_users
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs

@@ -15,12 +15,12 @@ import numpy as np
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
-from simrec.model.layout import Layout
 from simrec.model.params import Settings
 from simrec.model.posterior.observed import Observed
 from simrec.model.posterior.problem import Problem
 from simrec.model.posterior.sweeps import posteriors
 from simrec.model.prepare import Prepared
+from simrec.model.rating.layout import Layout
 from simrec.model.sample import Sample, sample_users
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs

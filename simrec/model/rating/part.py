@@ -20,7 +20,6 @@ from simrec.model.head import (
     restored_heads,
     saved_heads,
 )
-from simrec.model.layout import Block, Layout
 from simrec.model.new_entities.calibration import calibrate, evidence_of
 from simrec.model.new_entities.fit import RatingFit
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
@@ -28,7 +27,8 @@ from simrec.model.posterior.evidence import Evidence, SideEvidence
 from simrec.model.posterior.posterior import Posterior
 from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared
-from simrec.model.simecs import as_simec
+from simrec.model.rating.layout import Block, Layout
+from simrec.model.rating.simecs import as_simec
 from simrec.model.update.add_ratings import add_ratings
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
@@ -201,7 +201,7 @@ class RatingPart(Part):
         evidence = self.kept(what)
         kept, rows = evidence.sides[side], found.rows
         variance = np.full(len(rows), np.sum(kept.new_covariance() * kept.moments))
-        known = rows < found.n_known
+        known = found.known
         variance[known] = kept.variance(rows[known])
         if found.average.any():
             variance[found.average] = kept.average_variance(counts)

@@ -15,20 +15,12 @@ from simrec.data.tables import TableKind, TableLike, is_table
 from simrec.errors import InputError, named_arguments
 from simrec.model.answer.ask import questions
 from simrec.model.answer.audience import Level, Thresholds, audience, thresholds
-from simrec.model.answer.diversity import caps, check_diversity, directions
-from simrec.model.answer.ranking import RankBy
-from simrec.model.answer.recommend import (
-    Rerank,
-    attributes,
-    choose,
-    exclusions,
-    only,
-    recommend,
-    without_ratings,
-)
+from simrec.model.answer.recommend import attributes, choose, exclusions, only, recommend
+from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel
 from simrec.model.head import Found, Head
+from simrec.model.params import RankBy
 from simrec.model.tower import Unknown
 
 # Items, at most, that are chosen from to ask anybody: those with most ratings.
@@ -141,7 +133,7 @@ class ListAnswers(FittedModel):
             described = attributes(self.towers_.items, chosen.items[1], table)
         keep = np.ones(len(chosen.items[0]), bool)
         if new_items_only:
-            keep = without_ratings(chosen.items[1], self.towers_.items)
+            keep = chosen.items[1].pairs(self.towers_.items.counts) == 0
         if where is not None and described is not None:
             keep &= matches(where, described)
         if not keep.all():
@@ -183,7 +175,7 @@ class ListAnswers(FittedModel):
 
         def directions_of(rows: np.ndarray) -> np.ndarray:
             assert unit is not None
-            return unit(items._replace(rows=items.rows[rows], average=items.average[rows]))
+            return unit(items.take(rows))
 
         return Rerank(caps(at_most, table), diversity, directions_of, None)
 
@@ -251,12 +243,11 @@ class ListAnswers(FittedModel):
         reached = None
         if reach is not None:
             found = chosen.items[1]
-            rows = np.where(found.rows < found.n_known, found.rows, -1)
             at = self._kept(
                 f"thresholds {rank_by} {check_k(reach, 'reach')} {check_k(reach_users)}",
                 lambda: self._thresholds(heads, reach, reach_users),
             )
-            reached = at.reach(heads.items.of(found), rows)
+            reached = at.reach(heads.items.of(found), found.known_rows)
         rated = None if exclude is None else self.rated_
         table = audience(chosen, heads, level, int(k), rated, reached)
         at_score = table.column_names.index("score")
@@ -314,10 +305,10 @@ class ListAnswers(FittedModel):
         whole, tower, rated = self.whole, self.towers_.items, np.empty(0, np.int64)
         if user is not None:
             found = self.towers_.users.find([user], None, "prior")
-            rated = self.rated_[found.rows[found.rows < found.n_known]].indices
+            rated = self.rated_[found.rows[found.known]].indices
         ids, chosen = choose(tower, items, "error")
-        keep = (chosen.rows < chosen.n_known) & ~without_ratings(chosen, tower)
-        ids, chosen = only(ids, chosen, keep & ~np.isin(chosen.rows, rated))
+        keep = (chosen.pairs(tower.counts) > 0) & ~np.isin(chosen.rows, rated)
+        ids, chosen = only(ids, chosen, keep)
         n_users = max(int((np.asarray(whole.towers_.users.counts) > 0).sum()), 1)
         chances = np.ones(len(chosen.rows))
         if popularity:

@@ -1,13 +1,16 @@
-"""Lists that do not repeat themselves: caps by the value of a column, and a wish for variety."""
+"""Lists chosen from the best candidates: caps by the value of a column, variety, or a draw."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
+from scipy.special import ndtr, ndtri
 
 from simrec.data.features.column import family
 from simrec.data.sides import Sides
@@ -16,6 +19,69 @@ from simrec.model.answer.similar import unit_vectors
 from simrec.model.head import Found
 from simrec.model.part import Part
 from simrec.model.tower import Tower
+from simrec.scoring.topk import top_k
+
+# Candidates that a list is chosen from, at least and in multiples of its length.
+_FEWEST, _TIMES = 100, 10
+# Points at which the distribution of an item's draw is looked at.
+_POINTS = 100
+
+
+class Chosen(NamedTuple):
+    """The list of one user: candidates, and their propensities where it was drawn."""
+
+    items: np.ndarray
+    propensity: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Rerank:
+    """How a list is chosen from the best candidates: caps, variety, or a draw."""
+
+    capped: Sequence[tuple[sparse.csr_matrix, int]]  # see `caps`
+    diversity: float
+    directions_of: Callable[[np.ndarray], np.ndarray] | None  # unit vectors of candidates
+    seed: int | None
+
+    def lists(
+        self,
+        vectors: Sides[np.ndarray],
+        bonus: np.ndarray | None,
+        k: int,
+        exclude: sparse.csr_matrix | None,
+    ) -> list[Chosen]:
+        """Return the list of each user."""
+        n, lists = len(vectors.items), []
+        size = min(n, self.pool(k))
+        found, z = top_k(vectors.users, vectors.items, size, exclude)
+        for user, (row, scores) in enumerate(zip(found, z, strict=True)):
+            pool, scores = row[row >= 0], scores[row >= 0]
+            one, wider = self.choose(pool, scores, bonus, k, user), size
+            while len(one.items) < min(k, n) and wider < n and self.capped:
+                # Caps have used up the pool: look further down, in the end at all candidates.
+                wider = min(n, 4 * wider)
+                hidden = None if exclude is None else exclude[user]
+                more = top_k(vectors.users[user : user + 1], vectors.items, wider, hidden)
+                there = more[0][0] >= 0
+                one = self.choose(more[0][0][there], more[1][0][there], bonus, k, user)
+            lists.append(one)
+        return lists
+
+    def pool(self, k: int) -> int:
+        """Return how many of the best candidates a list of k is chosen from."""
+        return max(_FEWEST, _TIMES * k)
+
+    def choose(
+        self, pool: np.ndarray, scores: np.ndarray, bonus: np.ndarray | None, k: int, user: int
+    ) -> Chosen:
+        """Choose the list of a user from candidates, best first, with score + bonus."""
+        if self.seed is None:
+            places = chosen_of(pool, scores, k, self.capped, self.diversity, self.directions_of)
+            return Chosen(pool[places], np.ones(len(places)))
+        assert bonus is not None
+        rng = np.random.default_rng([self.seed, user])
+        places, propensity = draw(scores - bonus[pool], bonus[pool], k, rng)
+        return Chosen(pool[places], propensity)
 
 
 def check_diversity(diversity: float) -> float:
@@ -101,3 +167,41 @@ def chosen_of(
             full = (counts >= most).astype(np.float32)
             free &= values @ full == 0
     return np.array(chosen, np.int64)
+
+
+def draw(
+    scores: np.ndarray, deviations: np.ndarray, k: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw a list: rank by score + deviation * noise; return places, and the propensity of each.
+
+    The propensity of an item is the probability that it is among the k, over the draws of all.
+    """
+    deviations = np.maximum(deviations.astype(np.float64), 1e-9)
+    drawn = scores + deviations * rng.standard_normal(len(scores))
+    places = np.argsort(-drawn, kind="stable")[:k]
+    return places, propensities(scores, deviations, k, places)
+
+
+def propensities(
+    scores: np.ndarray, deviations: np.ndarray, k: int, places: np.ndarray
+) -> np.ndarray:
+    """Return the probability of each of `places` to be among the k largest draws.
+
+    Given the draw x of an item, the number of others above x is a sum of independent coins; the
+    probability that they are fewer than k is averaged over quantiles of x.
+    """
+    if len(scores) <= k:
+        return np.ones(len(places))
+    scores = np.asarray(scores, np.float64)
+    deviations = np.maximum(np.asarray(deviations, np.float64), 1e-9)
+    quantiles = ndtri((np.arange(_POINTS) + 0.5) / _POINTS)
+    x = scores[places, None] + deviations[places, None] * quantiles
+    fewer = np.zeros((k, *x.shape))  # probability that 0, 1, ... k - 1 others are above
+    fewer[0] = 1
+    for j in range(len(scores)):
+        above = ndtr((scores[j] - x) / deviations[j])
+        above[places == j] = 0
+        if above.max() > 1e-12:
+            fewer[1:] += above * (fewer[:-1] - fewer[1:])
+            fewer[0] *= 1 - above
+    return np.clip(fewer.sum(0).mean(1), 1e-12, 1)

@@ -1,0 +1,1 @@
+"""How well an item will be liked: the rating part, its vectors, its output."""
