@@ -13,6 +13,7 @@ for, the other half are the hits. No list has anything that could be asked for. 
 
 import argparse
 import os
+import re
 import time
 from pathlib import Path
 
@@ -25,6 +26,11 @@ from simrec.scoring.metrics import ndcg_at_k
 DATA = Path(os.environ.get("SIMREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results" / "ask.md"
 K = 10
+NOTE = """NDCG@10 of the lists of users who were held out, after ratings; see the command for what was asked.
+
+How `ask` chooses was chosen itself among about 28 ways, on 300 of the users of ml-1m, seed 0: that
+section is biased in its favour. No other section was looked at before the rule was fixed.
+"Chosen" is told which items the user knows, and uses that; "blind" is not."""
 
 
 def ndcg(model: TwoTower, pool: pd.DataFrame, hits: pd.DataFrame, **options) -> float:
@@ -96,15 +102,14 @@ def main() -> None:
     guests = model.guests(random(5), users=features)
     for share in (0.1, 0.3, 0.5):
         rows.append((f"5 random, diversity={share:g}", ndcg(guests, pool, hits, diversity=share)))
-    command = f"benchmarks/ask.py --data {given.data} --users {given.users} --seed {given.seed}"
-    text = [
-        f"# `{command}`",
-        "",
-        f"NDCG@{K} of the lists of users who were held out, after ratings.",
-    ]
-    text += ["", "| ratings | NDCG |", "| --- | --- |"]
-    text += [f"| {name} | {value:.4f} |" for name, value in rows]
-    RESULTS.write_text("\n".join(text) + "\n")
+    name = f"{given.data}, {given.users} users, seed {given.seed}"
+    text = ["| ratings | NDCG |", "| --- | --- |"]
+    text += [f"| {what} | {value:.4f} |" for what, value in rows]
+    before = RESULTS.read_text() if RESULTS.exists() else ""
+    kept = dict(re.findall(r"## ([^\n]+)\n\n(.*?)\n(?=\n## |\Z)", before, re.S))
+    kept[name] = "\n".join(text)
+    pages = [f"## {name}\n\n{body}\n" for name, body in sorted(kept.items())]
+    RESULTS.write_text(f"# `benchmarks/ask.py`\n\n{NOTE}\n\n" + "\n".join(pages))
     print(RESULTS.read_text())
 
 
