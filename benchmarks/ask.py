@@ -26,7 +26,7 @@ from simrec.scoring.metrics import ndcg_at_k
 DATA = Path(os.environ.get("SIMREC_DATA", Path(__file__).parents[2] / "shared" / "data"))
 RESULTS = Path(__file__).parent / "results" / "ask.md"
 K = 10
-NOTE = """NDCG@10 of the lists of users who were held out, after ratings; see the command for what was asked.
+NOTE = """NDCG@10 of the lists of users who were held out, after ratings. The command says which.
 
 How `ask` chooses was chosen itself among about 28 ways, on 300 of the users of ml-1m, seed 0: that
 section is biased in its favour. No other section was looked at before the rule was fixed.

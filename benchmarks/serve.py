@@ -285,13 +285,14 @@ class Soak:
         self.acknowledged: set[str] = set()
         self.memory: list[list[float]] = [[]]
         self.lines: list[str] = []
+        self.done = False
 
-    async def traffic(self, until: float) -> None:
+    async def traffic(self) -> None:
         """Send a rating and ask for two lists in turn; a refused connection is tried again."""
         rng, n, make = np.random.default_rng(3), 0, []
         make = list(kinds(*self.sizes, rng).values())
         async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
-            while time.monotonic() < until:
+            while not self.done:
                 n += 1
                 pair = [int(rng.integers(size)) for size in reversed(self.sizes)]
                 event = {"user_id": pair[0], "item_id": pair[1], "rating": 3.0, "list_id": f"s{n}"}
@@ -342,9 +343,9 @@ class Soak:
         end = "no 5xx" if process.returncode == 0 else f"exit code {process.returncode}"
         self.lines.append(f"schemathesis: {what}; {end}")
 
-    async def watch(self, server: Server, until: float) -> None:
+    async def watch(self, server: Server) -> None:
         """Note the memory of the process."""
-        while time.monotonic() < until:
+        while not self.done:
             with contextlib.suppress(OSError, TypeError):
                 self.memory[-1].append(server.memory())
             await asyncio.sleep(2)
@@ -354,8 +355,8 @@ class Soak:
         pause = 60 * minutes / 12
         until = time.monotonic() + 60 * minutes
         background = [
-            asyncio.create_task(self.traffic(until)),
-            asyncio.create_task(self.watch(server, until)),
+            asyncio.create_task(self.traffic()),
+            asyncio.create_task(self.watch(server)),
         ]
         first = TwoTower.load(self.model)
         manifest = (self.model / "manifest.json").read_bytes()
@@ -376,6 +377,8 @@ class Soak:
                 await self.slow_clients()
             else:
                 await self.schemathesis(examples)
+        await asyncio.sleep(max(pause, until - time.monotonic()))
+        self.done = True
         await asyncio.gather(*background)
         text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
         swaps = {n: re.search(rf"simrec_{n} (\d+)", text)[1] for n in ("model_swaps_total",)}
