@@ -12,7 +12,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, named_arguments
+from simrec.errors import InputError, is_number, is_whole, named_arguments
 from simrec.model.answer.ask import questions
 from simrec.model.answer.audience import Level, Thresholds, audience, thresholds
 from simrec.model.answer.recommend import attributes, choose, exclusions, only, recommend
@@ -26,7 +26,7 @@ from simrec.model.tower import Unknown
 
 def check_k(k: Any, name: str = "k") -> int:
     """Return a number of results; InputError unless it is a whole number from 1 on."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+    if not is_whole(k, 1):
         raise InputError(f"{name} must be a whole number from 1 on, got {k!r}.")
     return int(k)
 
@@ -338,8 +338,7 @@ class ListAnswers(FittedModel):
         >>> model.exploration(known, 0.0) is None
         True
         """
-        number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
-        if not number or not np.isfinite(explore) or explore < 0:
+        if not is_number(explore) or not 0 <= explore < np.inf:
             raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
         if not explore:
             return None
