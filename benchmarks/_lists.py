@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from _runs import Run, fit
-from peers import peer_class
+from peers import Peer, peer_class
 from peers.base import pair_matrix
 from scipy import sparse
 
@@ -95,8 +95,14 @@ def measure(run: ListRun) -> dict[str, Any]:
     if run.epochs:
         peer.epochs = run.epochs
     result = fit(peer, split.train, *run.data.features())
-    result |= {"ndcg@10": {}, "recall@20": {}, "n_users": {}, "n_items": {}, "lists_s": {}}
-    for name, task in make_tasks(split, liked, run.seed).items():
+    return result | list_quality(peer, make_tasks(split, liked, run.seed))
+
+
+def list_quality(peer: Peer, tasks: dict[str, Task]) -> dict[str, Any]:
+    """Make lists, and say how good they are."""
+    result: dict[str, Any]
+    result = {"ndcg@10": {}, "recall@20": {}, "n_users": {}, "n_items": {}, "lists_s": {}}
+    for name, task in tasks.items():
         if name not in peer.answers or not len(task.users):
             continue
         clock = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from _runs import BINS
-from peers import ALS, EASE, PEERS
+from peers import FAMILIES, PEERS
 
 _LABELS = {
     "simrec": "**SimRec**",
@@ -24,10 +24,8 @@ _LABELS = {
     "lightgbm": "LightGBM",
     "tfrs": "TFRS two towers",
     "lightfm": "LightFM WARP",
-    "popularity": "popularity",
-    "random": "random",
-    "oracle": "oracle: popularity of the new items",
     "content": "content profile, TF-IDF",
+    "content-network": "network from features (as DropoutNet, CLCRec)",
 }
 _TASKS = {
     "warm": "warm",
@@ -42,14 +40,14 @@ _LIST_TASKS = {
     "new_users": "new users, nothing",
     "few_ratings": "new users, five ratings",
 }
-# One row for all settings of a model.
-_FAMILIES = {**dict.fromkeys(EASE, "EASE"), **dict.fromkeys(ALS, "implicit ALS")}
 
 
 def label(model: str) -> str:
     """Name a model as tables do."""
-    settings = ", ".join(f"{name} {value:g}" for name, value in dict(*PEERS[model][2:]).items())
-    return _LABELS.get(model) or f"{_FAMILIES[model]}, {settings}"
+    if model in _LABELS:
+        return _LABELS[model]
+    settings = (f"{name} {value:g}" for name, value in dict(*PEERS[model][2:]).items())
+    return ", ".join([FAMILIES[model], *settings])
 
 
 def machine() -> str:
@@ -94,7 +92,7 @@ def error_table(lines: list[dict[str, Any]]) -> str:
             for value, lowest in zip(means[model], best, strict=True)
         ]
         rows.append([label(model), *cells, *_costs(group)])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def paired_table(lines: list[dict[str, Any]]) -> str | None:
@@ -122,7 +120,7 @@ def paired_table(lines: list[dict[str, Any]]) -> str | None:
         verdict = "within the error" if abs(mean) <= error else "ahead" if mean < 0 else "behind"
         cells = [_TASKS[task], label(best), f"{errors[best].mean():.4f}"]
         rows.append([*cells, f"{mean:+.4f}", f"{error:.4f}", verdict])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def seed_table(lines: list[dict[str, Any]]) -> str:
@@ -134,7 +132,7 @@ def seed_table(lines: list[dict[str, Any]]) -> str:
         found = {line["key"]["seed"]: line["rmse"].values() for line in group}
         cells = [" / ".join(f"{v:.4f}" for v in found[s]) if s in found else "" for s in seeds]
         rows.append([label(model), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def list_table(lines: list[dict[str, Any]]) -> str:
@@ -146,7 +144,7 @@ def list_table(lines: list[dict[str, Any]]) -> str:
     rows = [head, ["---"] * len(head)]
     families = defaultdict(list)
     for model in groups:
-        families[_FAMILIES.get(model, label(model))].append(model)
+        families[FAMILIES.get(model, label(model))].append(model)
     for family, models in families.items():
         name = f"{family}, best of {len(models)}" if len(models) > 1 else label(models[0])
         cells = [
@@ -160,7 +158,7 @@ def list_table(lines: list[dict[str, Any]]) -> str:
         pairs = [(means["simrec"].get(task), _best(peers, task)) for task in _LIST_TASKS]
         ratios = [f"{ours[0] / peer[0]:.3f}" if ours and peer else "-" for ours, peer in pairs]
         rows.append(["SimRec / best peer, NDCG@10", *ratios, "", "", ""])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def list_seed_table(lines: list[dict[str, Any]]) -> str:
@@ -176,7 +174,7 @@ def list_seed_table(lines: list[dict[str, Any]]) -> str:
             for s in seeds
         ]
         rows.append([label(model), *cells])
-    return _markdown(rows)
+    return markdown(rows)
 
 
 def incomplete(lines: list[dict[str, Any]]) -> list[str]:
@@ -264,5 +262,6 @@ def _seconds(value: float) -> str:
     return f"{value:.1f}" if value < 20 else f"{value:.0f}"
 
 
-def _markdown(rows: list[list[str]]) -> str:
+def markdown(rows: list[list[str]]) -> str:
+    """Write rows of cells as a table of Markdown; the first is the head."""
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

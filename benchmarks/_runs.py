@@ -122,7 +122,7 @@ def measure(run: Run) -> dict[str, Any]:
     peer = kind(bounds, run.data.liked, run.seed)
     result = fit(peer, train, items, users)
     clock = time.perf_counter()
-    result |= _errors(peer, train, tasks)
+    result |= errors(peer, train, tasks)
     result["predict_s"] = time.perf_counter() - clock
     return result
 
@@ -142,7 +142,8 @@ def fit(
     }
 
 
-def _errors(peer: Peer, train: Ratings, tasks: dict[str, Ratings]) -> dict[str, Any]:
+def errors(peer: Peer, train: Ratings, tasks: dict[str, Ratings]) -> dict[str, Any]:
+    """Predict the ratings of each task, and say how wrong it was."""
     result: dict[str, Any] = {"rmse": {}, "n": {}}
     # Sum of squared errors and number of ratings in each bin, where the other side is known.
     bins = {side: np.zeros((2, len(BINS))) for side in ("item", "user")}

@@ -1,14 +1,17 @@
 """The life of an entity on MovieLens: folding in, updating, uncertainty, explanations, exports.
 
     python benchmarks/life.py [--data ../shared/data/ml-1m] [--seeds 0 1 2] [--out DIR]
+    python benchmarks/life.py --data DIR --rows lists        # first ratings in lists only
 
-Writes life.md and life.json: a claim, the figure that was measured, and what it should reach.
-Errors are root mean squared errors; each figure is the mean over the splits of the seeds.
+Writes life.md and life.json: a claim, the figure that was measured, and what it should reach; with
+--rows lists, life-lists-NAME.md. Errors are root mean squared errors; each figure is the mean over
+the splits of the seeds.
 """
 
 import argparse
 import copy
 import json
+import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -16,11 +19,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from _report import machine
+from _runs import Data, tables_in
 from life_rows.export import export_rows
+from life_rows.first_ratings import GIVEN, first_rating_rows
 
-from simrec import Ratings, TwoTower, cold_start_split
+from simrec import Ratings, TwoTower
 from simrec.data.split import ColdStartSplit
 
 Row = tuple[str, float, str]
@@ -128,19 +132,23 @@ def explain_rows(model: TwoTower, split: ColdStartSplit) -> Iterator[Row]:
     yield "explain: milliseconds", 1000 * seconds / n, "-"
 
 
-def seed_rows(directory: Path, seed: int) -> Iterator[Row]:
-    """Measure all claims on the split of one seed."""
-    items, users = (pq.read_table(directory / f"{name}.parquet") for name in ("items", "users"))
-    ratings = Ratings.from_parquet(directory / "ratings.parquet")
-    split = cold_start_split(ratings, random_state=seed)
-    bounds = (float(ratings.values.min()), float(ratings.values.max()))
+def seed_rows(directory: Path, seed: int, which: str) -> Iterator[Row]:
+    """Measure all claims on the split of one seed, or those of lists."""
+    data = Data(directory.name, **tables_in(directory))
+    items, users = data.features()
+    split = data.split(seed)
+    low, high = float(split.train.values.min()), float(split.train.values.max())
 
     def refit(train) -> TwoTower:
+        bounds = (low, high) if low < high else None
         return TwoTower(bounds=bounds).fit(train, items=items, users=users)
 
     started = time.perf_counter()
     model = refit(split.train)
     seconds = time.perf_counter() - started
+    yield from first_rating_rows(model, refit, split, data.liked if data.rated else 1.0, seed)
+    if which == "lists":
+        return
     yield from fold_in_rows(model, refit, split, seed)
     yield from update_rows(refit, split, model, seconds, seed)
     yield from uncertainty_rows(model, split)
@@ -150,33 +158,60 @@ def seed_rows(directory: Path, seed: int) -> Iterator[Row]:
         yield from export_rows(model, users)
 
 
+def table(figures: dict[str, list[float]], reaches: dict[str, str]) -> str:
+    """Write claims below each other, those of first ratings in lists by number of ratings."""
+    counts = ["all" if n is None else str(n) for n in GIVEN]
+    lists: dict[str, dict[str, str]] = defaultdict(dict)
+    lines = []
+    for claim, values in figures.items():
+        found = re.fullmatch(r"((?:share|NDCG).*), (\w+) ratings: (.*)", claim)
+        if found:
+            what, n, which = found.groups()
+            lists[f"{what}: {which}"][n] = f"{np.mean(values):.4g}"
+            lists[f"{what}: {which}"]["reach"] = reaches[claim]
+        else:
+            lines.append(f"| {claim} | {np.mean(values):.4g} | {reaches[claim]} |")
+    head = ["first ratings in lists", *counts, "reach (ratio: from five on)"]
+    rows = [head, ["---"] * len(head)]
+    for claim, cells in lists.items():
+        rows.append([claim, *(cells.get(n, "") for n in counts), cells["reach"]])
+    text = "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    if lines:
+        text += (
+            "\n" + "\n".join(["| claim | figure | reach |", "| --- | --- | --- |", *lines]) + "\n"
+        )
+    return text
+
+
 def main() -> None:
     """Run, print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     here = Path(__file__).resolve().parent
     data = here.parent.parent / "shared" / "data" / "ml-1m"
     parser.add_argument("--data", type=Path, default=data)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--rows", choices=["all", "lists"], default="all")
     parser.add_argument("--out", type=Path, default=here / "results")
     arguments = parser.parse_args()
     figures: dict[str, list[float]] = defaultdict(list)
     reaches: dict[str, str] = {}
     for seed in arguments.seeds:
-        for claim, figure, reach in seed_rows(arguments.data, seed):
+        for claim, figure, reach in seed_rows(arguments.data, seed, arguments.rows):
             figures[claim].append(float(figure))
             reaches[claim] = reach
             print(f"seed {seed}: {claim}: {figure:.5g} ({reach})", flush=True)
-    lines = ["| claim | figure | reach |", "| --- | --- | --- |"]
-    for claim, values in figures.items():
-        lines.append(f"| {claim} | {np.mean(values):.4g} | {reaches[claim]} |")
+    name = arguments.data.name
     seeds = ", ".join(map(str, arguments.seeds))
-    head = (
-        f"# The life of an entity, {arguments.data.name}\n\nMean of seeds {seeds}; exports: seed 0."
-    )
-    text = f"{head} {machine()}.\n\n" + "\n".join(lines) + "\n"
+    head = f"# The life of an entity, {name}\n\nMean of seeds {seeds}; exports: seed 0."
+    text = f"{head} {machine()}.\n\n{table(figures, reaches)}"
     arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / "life.md").write_text(text, encoding="utf-8")
-    (arguments.out / "life.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    file = "life" if arguments.rows == "all" else f"life-lists-{name}"
+    (arguments.out / f"{file}.md").write_text(text, encoding="utf-8")
+    if arguments.rows == "all":
+        plain = json.dumps(figures, indent=1) + "\n"
+        (arguments.out / "life.json").write_text(plain, encoding="utf-8")
     print(text)
 
 

@@ -45,7 +45,7 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
 
     def grown(array: np.ndarray, side: str) -> np.ndarray:
         found = np.asarray(array)[rows[side]]
-        if found.ndim == 2 and found.dtype == np.float32:
+        if side == "items" and found.ndim == 2 and found.dtype == np.float32:
             spread = 0.3 * np.asarray(array).std(0)
             for start in range(0, len(found), 1 << 16):
                 block = found[start : start + (1 << 16)]

@@ -34,12 +34,11 @@ from pyarrow import csv
 from simrec import InputError, TwoTower, console, make_synthetic
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
+from simrec.jobs.evaluate import report
 from simrec.jobs.export import export
 from simrec.jobs.recommend import recommend
-from simrec.jobs.report import report
 from simrec.jobs.score import score
-from simrec.jobs.train import DataOptions, train
-from simrec.jobs.update import update
+from simrec.jobs.train import DataOptions, train, update
 from simrec.storage import manifest
 from simrec.storage.files import sha256
 

@@ -4,7 +4,6 @@
     python benchmarks/speed.py --quick                  # small sizes: does it run, roughly how fast
     python benchmarks/speed.py --only top-k pairs
     python benchmarks/speed.py --data DIR               # fits to ratings, items, users (.parquet)
-    python benchmarks/speed.py --pictures               # time against ratings, and against items
 
 What is compared is timed in turns, in one process or each in one of its own, and every row is a
 process of its own. Seconds depend on the machine and on what else it does; ratios hold.
@@ -35,7 +34,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="what to fit to; default: synthetic ratings")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()))
-    parser.add_argument("--pictures", action="store_true", help="draw the pictures as well")
     parser.add_argument("--row", choices=list(ROWS), help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 
@@ -78,17 +76,6 @@ def _amount(value: float, unit: str) -> str:
     return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.2f} {unit}"
 
 
-def pictures(sizes: Sizes, out: Path) -> dict[str, Any]:
-    """Draw the pictures; give their points."""
-    from speed_rows import curves
-
-    fits, searches = curves.fit_curves(sizes), curves.search_curves(sizes)
-    curves.draw(fits, out / "speed_fit.png", "ratings", "fitting, synthetic ratings")
-    title = "exact top-10, 1,024 queries, d = 64"
-    curves.draw(searches, out / "speed_top_k.png", "items", title)
-    return {"fit": fits, "top_k": searches}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run from the command line."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -107,8 +94,6 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
     whole = {"machine": machine(), "quick": options.quick, "repeats": options.repeats}
     whole["rows"] = results
-    if options.pictures:
-        whole["pictures"] = pictures(sizes, options.out)
     text = f"{table(results)}\n\n{machine()}; medians of {options.repeats}, timed in turns.\n"
     (options.out / "speed.json").write_text(json.dumps(whole, indent=1), encoding="utf-8")
     (options.out / "speed.md").write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,7 @@ _GROUPS = {
     "model": "model",
     "names": "names of columns",
     "batch": "how the job runs",
+    "service": "the service",
 }
 
 
@@ -73,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _top_parser().error(f"invalid choice: {command!r}; {nearest(command, COMMANDS)}")
     try:
         with _terminable():
-            values = vars(_command_parser(command).parse_args([*words[1:], *early]))
-            return _run(command, values)
+            return _run(command, _values(command, [*words[1:], *early]))
     except InputError as error:
         message = _in_options(str(error), command)
         return _say(f"error: {message}", 2, error if verbose else None)
@@ -243,61 +243,31 @@ def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
         group.add_argument(option.flag, action=argparse.BooleanOptionalAction, **settings)
         return
     settings["required"] = option.required
-    settings["type"] = _checked(option.parse)
+    one = "PATH" if option.path else {int: "N", float: "X", str: "NAME"}[option.kinds[0]]
+    if option.words and len(option.kinds) == 1:
+        one = "{" + ",".join(option.words) + "}"
     if option.mapping:
-        settings |= {"nargs": "+", "action": _Mapping, "metavar": "NAME=WORD", "type": str}
-        settings["option"] = option
-    elif option.words and len(option.kinds) == 1:
-        settings["metavar"] = "{" + ",".join(option.words) + "}"
+        settings |= {"nargs": "+", "action": "extend", "metavar": "NAME=WORD"}
+    elif option.count is not None:
+        several = {2: ("LO", "HI"), "*": one}.get(option.count) or (one,) * int(option.count)
+        settings |= {"nargs": option.count, "metavar": several}
     else:
-        settings["metavar"] = _metavar(option)
-    if option.count is not None and not option.mapping:
-        settings["nargs"] = option.count
-        settings["action"] = _Several
+        settings["metavar"] = one
     group.add_argument(*also, option.flag, **settings)
 
 
-def _metavar(option: Option) -> str | tuple[str, ...]:
-    one = "PATH" if option.path else {int: "N", float: "X", str: "NAME"}[option.kinds[0]]
-    if option.count == 2:
-        return ("LO", "HI")
-    return one if not isinstance(option.count, int) else (one,) * option.count
-
-
-def _checked(parse: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(text: str) -> Any:
+def _values(command: str, words: Sequence[str]) -> dict[str, Any]:
+    """Read the options of a command."""
+    parser = _command_parser(command)
+    values = vars(parser.parse_args(words))
+    options = {} if command == "run" else commands.options(command)
+    for name in set(values) & set(options):
         try:
-            return parse(text)
+            if not isinstance(values[name], bool):
+                values[name] = options[name].parse(values[name])
         except InputError as error:
-            message = str(error).partition(": ")[2]
-            raise argparse.ArgumentTypeError(message) from None
-
-    return convert
-
-
-class _Several(argparse.Action):
-    """Make a tuple of several values, and None of a lone ``none``."""
-
-    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
-        setattr(namespace, self.dest, None if values == [None] else tuple(values))
-
-
-class _Mapping(argparse.Action):
-    """Make an entry of a dictionary of ``name=word``."""
-
-    def __init__(self, option: Option, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.option = option
-
-    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
-        pairs = [word.partition("=") for word in values]
-        if not all(equals for _, equals, _ in pairs):
-            parser.error(f"argument {option_string}: expected NAME=WORD, got {' '.join(values)!r}")
-        try:
-            checked = self.option.check({name: word for name, _, word in pairs})
-        except InputError as error:
-            parser.error(f"argument {option_string}: {error}")
-        setattr(namespace, self.dest, {**getattr(namespace, self.dest, {}), **checked})
+            parser.error(f"argument {error}")
+    return values
 
 
 def _in_options(message: str, command: str) -> str:

@@ -41,7 +41,7 @@ def log_level():
 def one_draw():
     """Hold out from small data once instead of five times: most tests are not about lists."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 1)
+        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 2)
         yield
 
 

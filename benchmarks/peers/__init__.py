@@ -22,11 +22,20 @@ PEERS: dict[str, tuple[Any, ...]] = {
     "tfrs": ("peers.tfrs_towers", "TfrsTowers"),
     "lightfm": ("peers.ranking", "LightFmWarp"),
     "popularity": ("peers.ranking", "Popularity"),
+    "popularity-1": ("peers.ranking", "Popularity", {"l2": 1}),
+    "popularity-100": ("peers.ranking", "Popularity", {"l2": 100}),
     "content": ("peers.histories", "ContentProfile"),
+    "content-popularity": ("peers.histories", "ContentPopularity"),
+    "content-popularity-2": ("peers.histories", "ContentPopularity", {"share": 2}),
+    "content-network": ("peers.network", "ContentNetwork"),
     "ease-30": ("peers.histories", "Ease", {"l2": 30}),
     "ease-100": ("peers.histories", "Ease", {"l2": 100}),
     "ease-500": ("peers.histories", "Ease", {"l2": 500}),
     "ease-2000": ("peers.histories", "Ease", {"l2": 2000}),
+    "ease-neighbours": ("peers.neighbours", "EaseNeighbours", {"l2": 100}),
+    "ease-neighbours-500": ("peers.neighbours", "EaseNeighbours", {"l2": 500}),
+    "marec": ("peers.marec", "Marec"),
+    "marec-500": ("peers.marec", "Marec", {"l2": 500}),
     "als-128-30": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 30, "alpha": 3}),
     "als-128-100": ("peers.histories", "ImplicitAls", {"n_factors": 128, "l2": 100, "alpha": 3}),
     "als-256-10": ("peers.histories", "ImplicitAls", {"n_factors": 256, "l2": 10, "alpha": 40}),
@@ -42,9 +51,32 @@ RATING = (
     "lightgbm",
     "tfrs",
 )
+POPULARITY = ("popularity", "popularity-1", "popularity-100")
+CONTENT = ("content-popularity", "content-popularity-2")
 EASE = ("ease-30", "ease-100", "ease-500", "ease-2000")
+NEIGHBOURS = ("ease-neighbours", "ease-neighbours-500")
+MAREC = ("marec", "marec-500")
 ALS = ("als-128-30", "als-128-100", "als-256-10")
-LISTS = ("simrec", "popularity", "content", *EASE, *ALS, "lightfm")
+LISTS = (
+    "simrec",
+    *POPULARITY,
+    "content",
+    *CONTENT,
+    *EASE,
+    *MAREC,
+    "content-network",
+    *ALS,
+    "lightfm",
+)
+# One row of a table for all settings of a model.
+FAMILIES = {
+    **dict.fromkeys(POPULARITY, "popularity, also from features"),
+    **dict.fromkeys(CONTENT, "content profile + popularity"),
+    **dict.fromkeys(EASE, "EASE"),
+    **dict.fromkeys(NEIGHBOURS, "EASE of content neighbours"),
+    **dict.fromkeys(MAREC, "MARec"),
+    **dict.fromkeys(ALS, "implicit ALS"),
+}
 
 
 def peer_class(name: str) -> type[Peer]:
@@ -54,4 +86,4 @@ def peer_class(name: str) -> type[Peer]:
     return type(kind.__name__, (kind,), {"name": name, **settings[0]}) if settings else kind
 
 
-__all__ = ["ALS", "EASE", "LISTS", "PEERS", "RATING", "Peer", "peer_class"]
+__all__ = ["FAMILIES", "LISTS", "PEERS", "RATING", "Peer", "peer_class"]

@@ -119,10 +119,19 @@ class Entities:
         peers that see sparse features could bend a line by itself.
     groups : numpy.ndarray
         What belongs together, numbered: the features of one column, or the bins of one.
+    is_word : numpy.ndarray of bool
+        Which features are words. Where `texts` is "words", texts are rows of TF-IDF of length 1,
+        for peers that rank by words or regress on them; "components" are the principal components
+        that SimRec takes, and "none" leaves texts out.
+    is_vector : numpy.ndarray of bool
+        Which features are coordinates of vectors.
     """
 
-    def __init__(self, rated: IdMap, table: pa.Table | None, key: str) -> None:
+    def __init__(
+        self, rated: IdMap, table: pa.Table | None, key: str, texts: str = "components"
+    ) -> None:
         ids = rated.ids
+        self.is_word = self.is_vector = np.zeros(0, bool)
         if table is None:
             self.features = sparse.csr_matrix((len(ids), 0), dtype=np.float32)
             self.groups = np.zeros(0, np.int64)
@@ -135,7 +144,7 @@ class Entities:
         self._places = np.empty(len(ids), np.int64)
         self._places[self._sorted.rows(ids)] = np.arange(len(ids))
         if table is not None:
-            self._encode(table, of_table, is_new, key)
+            self._encode(table, of_table, is_new, key, texts)
 
     def __len__(self) -> int:
         return len(self._places)
@@ -145,14 +154,34 @@ class Entities:
         rows = self._sorted.rows(ids)
         return np.where(rows >= 0, self._places[rows], -1)
 
-    def _encode(self, table: pa.Table, ids: pa.Array, is_new: np.ndarray, key: str) -> None:
+    def terms(self) -> tuple[sparse.csr_matrix, np.ndarray]:
+        """Give what is there or not (tags, categories, bins, words) by TF-IDF, and its groups.
+
+        Document frequencies are of the rated entities; plain numbers have none and are left out.
+        """
+        X = self.features
+        is_one = np.asarray((X != 0).sum(axis=0) == (X == 1).sum(axis=0)).ravel()
+        frequency = np.asarray(X[: self.n_rated].sum(axis=0)).ravel()
+        idf = np.log((1 + self.n_rated) / (1 + np.maximum(frequency, 0)))
+        weight = np.where(self.is_word, 1.0, idf).astype(np.float32)
+        at = np.flatnonzero(is_one | self.is_word)
+        return sparse.csr_matrix(X[:, at] @ sparse.diags_array(weight[at])), self.groups[at]
+
+    def _encode(
+        self, table: pa.Table, ids: pa.Array, is_new: np.ndarray, key: str, texts: str
+    ) -> None:
         known = table.filter(pa.array(~is_new))
         encoder = FeatureEncoder(id_column=key).fit(known)
+        of_text = [c for c, kind in encoder.columns_.items() if kind == "text"]
+        if of_text and texts != "components":
+            encoder = FeatureEncoder(id_column=key, ignore=of_text).fit(known)
+        of_words = of_text if texts == "words" else []
         blocks, groups = [encoder.transform(table)], [encoder.groups_]
         numbers = [column for column, kind in encoder.columns_.items() if kind == "number"]
-        for group, column in enumerate(numbers, start=len(encoder.columns_)):
-            blocks.append(_bins(table.column(column), known.column(column)))
-            groups.append(np.full(blocks[-1].shape[1], group))
+        blocks += [_bins(table.column(column), known.column(column)) for column in numbers]
+        blocks += [_words(table.column(column), known.column(column)) for column in of_words]
+        for group, block in enumerate(blocks[1:], start=len(encoder.columns_)):
+            groups.append(np.full(block.shape[1], group))
         encoded = sparse.hstack(blocks, format="csr", dtype=np.float32)
         order = np.full(len(self), -1)
         order[self.rows(ids)] = np.arange(len(ids))
@@ -161,6 +190,9 @@ class Entities:
         has = sparse.csr_matrix((ones, (rows, order[rows])), shape=(len(self), len(ids)))
         self.features = sparse.csr_matrix(has @ encoded)
         self.groups = np.concatenate(groups)
+        self.is_word = self.groups >= self.groups.max(initial=-1) + 1 - len(of_words)
+        vectors = [g for g, kind in enumerate(encoder.columns_.values()) if kind == "vector"]
+        self.is_vector = np.isin(self.groups, vectors)
 
 
 def pair_matrix(ratings: Ratings, users: IdMap, items: IdMap) -> sparse.csr_matrix:
@@ -182,3 +214,12 @@ def _bins(values: pa.ChunkedArray, known: pa.ChunkedArray, n_bins: int = 10) -> 
     places = np.searchsorted(edges, numbers[rows], side="right")
     ones = np.ones(len(rows), np.float32)
     return sparse.csr_matrix((ones, (rows, places)), shape=(len(numbers), len(edges) + 1))
+
+
+def _words(texts: pa.ChunkedArray, known: pa.ChunkedArray) -> sparse.csr_matrix:
+    """Words of texts by TF-IDF, each text of length 1, without those of a single known text."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectorizer = TfidfVectorizer(min_df=2, sublinear_tf=True, dtype=np.float32)
+    vectorizer.fit(pc.fill_null(known, "").to_pylist())
+    return vectorizer.transform(pc.fill_null(texts, "").to_pylist())

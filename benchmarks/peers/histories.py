@@ -7,7 +7,7 @@ import pyarrow as pa
 from scipy import linalg, sparse
 
 from peers.base import Entities, pair_matrix
-from peers.ranking import Ranker
+from peers.ranking import Popularity, Ranker
 from simrec import IdMap, Ratings
 
 
@@ -43,15 +43,19 @@ class Ease(HistoryRanker):
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Ease":
         self.known_items_ = train.items
         self.remember(train)
+        inverse = self.inverse_gram()
+        self.weights_ = inverse / -np.diag(inverse)
+        np.fill_diagonal(self.weights_, 0)
+        return self
+
+    def inverse_gram(self) -> np.ndarray:
+        """Give the inverse of the items' Gram matrix with l2 on its diagonal."""
         gram = (self.histories_.T @ self.histories_).toarray()
         gram[np.diag_indices_from(gram)] += self.l2
         # The inverse of a symmetric matrix by its Cholesky factor takes half of the operations.
         factor, _ = linalg.lapack.spotrf(gram.T, lower=1, overwrite_a=1)
         lower, _ = linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
-        inverse = np.tril(lower) + np.tril(lower, -1).T
-        self.weights_ = inverse / -np.diag(inverse)
-        np.fill_diagonal(self.weights_, 0)
-        return self
+        return np.tril(lower) + np.tril(lower, -1).T
 
     def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
         scores = self.histories_[self.users_.rows(users)] @ self.weights_
@@ -96,6 +100,7 @@ class ContentProfile(HistoryRanker):
     """Cosine of an item's tf-idf features and the sum of those of the user's items."""
 
     name = "content"
+    version = 2
     answers = ("known_users", "new_items", "few_ratings")
 
     def fit(
@@ -103,14 +108,8 @@ class ContentProfile(HistoryRanker):
     ) -> "ContentProfile":
         self.known_items_ = train.items
         self.remember(train)
-        self.items_ = Entities(train.items, items, "item_id")
-        features = self.items_.features
-        # What is there or not (tags, categories, bins) has a document frequency; numbers have none.
-        is_term = np.asarray((features != 0).sum(axis=0) == (features == 1).sum(axis=0)).ravel()
-        terms = features[:, is_term]
-        frequency = np.asarray(terms[: train.n_items].sum(axis=0)).ravel()
-        inverse = np.log((1 + train.n_items) / (1 + frequency))
-        weighted = terms @ sparse.diags_array(inverse)
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
+        weighted, _ = self.items_.terms()
         length = np.sqrt(np.asarray(weighted.power(2).sum(axis=1)).ravel())
         scaled = sparse.diags_array(1 / np.maximum(length, 1e-9)) @ weighted
         nothing = sparse.csr_matrix((1, scaled.shape[1]))
@@ -121,3 +120,22 @@ class ContentProfile(HistoryRanker):
         histories = self.histories_[self.users_.rows(users)]
         profiles = histories @ self.terms_[: len(self.known_items_)]
         return (profiles @ self.terms_[self.items_.rows(items)].T).toarray()
+
+
+class ContentPopularity(ContentProfile):
+    """Content profile and popularity from features, each in its standard deviations."""
+
+    name = "content-popularity"
+    answers = ("new_items",)
+    share = 0.5  # of popularity
+
+    def fit(
+        self, train: Ratings, items: pa.Table | None, users: pa.Table | None
+    ) -> "ContentPopularity":
+        self.popularity_ = Popularity(self.bounds, self.liked).fit(train, items, users)
+        super().fit(train, items, users)
+        return self
+
+    def score(self, users: pa.Array, items: pa.Array) -> np.ndarray:
+        profile, popularity = super().score(users, items), self.popularity_.score(users, items)
+        return profile / profile.std() + self.share * popularity / popularity.std()

@@ -31,8 +31,9 @@ class LightFmWarp(Ranker):
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "LightFmWarp":
         from lightfm import LightFM
 
-        self.users_ = Entities(train.users, users, "user_id")
-        self.items_ = Entities(train.items, items, "item_id")
+        # Texts are left out: an epoch takes as long as an item has features.
+        self.users_ = Entities(train.users, users, "user_id", texts="none")
+        self.items_ = Entities(train.items, items, "item_id", texts="none")
         self._features = [_with_ids(self.users_), _with_ids(self.items_)]
         liked = train.values >= self.liked
         where = (train.user_rows[liked], train.item_rows[liked])
@@ -67,11 +68,12 @@ class Popularity(Ranker):
     """How often an item is liked, for everyone; of a new one what its features say (ridge)."""
 
     name = "popularity"
+    version = 2
     answers = ("known_users", "new_items", "new_users", "few_ratings")
     l2 = 10.0
 
     def fit(self, train: Ratings, items: pa.Table | None, users: pa.Table | None) -> "Popularity":
-        self.items_ = Entities(train.items, items, "item_id")
+        self.items_ = Entities(train.items, items, "item_id", texts="words")
         likes = np.bincount(train.item_rows[train.values >= self.liked], minlength=train.n_items)
         target = np.log1p(likes)
         known, new = np.split(np.arange(len(self.items_)), [train.n_items])
@@ -89,13 +91,19 @@ class Popularity(Ranker):
 
 
 def _with_ids(entities: Entities) -> sparse.csr_matrix:
-    """Ids beside features, each row divided by its sum, as LightFM's own tools do."""
+    """Ids beside features, each row divided by its sum, as LightFM's own tools do.
+
+    Coordinates of vectors are two features each, for numbers above and below 0.
+    """
     n_rated, n_all = entities.n_rated, len(entities)
     ids = sparse.csr_matrix(
         (np.ones(n_rated, np.float32), (np.arange(n_rated), np.arange(n_rated))),
         shape=(n_all, n_rated),
     )
-    rows = sparse.hstack([ids, abs(entities.features)], format="csr")
+    vectors = entities.features[:, entities.is_vector]
+    below = (abs(vectors) - vectors) / 2
+    blocks = [ids, abs(entities.features[:, ~entities.is_vector]), vectors + below, below]
+    rows = sparse.hstack(blocks, format="csr")
     total = np.asarray(rows.sum(axis=1)).ravel()
     scale = sparse.diags_array(1 / np.maximum(total, 1e-9))
     return sparse.csr_matrix(scale @ rows, dtype=np.float32)

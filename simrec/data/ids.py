@@ -1,6 +1,7 @@
 """Ids, integers or strings, and the row numbers SimRec works with."""
 
 import bisect
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,15 @@ import pyarrow.compute as pc
 from simrec.data.arrays import as_arrow, as_numpy, null_mask
 from simrec.data.id_columns import (
     check_ids,
-    dense_span,
     id_kind,
-    id_offsets,
     is_ascending,
     number_ids,
     one_piece,
     whole_numbers,
 )
+from simrec.data.id_shard import IdShard
 from simrec.errors import InputError, listing
-
-# Below this many values, a binary search each beats building a hash table of all known ids.
-_FEW = 64
-# From this share of the known ids on (one in so many), a hash table beats binary searches.
-_MANY = 16
+from simrec.storage.rows import divided, first_rows
 
 
 class IdMap:
@@ -50,16 +46,23 @@ class IdMap:
     ['mate']
     """
 
-    __slots__ = ("_direct", "_ids")
+    __slots__ = ("_shards", "_starts", "_type")
 
     def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
-        self._ids: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
-        self._direct: np.ndarray | None = None  # row by offset from the first id
-        if not is_ascending(self._ids):
+        found: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
+        if not is_ascending(found):
             raise InputError(
                 "IdMap: the ids are not distinct and ascending. "
                 "Use IdMap.from_values, which sorts them."
             )
+        self.__setstate__(((IdShard.of(found),), found.type))
+
+    def __getstate__(self) -> tuple[tuple[IdShard, ...], pa.DataType]:
+        return self._shards, self._type
+
+    def __setstate__(self, state: tuple[tuple[IdShard, ...], pa.DataType]) -> None:
+        self._shards, self._type = state
+        self._starts = first_rows([shard.rows for shard in self._shards])
 
     @classmethod
     def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
@@ -86,7 +89,8 @@ class IdMap:
         >>> ids.ids.to_pylist()
         ['mate', 'tea']
         """
-        return self._ids
+        chunks = [shard.ids for shard in self._shards]
+        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
     @property
     def column(self) -> pa.ChunkedArray:
@@ -95,7 +99,7 @@ class IdMap:
         >>> ids.column.num_chunks
         1
         """
-        return pa.chunked_array([self._ids])
+        return pa.chunked_array([shard.ids for shard in self._shards])
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -104,7 +108,7 @@ class IdMap:
         >>> ids.sizes
         (2,)
         """
-        return (len(self),)
+        return tuple(shard.rows for shard in self._shards)
 
     @property
     def type(self) -> pa.DataType:
@@ -113,10 +117,10 @@ class IdMap:
         >>> ids.type
         DataType(string)
         """
-        return self._ids.type
+        return self._type
 
     def __len__(self) -> int:
-        return len(self._ids)
+        return int(self._starts[-1])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
@@ -128,12 +132,6 @@ class IdMap:
     def __repr__(self) -> str:
         shown = ", ".join(repr(v) for v in self.take(range(min(3, len(self)))).to_pylist())
         return f"IdMap({len(self):,} ids, {self.type}: {shown}{', ...' if len(self) > 3 else ''})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"ids": self._ids}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._ids, self._direct = state["ids"], None
 
     def rows(self, values: Any, name: str = "ids") -> np.ndarray:
         """Find the row of each id.
@@ -167,7 +165,30 @@ class IdMap:
             return np.full(len(array), -1, dtype=np.int64)
         if id_kind(array.type) != id_kind(self.type):
             return self._rows_by_number(array, name)
-        return np.concatenate([self._chunk_rows(chunk) for chunk in array.chunks])
+        return np.concatenate([self._find(chunk) for chunk in array.chunks])
+
+    def _find(self, chunk: pa.Array) -> np.ndarray:
+        if isinstance(chunk, pa.DictionaryArray):
+            return self._find(chunk.dictionary)[as_numpy(chunk.indices)]
+        if len(self._shards) == 1:
+            return self._shards[0].find(chunk)
+        rows = np.full(len(chunk), -1, np.int64)
+        values = as_numpy(chunk) if id_kind(self.type) == "integer" else None
+        for shard, start in zip(self._shards, self._starts, strict=False):
+            if not shard.rows:
+                continue
+            if values is not None:
+                # Exact whatever the two integer types, with integers of Python.
+                inside = np.flatnonzero((values >= shard.first) & (values <= shard.last))
+            else:
+                first, last = (pa.scalar(end, chunk.type) for end in (shard.first, shard.last))
+                within = pc.and_(pc.greater_equal(chunk, first), pc.less_equal(chunk, last))
+                inside = as_numpy(pc.indices_nonzero(within)).astype(np.int64)
+            if len(inside):
+                asked = chunk if len(inside) == len(chunk) else chunk.take(as_arrow(inside))
+                found = shard.find(asked)
+                rows[inside] = np.where(found >= 0, found + start, -1)
+        return rows
 
     def _rows_by_number(self, array: pa.ChunkedArray, name: str) -> np.ndarray:
         """Find integers among strings such as "7" or "007", or such strings among integers."""
@@ -211,13 +232,17 @@ class IdMap:
         >>> ids.take([1, 0]).to_pylist()
         ['tea', 'mate']
         """
-        return self._ids.take(pa.array(self._checked(rows)))
-
-    def _checked(self, rows: Any) -> np.ndarray:
         index = np.asarray(rows)
         if index.size and (index.min() < 0 or index.max() >= len(self)):
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
-        return index.astype(np.int64, copy=False)
+        index = index.astype(np.int64, copy=False)
+        if len(self._shards) == 1:
+            return self._shards[0].ids.take(as_arrow(index))
+        parts, places = [pa.array([], self.type)], [np.empty(0, np.int64)]
+        for number, here, at in divided(index, self._starts):
+            parts.append(self._shards[number].ids.take(as_arrow(at)))
+            places.append(np.arange(len(index))[here])
+        return pa.concat_arrays(parts).take(as_arrow(np.argsort(np.concatenate(places))))
 
     def without(self, rows: Any) -> "IdMap":
         """Return the map of the ids of all other rows.
@@ -225,9 +250,12 @@ class IdMap:
         >>> ids.without([0]).ids.to_pylist()
         ['tea']
         """
-        keep = np.ones(len(self), bool)
-        keep[rows] = False
-        return _trusted(self._ids.filter(pa.array(keep)))
+        shards = list(self._shards)
+        for number, _, at in divided(np.unique(np.asarray(rows, np.int64)), self._starts):
+            keep = np.ones(shards[number].rows, bool)
+            keep[at] = False
+            shards[number] = IdShard.of(shards[number].ids.filter(pa.array(keep)))
+        return in_shards(shards, self.type)
 
     def none(self) -> "IdMap":
         """Return a map of no ids, of the same type.
@@ -235,19 +263,29 @@ class IdMap:
         >>> len(ids.none())
         0
         """
-        return _trusted(pa.array([], self.type))
+        return in_shards([IdShard.of(pa.array([], self.type))], self.type)
 
     def union(self, other: "IdMap") -> "IdMap":
         """Return the map of the ids that are in either.
 
+        In shards, a new one goes to the last that begins below it, or to the first.
+
         >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
         ['mate', 'milk', 'tea']
         """
-        if not len(other) or not len(self):
+        if not len(other) or (not len(self) and len(self._shards) == 1):
             return other if len(other) else self
         other = other.as_kind(self.type)
         shared = shared_type(self, other)
-        return IdMap.from_values(pa.chunked_array([m.cast(shared).ids for m in (self, other)]))
+        shards, more = list(self.cast(shared)._shards), other.cast(shared).ids
+        filled = [i for i, shard in enumerate(shards) if shard.rows] or [0]
+        firsts = [shards[i].first for i in filled[1:]]
+        starts = [bisect.bisect_left(more, one, key=lambda s: s.as_py()) for one in firsts]
+        for i, start, stop in zip(filled, [0, *starts], [*starts, len(more)], strict=True):
+            if start < stop:
+                both = pa.chunked_array([shards[i].ids, more.slice(start, stop - start)])
+                shards[i] = IdShard.of(number_ids(both)[0])
+        return in_shards(shards, shared)
 
     def cast(self, type_: pa.DataType) -> "IdMap":
         """Return the same ids in another type of the same kind.
@@ -256,7 +294,9 @@ class IdMap:
         DataType(large_string)
         """
         try:
-            return self if type_ == self.type else _trusted(self._ids.cast(type_))
+            if type_ == self.type:
+                return self
+            return in_shards([IdShard.of(one.ids.cast(type_)) for one in self._shards], type_)
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
                 f"ids of type {self.type} and {type_} fit no common type: {error}. "
@@ -277,53 +317,11 @@ class IdMap:
         made = self if numbers.null_count else IdMap.from_values(numbers)
         return made if len(made) == len(self) else self
 
-    def _chunk_rows(self, chunk: pa.Array) -> np.ndarray:
-        if isinstance(chunk, pa.DictionaryArray):
-            return self._chunk_rows(chunk.dictionary)[as_numpy(chunk.indices)]
-        if id_kind(self.type) == "integer":
-            return self._integer_rows(as_numpy(chunk))
-        if len(chunk) < _FEW < len(self):
-            return np.array([self._bisect(value) for value in chunk.to_pylist()], dtype=np.int64)
-        known = self._ids
-        if chunk.type != known.type:
-            chunk, known = chunk.cast(pa.large_string()), known.cast(pa.large_string())
-        return _places(chunk, known)
-
-    def _bisect(self, value: str) -> int:
-        row = bisect.bisect_left(self._ids, value, key=lambda scalar: scalar.as_py())
-        return row if row < len(self) and self._ids[row].as_py() == value else -1
-
-    def _integer_rows(self, values: np.ndarray) -> np.ndarray:
-        known = as_numpy(self._ids)
-        low, high = int(known[0]), int(known[-1])
-        inside = (values >= low) & (values <= high)  # exact whatever the two integer types
-        if not inside.all():
-            rows = np.full(len(values), -1, dtype=np.int64)
-            rows[inside] = self._integer_rows(values[inside])
-            return rows
-        if high - low >= dense_span(len(known)):
-            values = values.astype(known.dtype, copy=False)
-            if _MANY * len(values) > len(known):
-                return _places(as_arrow(values), as_arrow(known))
-            rows = np.searchsorted(known, values)
-            return np.where(known[rows] == values, rows, -1)
-        if self._direct is None:
-            self._direct = np.full(high - low + 1, -1, dtype=np.int64)
-            self._direct[id_offsets(known, low)] = np.arange(len(known))
-        return self._direct[id_offsets(values, low)]
-
-
-def _places(values: pa.Array, known: pa.Array) -> np.ndarray:
-    """Find each value among the known ones, -1 where it is not."""
-    found = pc.index_in(values, value_set=known)
-    # Where a number would be made a scalar of Arrow's, pandas would be imported.
-    return as_numpy(found.fill_null(as_arrow(np.array([-1], np.int32))[0])).astype(np.int64)
-
 
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
     """Collect the distinct ids, and number every value by them: int32, see `number_ids`."""
     ids, rows = number_ids(check_ids(values, name))
-    return _trusted(ids), rows
+    return in_shards([IdShard.of(ids)], ids.type), rows
 
 
 def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
@@ -348,8 +346,21 @@ def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
     return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
 
 
-def _trusted(ids: pa.Array) -> IdMap:
-    """Wrap ids that are known to be distinct and ascending, without checking again."""
+def in_shards(shards: Sequence[IdShard], type_: pa.DataType) -> IdMap:
+    """Make a map of shards, whose ranges must be ascending and have no id in common."""
+    kind, before = {"integer": int, "string": str}.get(id_kind(type_) or ""), None
+    for one in shards:
+        if not one.rows and one.first is None and one.last is None:
+            continue
+        typed = one.rows > 0 and type(one.first) is kind and type(one.last) is kind
+        if not (typed and one.first <= one.last and (before is None or before < one.first)):
+            raise InputError("user_id: the ranges of ids are not distinct and ascending")
+        before = one.last
     made = IdMap.__new__(IdMap)
-    made.__setstate__({"ids": ids})
+    made.__setstate__((tuple(shards), type_))
     return made
+
+
+def shards_of_ids(ids: IdMap) -> tuple[IdShard, ...]:
+    """Return the shards of a map; of one in one piece, that."""
+    return ids.__getstate__()[0]

@@ -163,9 +163,11 @@ class Ratings:
             times = timestamp_values(table, timestamp, label)
         if weight is not None and weight in table.column_names:
             weights = finite_numbers(table, weight, label, "weight")
-        with ThreadPoolExecutor(2) as pool:
-            both = pool.map(encode_ids, [table.column(user_id), table.column(item_id)])
-            (users, user_rows), (items, item_rows) = both
+        columns_of_ids = [table.column(user_id), table.column(item_id)]
+        with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
+            each = map if table.num_rows < 10_000 else pool.map
+            (users, user_rows), (items, item_rows) = each(encode_ids, columns_of_ids)
+        del columns_of_ids
         del table  # most of the memory in use here
         arrays = (user_rows, item_rows, values, times)
         ratings = cls(users, items, *arrays, 0, weights, rating is not None, columns)

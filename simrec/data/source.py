@@ -4,18 +4,29 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow import fs
 
 from simrec.data import partitions
-from simrec.data.arrays import index_columns
+from simrec.data.arrays import index_columns, range_array, range_ids
 from simrec.data.messages import describe, no_column
-from simrec.data.paths import find_files, reading_options
+from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, find_files, reading_options
 from simrec.data.sides import ID_COLUMNS
-from simrec.data.table_file import BadFragment, TableFile
 from simrec.errors import InputError
+
+if TYPE_CHECKING:
+    from simrec.data.csv_files import Dialect
+
+
+class BadFragment(InputError):
+    """A piece of the input that cannot be read."""
+
+
+class ChangedFragment(BadFragment):
+    """A file of the input that is no longer what it was when the job was planned."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +37,150 @@ class Unit:
     file: int
     row_groups: tuple[int, ...]
     rows: int
+    label: str  # in messages
+    directory: str = ""  # Hive partition, empty for none
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A Parquet or CSV file as it was when it was opened. Small, and travels to workers."""
+
+    filesystem: fs.FileSystem
+    path: str
+    stamp: tuple[int, str, int | None]  # size, time of change, inode: of no other file
+    rows: tuple[int, ...]  # of each row group; a CSV file is one, which is read as a stream
+    uncompressed: int  # bytes in memory, roughly
+    schema: pa.Schema  # its columns, and those of `ranges`
+    partition: partitions.Pairs  # columns and values in the names of its directories
+    ranges: dict[str, range]  # ids that pandas wrote as a range
+    dialect: "Dialect | None" = None  # how a CSV file is written; None for Parquet
+
+    @classmethod
+    def open(
+        cls, filesystem: fs.FileSystem, base: str, path: str, options: Mapping[str, str]
+    ) -> "TableFile":
+        """Read the footer of a file; partitions are the directories below `base`."""
+        dialect, stamp = None, _stamp(filesystem, path)
+        rows: tuple[int, ...]
+        ranges: dict[str, range] = {}
+        is_csv = bool(options) or path.lower().endswith(CSV_ENDINGS)
+        try:
+            if not is_csv and not path.lower().endswith(PARQUET_ENDINGS):
+                with filesystem.open_input_stream(path) as stream:
+                    is_csv = stream.read(4) not in (b"PAR1", b"")
+            if is_csv:
+                from simrec.data.csv_files import find_dialect, look_through
+
+                dialect = find_dialect(path, filesystem, options)
+                schema, n_rows = look_through(path, filesystem, dialect)
+                rows, uncompressed = (n_rows,) if n_rows else (), stamp[0]
+            else:
+                footer = pq.read_metadata(path, filesystem=filesystem)
+                schema, rows = footer.schema.to_arrow_schema(), _group_rows(footer)
+                uncompressed = sum(footer.row_group(i).total_byte_size for i in range(len(rows)))
+                ranges = range_ids(schema, sum(rows))
+        except InputError as error:
+            raise BadFragment(str(error)) from error
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise _unreadable(path, is_csv, stamp[0], error) from error
+        twice = [name for name in schema.names if schema.names.count(name) > 1]
+        if twice:
+            raise BadFragment(
+                f"{path}: more than one column is called {twice[0]!r}. Rename or drop one."
+            )
+        for name in ranges:
+            schema = schema.append(pa.field(name, pa.int64()))
+        found = partitions.of_path(base, path)
+        return cls(filesystem, path, stamp, rows, uncompressed, schema, found, ranges, dialect)
+
+    @property
+    def is_csv(self) -> bool:
+        """Whether it is a CSV file."""
+        return self.dialect is not None
+
+    def read(self, target: pa.Schema) -> pa.Table:
+        """Read all rows in the columns of a schema; dictionaries may stand for strings."""
+        if self.is_csv:
+            plain = pa.schema([f.with_type(_value_type(f.type)) for f in target])
+            tables = self.batches(range(len(self.rows)), plain, 1 << 30)
+            return pa.concat_tables([plain.empty_table(), *tables]).cast(target)
+        texts = [field.name for field in target if pa.types.is_dictionary(field.type)]
+        try:
+            # In one piece per column, which spares NumPy a copy of every column.
+            with pq.ParquetFile(
+                self.path, filesystem=self.filesystem, pre_buffer=True, read_dictionary=texts
+            ) as parquet:
+                self._check_footer(parquet)
+                return self._complete(parquet.read(columns=self._stored(target)), target, 0)
+        except (pa.ArrowException, OSError) as error:
+            raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
+
+    def batches(
+        self, row_groups: Sequence[int], target: pa.Schema, batch_rows: int
+    ) -> Iterator[pa.Table]:
+        """Read some row groups in the columns of a schema, at most `batch_rows` rows at a time.
+
+        Raises `BadFragment` if the file cannot be read, and `ChangedFragment`, at the latest after
+        the last batch, if it is another one than when it was opened.
+        """
+        start = sum(self.rows[: min(row_groups, default=0)])
+        try:
+            for batch in self._stream(row_groups, target, batch_rows):
+                yield self._complete(pa.Table.from_batches([batch]), target, start)
+                start += batch.num_rows
+        except (pa.ArrowException, OSError) as error:
+            if self.is_csv:
+                self._check_stamp()
+            raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
+        self._check_stamp()
+
+    def _stream(
+        self, row_groups: Sequence[int], target: pa.Schema, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        stored = self._stored(target)
+        if self.dialect is not None:
+            from simrec.data.csv_files import stream
+
+            own = pa.schema([target.field(name) for name in stored])
+            yield from stream(self.path, self.filesystem, self.dialect, own, batch_rows)
+            return
+        with pq.ParquetFile(self.path, filesystem=self.filesystem) as parquet:
+            self._check_footer(parquet)
+            # Decoded as it goes: `pyarrow.dataset` holds whole row groups, and imports pandas.
+            yield from parquet.iter_batches(
+                batch_rows, row_groups=list(row_groups), columns=stored, use_threads=False
+            )
+
+    def _stored(self, target: pa.Schema) -> list[str]:
+        return [n for n in target.names if n in self.schema.names and n not in self.ranges]
+
+    def _complete(self, table: pa.Table, target: pa.Schema, start: int) -> pa.Table:
+        """Give rows from `start` on the columns of a schema: widened, of the partition, or null."""
+        partition, n, arrays = dict(self.partition), table.num_rows, []
+        for name, kind in zip(target.names, target.types, strict=True):
+            if name in self.ranges:
+                arrays.append(range_array(self.ranges[name][start : start + n]).cast(kind))
+            elif name in self.schema.names:
+                column = table.column(name)
+                arrays.append(column if column.type == kind else column.cast(kind))
+            elif partition.get(name) is None:
+                arrays.append(pa.nulls(n, kind))
+            else:
+                arrays.append(pa.repeat(pa.scalar(partition[name], pa.string()).cast(kind), n))
+        return pa.table(arrays, schema=target) if arrays else table
+
+    def _check_stamp(self) -> None:
+        if _stamp(self.filesystem, self.path) != self.stamp:
+            raise self._changed("the file changed or was replaced")
+
+    def _check_footer(self, parquet: pq.ParquetFile) -> None:
+        names = [name for name in self.schema.names if name not in self.ranges]
+        if (parquet.schema_arrow.names, _group_rows(parquet.metadata)) != (names, self.rows):
+            raise self._changed("other rows than before, or other columns: the file changed")
+
+    def _changed(self, how: str) -> ChangedFragment:
+        again = "Start the job again with --overwrite."
+        return ChangedFragment(f"{self.path}: {how} while the job ran. {again}")
 
 
 @dataclass(frozen=True)
@@ -47,11 +202,6 @@ class Source:
     wanted: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def filesystem(self) -> fs.FileSystem:
-        """Where the files are."""
-        return self.files[0].filesystem
-
-    @property
     def rows(self) -> int:
         """The number of rows."""
         return sum(sum(file.rows) for file in self.files)
@@ -61,19 +211,9 @@ class Source:
         """Bytes of a row in memory, roughly."""
         return sum(file.uncompressed for file in self.files) / max(self.rows, 1)
 
-    def directory(self, unit: Unit) -> str:
-        """Return the Hive partition of a unit as a directory, empty for none."""
-        return partitions.to_directory(self.files[unit.file].partition)
-
-    def label(self, unit: Unit) -> str:
-        """Name a unit in messages."""
-        groups = unit.row_groups
-        which = f"{groups[0]}-{groups[-1]}" if len(groups) > 1 else str(groups[0])
-        return f"{self.files[unit.file].path} (row group {which})"
-
     def identity(self) -> list[list[Any]]:
         """Return what distinguishes this input from another: paths, sizes, times of change."""
-        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        local = isinstance(self.files[0].filesystem, fs.LocalFileSystem)
         return [
             [os.path.abspath(f.path) if local else f.path, *f.stamp[:2], sum(f.rows)]
             for f in self.files
@@ -83,22 +223,26 @@ class Source:
         """Raise InputError unless the table has rows, and these columns."""
         if self.rows == 0:
             raise InputError(f"{self.name}: the table is empty, expected at least one row")
+        self.require_columns(*columns)
+
+    def require_columns(self, *columns: str) -> None:
+        """Raise InputError unless the table, which may be empty, has these columns."""
         missing = [self.wanted.get(c, c) for c in columns if c not in self.schema.names]
         if missing:
             raise no_column(missing, self.schema.names, self.name)
 
     def renamed(self, rename: Mapping[str, str]) -> "Source":
         """Call columns otherwise, `{"asin": "item_id"}`, where there is none of that name."""
-        schema, stored = self.schema, {}
-        for old, new in rename.items():
-            if old in schema.names and new not in schema.names:
-                at = schema.get_field_index(old)
-                schema = schema.set(at, schema.field(at).with_name(new))
-                stored[new] = old
-        back = {old: new for new, old in stored.items()}
-        keys = tuple(back.get(key, key) for key in self.partition_columns)
-        wanted = {new: old for old, new in rename.items()}
-        return replace(self, schema=schema, partition_columns=keys, stored=stored, wanted=wanted)
+        names = self.schema.names
+        found = {old: new for old, new in rename.items() if old in names and new not in names}
+        fields = [own.with_name(found.get(own.name, own.name)) for own in self.schema]
+        return replace(
+            self,
+            schema=pa.schema(fields),
+            partition_columns=tuple(found.get(key, key) for key in self.partition_columns),
+            stored={new: old for old, new in found.items()},
+            wanted={new: old for old, new in rename.items()},
+        )
 
     def units(self, part_rows: int) -> list[Unit]:
         """Divide the input into units of about `part_rows` rows, whole row groups each.
@@ -112,7 +256,10 @@ class Source:
                 rows += count
                 if group + 1 == len(file.rows) or rows + file.rows[group + 1] > part_rows:
                     groups = tuple(range(first, group + 1))
-                    units.append(Unit(len(units), number, groups, rows))
+                    which = f"{first}-{group}" if group > first else str(group)
+                    label = f"{file.path} (row group {which})"
+                    directory = partitions.to_directory(file.partition)
+                    units.append(Unit(len(units), number, groups, rows, label, directory))
                     first, rows = group + 1, 0
         return units
 
@@ -126,6 +273,13 @@ class Source:
         names, target = self._target(columns)
         for table in self.files[unit.file].batches(unit.row_groups, target, batch_rows):
             yield table.rename_columns(names)
+
+    def all_batches(
+        self, columns: Sequence[str] | None = None, batch_rows: int = 1 << 17
+    ) -> Iterator[pa.Table]:
+        """Read the whole table, at most `batch_rows` rows at a time."""
+        for unit in self.units(1 << 62):
+            yield from self.batches(unit, columns, batch_rows)
 
     def read(
         self, columns: Sequence[str] | None = None, dictionaries: Sequence[str] = ()
@@ -194,27 +348,50 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
     if schema.equals(file.schema):
         return schema
     remedy = "unlike the files before it. Write all files with the same column types."
-    ids = [n for n in ID_COLUMNS.values() if (n in schema.names) != (n in file.schema.names)]
-    if ids:  # other columns may be null in some files, ids may not
-        found = file.schema.names
+    found = file.schema.names
+    if any((name in schema.names) != (name in found) for name in ID_COLUMNS.values()):
+        # Other columns may be null in some files, ids may not.
         raise BadFragment(f"{file.path}: columns {found}, expected {schema.names}, {remedy}")
     for own in file.schema.remove_metadata():
         place = schema.get_field_index(own.name)
         if place < 0:
             schema = schema.append(own)
             continue
-        before = schema.field(place).type
-        kinds = [t.value_type if pa.types.is_dictionary(t) else t for t in (before, own.type)]
-        both = [pa.schema([(own.name, kind)]) for kind in kinds]
-        try:
-            kind = before
-            if before != own.type:
+        kind = before = schema.field(place).type
+        if before != own.type:
+            both = [pa.schema([(own.name, _value_type(t))]) for t in (before, own.type)]
+            try:
                 kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
-        except pa.ArrowException:
-            if not file.is_csv:
-                raise BadFragment(
-                    f"{file.path}: column {own.name!r} is {own.type}, expected {before}, {remedy}"
-                ) from None
-            kind = pa.string()
+            except pa.ArrowException:
+                if not file.is_csv:
+                    raise BadFragment(
+                        f"{file.path}: column {own.name!r} is {own.type}, expected {before}, "
+                        f"{remedy}"
+                    ) from None
+                kind = pa.string()
         schema = schema.set(place, pa.field(own.name, kind))
     return schema
+
+
+def _value_type(kind: pa.DataType) -> pa.DataType:
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _group_rows(footer: pq.FileMetaData) -> tuple[int, ...]:
+    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+
+
+def _stamp(filesystem: fs.FileSystem, path: str) -> tuple[int, str, int | None]:
+    info, number = filesystem.get_file_info(path), None
+    if isinstance(filesystem, fs.LocalFileSystem) and info.type != fs.FileType.NotFound:
+        number = os.stat(path).st_ino  # one that takes its place has another
+    return info.size or 0, str(info.mtime_ns or ""), number
+
+
+def _unreadable(path: str, is_csv: bool, size: int, error: Exception) -> BadFragment:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    form = "CSV" if is_csv else "Parquet"
+    return BadFragment(
+        f"{path}: cannot be read as {form} ({lines[0].rstrip('. ')}; {size:,} bytes). "
+        f"The file is cut short, damaged or of another format: write it again as {form}."
+    )

@@ -11,10 +11,10 @@ from simrec.jobs.options import Option, options_of
 
 @dataclass(frozen=True)
 class Command:
-    """A command."""
+    """A command: a function of its name in a module of simrec.jobs, by default of its name too."""
 
     summary: str
-    module: str = ""  # in simrec.jobs, where the function has the command's name; by default too
+    module: str = ""
     section: bool = True  # of pipeline files
     fits: bool = False  # a TwoTower, whose settings are then options
     batch: bool = False  # takes the options of [engine]
@@ -25,35 +25,42 @@ class Command:
 
 
 _PAIR = {"user": "user_id", "item": "item_id"}
-COMMANDS = {
-    "demo": Command("train, evaluate, score, recommend and report on a sample", section=False),
-    "train": Command("train a model from ratings and features, save it", fits=True, once=True),
-    "update": Command("learn new ratings into a trained model, as a new version of it", once=True),
-    "evaluate": Command(
-        "hold out items, users and ratings, train, and print the four-task table",
-        fits=True,
-        once=True,
-        without=("random_state",),
-    ),
-    "tune": Command("try settings drawn at random, beside the defaults", fits=True, once=True),
-    "compare": Command(
-        "say which of two models is better at what, or that it cannot be told",
-        positional=("a", "b"),
-    ),
-    "replay": Command("walk through history: how often must a model be trained again?", fits=True),
-    "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
-    "recommend": Command("find the best items for each user, or print those of one", batch=True),
-    "audience": Command("find the best users for each item, such as a new one", batch=True),
-    "similar": Command("find the items or users that are most like one of them", also=_PAIR),
-    "explain": Command("tell what adds how much to the score of a user and an item", also=_PAIR),
-    "embed": Command("write the vectors of items or users", batch=True),
-    "export": Command("write a model for TensorFlow, Faiss or a vector database"),
-    "report": Command("write a page on a model for people who decide: quality, reasons, warnings"),
-    "serve": Command("answer by HTTP: lists, scores, new items and feedback", section=False),
-    "studio": Command("serve a model with a page to try it by hand", module="serve", section=False),
-    "run": Command("run the jobs of a pipeline file (TOML)", module="pipeline", section=False),
-    "doctor": Command("show versions, threads and memory, and try a small model", section=False),
+_SUMMARIES = {
+    "demo": "train, evaluate, score, recommend and report on a sample",
+    "train": "train a model from ratings and features, save it",
+    "update": "learn new ratings into a trained model, as a new version of it",
+    "evaluate": "hold out items, users and ratings, train, and print the four-task table",
+    "tune": "try settings drawn at random, beside the defaults",
+    "compare": "say which of two models is better at what, or that it cannot be told",
+    "replay": "walk through history: how often must a model be trained again?",
+    "score": "add a predicted rating to each (user, item) row of a table",
+    "recommend": "find the best items for each user, or print those of one",
+    "audience": "find the best users for each item, such as a new one",
+    "similar": "find the items or users that are most like one of them",
+    "explain": "tell what adds how much to the score of a user and an item",
+    "embed": "write the vectors of items or users",
+    "export": "write a model for TensorFlow, Faiss or a vector database",
+    "report": "write a page on a model for people who decide: quality, reasons, warnings",
+    "serve": "answer by HTTP: lists, scores, new items and feedback",
+    "studio": "serve a model with a page to try it by hand",
+    "run": "run the jobs of a pipeline file (TOML)",
+    "doctor": "show versions, threads and memory, and try a small model",
 }
+_SETTINGS: dict[str, dict[str, Any]] = {
+    **{key: {"section": False} for key in ("demo", "serve", "doctor")},
+    **{key: {"batch": True} for key in ("score", "recommend", "audience", "embed")},
+    **{key: {"module": "lookup", "also": _PAIR} for key in ("similar", "explain")},
+    "train": {"fits": True, "once": True},
+    "update": {"module": "train", "once": True},
+    "evaluate": {"fits": True, "once": True, "without": ("random_state",)},
+    "tune": {"module": "evaluate", "fits": True, "once": True},
+    "compare": {"module": "evaluate", "positional": ("a", "b")},
+    "replay": {"module": "evaluate", "fits": True},
+    "report": {"module": "evaluate"},
+    "studio": {"module": "serve", "section": False},
+    "run": {"module": "pipeline", "section": False},
+}
+COMMANDS = {name: Command(text, **_SETTINGS.get(name, {})) for name, text in _SUMMARIES.items()}
 # Parameters that the command line decides by itself.
 _NOT_OPTIONS = ("verbose", "program", "file", "overrides", "date")
 SECTIONS = tuple(name for name, command in COMMANDS.items() if command.section)

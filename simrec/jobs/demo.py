@@ -80,55 +80,38 @@ def demo(
     )
     say(console.table(shown, _shown_columns(tasks)))
 
+    outputs = {"model": root / "model", "pairs": root / "pairs.parquet"}
+    outputs |= {name: root / f"{name}.parquet" for name in ("scores", "recommendations")}
+    outputs["report"] = root / "report.html"
     both = split.new_both.to_arrow().select(["user_id", "item_id", "rating"])
-    pq.write_table(both, root / "pairs.parquet")
+    pq.write_table(both, outputs["pairs"])
     batch = BatchOptions(overwrite=True)
-    score(root / "model", root / "pairs.parquet", root / "scores.parquet", batch=batch)
-    scores = pq.read_table(root / "scores.parquet")
+    score(outputs["model"], outputs["pairs"], outputs["scores"], batch=batch)
+    scores = pq.read_table(outputs["scores"])
     say("\nPredicted ratings of new items by new users (nobody's rating of either was seen):\n")
     say(console.table(scores.slice(0, 5).to_pylist()))
 
-    newcomers = split.new_users.users.ids
+    newcomers, new_users = split.new_users.users.ids, root / "new_users.parquet"
     users = sample.users.filter(pc.is_in(sample.users["user_id"], value_set=newcomers))
-    pq.write_table(users, root / "new_users.parquet")
-    recommend(
-        root / "model",
-        root / "recommendations.parquet",
-        users=root / "new_users.parquet",
-        k=5,
-        batch=batch,
-    )
-    found = pq.read_table(root / "recommendations.parquet").slice(0, 10).to_pylist()
-    titles = model.titles()
-    shown = [{**row, "title": titles.get(row["item_id"])} for row in found]
+    pq.write_table(users, new_users)
+    lists = outputs["recommendations"]
+    recommend(outputs["model"], lists, users=new_users, k=5, batch=batch)
+    found, titles = pq.read_table(lists).slice(0, 10).to_pylist(), model.titles()
     say(
-        f"\nFive items for each of {users.num_rows:,} new users; the first two of them (scores have"
+        f"\nFive items for each of {users.num_rows:,} new users; the first two of them (scores "
+        "have\nno unit: compare those of one user):\n"
     )
-    say("no unit: compare those of one user):\n")
-    say(console.table(shown))
+    say(console.table([{**row, "title": titles.get(row["item_id"])} for row in found]))
 
     say("\nA page about the model, its quality and its reasons ...")
-    page = root / "report.html"
-    report(model, ratings, page, items=sample.items, users=sample.users)
-
-    outputs = {
-        "model": root / "model",
-        "pairs": root / "pairs.parquet",
-        "scores": root / "scores.parquet",
-        "recommendations": root / "recommendations.parquet",
-        "report": root / "report.html",
-    }
-    say("\nOutputs:\n" + console.facts({name: str(path) for name, path in outputs.items()}))
+    report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
+    written = {name: str(path) for name, path in outputs.items()}
+    say("\nOutputs:\n" + console.facts(written))
     go_on = _go_on(program, root, found[0]["user_id"], found[0]["item_id"])
     say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
-    by_hand = shlex.join(["studio", "--model", str(root / "model")])
+    by_hand = shlex.join(["studio", "--model", written["model"]])
     say(f"\nTry it by hand, in a browser (pip install 'simrec[serve]'):\n  {program} {by_hand}")
-    return {
-        "job": "demo",
-        "tasks": tasks,
-        "outputs": {name: str(path) for name, path in outputs.items()},
-        "go_on": go_on,
-    }
+    return {"job": "demo", "tasks": tasks, "outputs": written, "go_on": go_on}
 
 
 def _go_on(program: str, root: Path, user: Any, item: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """Embed entities: a feature table in, ids and vectors out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,26 +8,23 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.sides import ID_COLUMNS, Side, Sides
-from simrec.data.source import Source, open_source
 from simrec.errors import InputError
-from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.entities import KnownIds, check_columns, check_once
+from simrec.jobs.io.entities import entity_source
 from simrec.jobs.io.model import ModelReference, RankBy
-from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.outputs import Scratch
 from simrec.jobs.io.tables import NameOptions
 from simrec.jobs.options import Path
 
 
 @dataclass(frozen=True)
-class EmbedTask:
+class EmbedTask(BatchTask):
     """Replace features by vectors."""
 
     model: ModelReference
     side: Side
     rank_by: RankBy
-    columns: Sequence[str]
-    schema: pa.Schema
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return id and vector of each row."""
@@ -70,29 +67,19 @@ def embed(
         sides.append("items" if side == "item" else "users")
     if len(sides) != 1:
         raise InputError("embed: give either items or users, or a side to embed all known ones")
-    if batch.partition_by:
-        raise InputError("partition_by: the output of embed has no column to partition by")
+    batch.check_unpartitioned("embed")
     which = sides[0]
-    column, table = ID_COLUMNS[which], given[which]
     check_apart(out, model=model, items=items, users=users)
     reference = ModelReference.of(model)
     own = names.over(reference.columns)
-    source: Source | KnownIds
-    if table is None:
-        source = KnownIds(column, reference.load().towers_[which].ids.column)
-    else:
-        source = open_source(table, which, skip_bad=batch.on_bad_fragment == "skip")
-        source = source.renamed(own.renaming())
-        check_columns(source, column)
-        tower = reference.load().towers_[which]
-        check_once(tower, source, batch.on_bad_fragment == "skip")
+    source = entity_source(reference.load().towers_[which], given[which], own, batch.skip_bad)
 
     def prepare(scratch: Scratch) -> EmbedTask:
         width = reference.load().ranking(rank_by)[0][which].width
-        vector = pa.field("vector", pa.list_(pa.float32(), width))
-        ids = source.schema.field(column).with_name(own.of(which))
-        schema = pa.schema([ids, vector])
-        return EmbedTask(reference, which, rank_by, tuple(source.schema.names), schema)
+        ids = source.schema.field(ID_COLUMNS[which]).with_name(own.of(which))
+        schema = pa.schema([ids, ("vector", pa.list_(pa.float32(), width))])
+        columns = tuple(source.schema.names)
+        return EmbedTask(reference, which, rank_by, columns=columns, schema=schema)
 
     # The encoder works on dense blocks of its own; here only features in, vectors out.
     row_bytes = 4 * (source.row_bytes + 1024)

@@ -1,37 +1,50 @@
-"""Split, train, evaluate: the four-task table from tables on disk."""
+"""Judge models: evaluate, compare, tune, replay history, and write the report."""
 
 import json
-import logging
-import time
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.train import DataOptions
+from simrec.jobs.io.claim import check_apart
+from simrec.jobs.io.tables import DataOptions
+from simrec.jobs.options import Path, job
 
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
     from simrec.data.split import ColdStartSplit
     from simrec.model.two_tower import TwoTower
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
-class HoldOut:
-    """What is held out to test a model.
+class Shares:
+    """What is held out by chance to test a model.
 
     Parameters
     ----------
-    split : str
-        How to hold out: cold (items, users and ratings by chance) or time (what came last).
     cold_items : float
         Share of the items to hold out whole.
     cold_users : float
         Share of the users to hold out whole.
     warm : float
         Share of the remaining ratings to hold out.
+    """
+
+    cold_items: float = 0.2
+    cold_users: float = 0.2
+    warm: float = 0.1
+
+
+@dataclass(frozen=True)
+class HoldOut(Shares):
+    """What is held out to test a model, by chance or by time.
+
+    Parameters
+    ----------
+    split : str
+        How to hold out: cold (items, users and ratings by chance) or time (what came last).
     at : str, optional
         Moment of a split by time, such as 2014-06-01: what came before it is trained on.
     test : float
@@ -39,9 +52,6 @@ class HoldOut:
     """
 
     split: Literal["cold", "time"] = "cold"
-    cold_items: float = 0.2
-    cold_users: float = 0.2
-    warm: float = 0.1
     at: str | None = None
     test: float = 0.2
 
@@ -58,6 +68,7 @@ class HoldOut:
         return lambda seed: cold_start_split(ratings, *shares, seed)
 
 
+@job
 def evaluate(
     data: DataOptions,
     model: "TwoTower | None" = None,
@@ -84,21 +95,214 @@ def evaluate(
     """
     from simrec.evaluation.evaluate import evaluate as four_tasks
     from simrec.evaluation.figures import BEST, verdicts
-    from simrec.model.two_tower import TwoTower
 
-    model = model if model is not None else TwoTower()
-    ratings = data.load_ratings(model.bounds)
-    make = hold_out.of(ratings)
-    started = time.perf_counter()
-    tables: dict[str, Any] = {"items": data.load_items(), "users": data.load_users()}
-    table = four_tasks(model, make, k, seeds=seeds, n_jobs=n_jobs, **tables)
+    model = model or _default_model()
+    split = hold_out.of(data.load_ratings(model.bounds))
+    table = four_tasks(model, split, k, seeds=seeds, n_jobs=n_jobs, **data.features())
     return {
-        "job": "evaluate",
         "seeds": list(seeds),
         "split": hold_out.split,
         "tasks": records(table),
         "verdict": verdicts(table, k) or [BEST],
-        "seconds": round(time.perf_counter() - started, 3),
+    }
+
+
+@job
+def compare(
+    a: Path,
+    b: Path,
+    data: DataOptions,
+    pairs: Path | None = None,
+    seeds: tuple[int, ...] = (0, 1, 2),
+    k: int = 10,
+    hold_out: HoldOut = HoldOut(),
+) -> dict[str, Any]:
+    """Compare two models on ratings that neither has seen.
+
+    With `pairs` the saved models themselves are compared. Without, the ratings are split, and
+    copies of both, with the same settings and several seeds, are trained on the training part.
+
+    Parameters
+    ----------
+    a, b : path
+        The model directories.
+    pairs : path, optional
+        Ratings that came later: a table of user_id, item_id, rating.
+    seeds : sequence of int
+        Seeds to train copies with, so that a lucky fit is not taken for a better model; the first
+        is the seed of the split too.
+
+    Returns
+    -------
+    dict
+        ``figures``: a record for each task and metric with the difference and its interval;
+        ``value`` and ``other_value``: whose figures these are; ``verdict``: sentences.
+    """
+    from simrec.data.sides import Sides
+    from simrec.data.split import split_by_known
+    from simrec.evaluation.compare import compare as paired
+    from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
+    from simrec.model.two_tower import TwoTower
+
+    models: dict[str, Any] = {str(path): TwoTower.load(path) for path in (a, b)}
+    if len(models) < 2:
+        models = {f"{path} ({name})": TwoTower.load(path) for name, path in (("a", a), ("b", b))}
+    first = next(iter(models.values()))
+    ratings = data.load_ratings(first.bounds, first.columns_)
+    if pairs is not None:
+        later = replace(data, ratings=pairs).load_ratings(first.bounds, first.columns_)
+        parts = split_by_known(ratings, later)
+    else:
+        tables = Sides(**data.features(first.columns_))
+        for model in models.values():
+            check_tables(model, tables)
+        parts = hold_out.of(ratings)(seeds[0])
+        for name, model in models.items():
+            fresh = [unfitted_copy(model, seed) for seed in seeds]
+            models[name] = [fitted_copy(copy, model, parts.train, tables) for copy in fresh]
+    found = paired(models, parts, k=k, random_state=seeds[0])
+    return {
+        "figures": records(found.table),
+        "value": found.table["model"].iloc[0],
+        "other_value": found.table["other"].iloc[0],
+        "verdict": found.sentences,
+    }
+
+
+@job
+def tune(
+    data: DataOptions,
+    out: Path | None = None,
+    model: "TwoTower | None" = None,
+    metric: Literal["rmse", "ndcg"] | None = None,
+    trials: int = 20,
+    seeds: tuple[int, ...] = (0, 1),
+    k: int = 10,
+    random_state: int = 0,
+    hold_out: HoldOut = HoldOut(),
+) -> dict[str, Any]:
+    """Try settings drawn at random on held-out items and users, beside those that are given.
+
+    Parameters
+    ----------
+    out : path, optional
+        A file of JSON lines to keep trials in; started again, the search goes on from there.
+    metric : str, optional
+        What to improve: rmse (of ratings, where there are any) or ndcg (of lists).
+    trials : int
+        How many settings to try.
+    seeds : sequence of int
+        Seeds of split and model, two or more, which show how much figures move by chance.
+    random_state : int
+        Seed of the draws.
+
+    Returns
+    -------
+    dict
+        ``trials``, a record each; ``best``, the settings to use; ``verdict``, what to do.
+    """
+    from simrec.evaluation.tune import tune as search
+
+    model = model or _default_model()
+    ratings = data.load_ratings(model.bounds)
+    settings: dict[str, Any] = {"metric": metric, "n_trials": trials, "seeds": seeds, "k": k}
+    settings |= {"trials": out, "random_state": random_state, **data.features()}
+    found = search(ratings, model=model, split=hold_out.of(ratings), **settings)
+    return {"trials": records(found.table), "best": found.best, "verdict": [found.sentence]}
+
+
+@job
+def replay(
+    data: DataOptions,
+    out: Path | None = None,
+    model: "TwoTower | None" = None,
+    every: str = "7d",
+    refit: str = "28d",
+    at: str | None = None,
+    train: float = 0.5,
+    k: int = 10,
+) -> dict[str, Any]:
+    """Walk through history period by period, keeping a model up to date in several ways.
+
+    Parameters
+    ----------
+    out : path, optional
+        An HTML page to write, with pictures and the table of periods.
+    every : str
+        Length of a period, after which models learn: 7d, 12h, 2w.
+    refit : str
+        Time after which models that are fitted again are.
+    at : str, optional
+        When the first period begins, such as 2014-06-01.
+    train : float
+        Without it: share of the ratings, the earliest, that the first fit learns from.
+    """
+    from simrec.evaluation.replay import replay as walk
+    from simrec.evaluation.report.write import check_out, replay_page
+    from simrec.storage.files import write_text
+
+    if out is not None:
+        check_out(out)
+    model = model or _default_model()
+    ratings = data.load_ratings(model.bounds)
+    when: dict[str, Any] = {"every": every, "refit": refit, "at": at, "train": train}
+    found = walk(model, ratings, k=k, **when, **data.features())
+    if out is not None:
+        FilePath(out).resolve().parent.mkdir(parents=True, exist_ok=True)
+        write_text(out, replay_page(found, every, refit))
+    return {
+        **({} if out is None else {"out": os.fspath(out)}),
+        "policies": records(found.policies),
+        "verdict": [found.sentence],
+        "periods": records(found.periods),
+    }
+
+
+@job
+def report(
+    model: Path,
+    data: DataOptions,
+    out: Path,
+    parent: Path | None = None,
+    item_name: str | None = None,
+    random_state: int = 0,
+    k: int = 10,
+    hold_out: Shares = Shares(),
+) -> dict[str, Any]:
+    """Write a page that says whether to ship a model, what to do next, and why.
+
+    The saved model has seen all ratings, so errors are measured on a copy of it: the ratings are
+    split, and a model with the same settings is trained on the training part.
+
+    Parameters
+    ----------
+    out : path
+        The HTML file to write; an earlier report there is replaced.
+    parent : path, optional
+        Directory of the model before this one, to see its figures beside.
+    item_name : str, optional
+        Column of the items that names them; by default the one that looks like a title.
+    random_state : int
+        Seed of the split and of all samples.
+    """
+    from simrec.evaluation.report.write import check_out
+    from simrec.evaluation.report.write import report as write
+    from simrec.model.two_tower import TwoTower
+
+    check_out(out)
+    check_apart(out, model=model, **data.paths)
+    loaded = TwoTower.load(model)
+    ratings = data.load_ratings(loaded.bounds, loaded.columns_)
+    settings: dict[str, Any] = {**vars(hold_out), **data.features(loaded.columns_)}
+    settings |= {"item_name": item_name, "k": k, "random_state": random_state}
+    before = None if parent is None else TwoTower.load(parent)
+    made = write(loaded, ratings, out, parent=before, **settings)
+    return {
+        "out": made["out"],
+        "model_id": loaded.model_id_,
+        "verdict": [made["verdict"]],
+        "tasks": records(made["tasks"]),
+        "warnings": made["warnings"],
     }
 
 
@@ -106,3 +310,9 @@ def records(table: Any) -> list[dict[str, Any]]:
     """Return a table of results as JSON records, in six decimals, missing numbers as null."""
     named = table.reset_index() if table.index.name else table
     return json.loads(named.to_json(orient="records", double_precision=6))
+
+
+def _default_model() -> "TwoTower":
+    from simrec.model.two_tower import TwoTower
+
+    return TwoTower()

@@ -50,15 +50,6 @@ def export(
     # Found out now rather than after loading.
     check_replaceable(out)
     reference = ModelReference.of(model)
+    given: dict[str, Any] = {"side": side, "items": items, "users": users, "rank_by": rank_by}
     with claim(out, model=model, items=items, users=users):
-        loaded = reference.load()
-        return loaded.export(
-            out,
-            format,
-            side=side,
-            items=items,
-            users=users,
-            rank_by=rank_by,
-            index=index,
-            unknown=unknown,
-        )
+        return reference.load().export(out, format, **given, index=index, unknown=unknown)

@@ -7,18 +7,22 @@ defaults from the signature, help from the NumPy docstring.
 
 import builtins
 import dataclasses
+import functools
 import inspect
 import os
 import re
+import time
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, ParamSpec
 
 from simrec import errors
 from simrec.errors import InputError
 
+Given = ParamSpec("Given")
 Path = str | os.PathLike
 REQUIRED = inspect.Parameter.empty
 # Options that mean the same wherever a docstring does not say more.
@@ -78,16 +82,22 @@ class Option:
             return f"a list, each {one}"
         return one if self.count is None else f"a list of {self.count}, each {one}"
 
-    def parse(self, text: str) -> Any:
-        """Read one word of the command line."""
-        if self.optional and text.lower() == "none":
-            return None
-        for kind in self.kinds:
-            try:
-                return self._one(kind(text) if kind is not bool else _BOOLS[text.lower()])
-            except (ValueError, KeyError):
-                continue
-        raise InputError(f"{self.flag}: expected {self.expects()}, got {text!r}")
+    def parse(self, words: str | Sequence[str]) -> Any:
+        """Read a word of the command line, or the words of an option that takes several."""
+        if isinstance(words, str):
+            if self.optional and words.lower() == "none":
+                return None
+            for kind in self.kinds:
+                with suppress(ValueError, KeyError):
+                    return self._one(kind(words) if kind is not bool else _BOOLS[words.lower()])
+            raise InputError(f"{self.flag}: expected {self.expects()}, got {words!r}")
+        if self.mapping:
+            pairs = [word.partition("=") for word in words]
+            if not all(equals for _, equals, _ in pairs):
+                raise InputError(f"{self.flag}: expected NAME=WORD, got {' '.join(words)!r}")
+            return self.check({name: word for name, _, word in pairs})
+        parsed = [self.parse(word) for word in words]
+        return None if parsed == [None] else self.check(parsed)
 
     def check(self, value: Any) -> Any:
         """Check a value that comes from a pipeline file; lists become tuples."""
@@ -129,9 +139,10 @@ def options_of(function: Callable, skip: Iterable[str] = ()) -> dict[str, Option
 
     Parameters whose type cannot be written on a command line (callbacks, models) are left out.
     """
-    hints = _hints(function)
-    help_texts = parameter_help(inspect.getdoc(function) or "")
-    options = {}
+    hints, options = _hints(function), {}
+    help_texts: dict[str, str] = {}
+    for one in reversed(inspect.getmro(function)) if inspect.isclass(function) else (function,):
+        help_texts |= parameter_help(inspect.getdoc(one) or "")
     for name, parameter in inspect.signature(function).parameters.items():
         if name in skip or name not in hints:
             continue
@@ -164,6 +175,19 @@ def call(function: Callable, values: Mapping[str, Any]) -> Any:
     return function(**arguments, **gathered, **extra)
 
 
+def job(function: Callable[Given, dict[str, Any]]) -> Callable[Given, dict[str, Any]]:
+    """Add the name of the job to its result, and the seconds it took."""
+
+    @functools.wraps(function)
+    def timed(*args: Given.args, **kwargs: Given.kwargs) -> dict[str, Any]:
+        started = time.perf_counter()
+        result = function(*args, **kwargs)
+        seconds = round(time.perf_counter() - started, 3)
+        return {"job": function.__name__, **result, "seconds": seconds}
+
+    return timed
+
+
 class _Names(dict):
     """The names an annotation may use; one that only type checkers can import stands for object."""
 
@@ -173,7 +197,7 @@ class _Names(dict):
 
 def _hints(function: Callable) -> dict[str, Any]:
     """Return the types of the parameters."""
-    target: Any = function.__init__ if inspect.isclass(function) else function  # type: ignore[misc]
+    target: Any = function.__init__ if inspect.isclass(function) else inspect.unwrap(function)  # type: ignore[misc]
     return typing.get_type_hints(target, localns=_Names(target.__globals__))
 
 

@@ -36,7 +36,6 @@ from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.entities import check_columns
 from simrec.jobs.io.model import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.options import Option, call, nearest, options_of
@@ -155,14 +154,10 @@ def _override(sections: Sections, text: str) -> None:
     options = section_options(section)
     if key not in options:
         raise InputError(f"--set: [{section}] has no option {key!r}; {nearest(key, options)}")
-    option = options[key]
-    parsed: Any
-    if option.count is not None:
-        parsed = option.check([option.parse(word) for word in value.split(",") if word])
-    else:
-        parsed = option.parse(value)
+    several = options[key].count is not None or options[key].mapping
+    words = [word for word in value.split(",") if word] if several else value
     for table in sections.setdefault(section, [{}]):
-        table[key] = parsed
+        table[key] = options[key].parse(words)
 
 
 def _plan(sections: Sections, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -225,9 +220,9 @@ def _check_job(
             source = open_source(path, name, skip_bad=values.get("on_bad_fragment") == "skip")
             rated = name == "ratings" and own.rating is not None
             needed = (*_COLUMNS[name], "rating") if rated else _COLUMNS[name]
-            check_columns(source.renamed(own.renaming()), *needed)
+            source.renamed(own.renaming()).require_columns(*needed)
             if name == "pairs" and section == "score":
-                check_columns(source, *(values.get("select") or ()))
+                source.require_columns(*(values.get("select") or ()))
     out = paths.get("out")
     if out is None:
         return

@@ -1,7 +1,7 @@
 """Recommend: users in, the k best items of each out."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,16 +10,16 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from simrec.data.sides import Sides
-from simrec.data.source import Source, open_source
+from simrec.data.source import Source
 from simrec.errors import InputError
-from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.candidates import Candidates, ItemLists
 from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.entities import BLOCK, KnownIds, Unknown, check_columns, check_once
-from simrec.jobs.io.model import ModelReference, RankBy, model_with_feedback
-from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.tables import NameOptions
-from simrec.jobs.one_list import open_model, recommend_one
+from simrec.jobs.io.entities import BLOCK, Unknown, entity_source
+from simrec.jobs.io.model import ModelReference, RankBy, model_with_feedback, open_model
+from simrec.jobs.io.outputs import Scratch
+from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
 from simrec.model.head import Found
@@ -28,7 +28,7 @@ from simrec.scoring.topk import top_k
 
 
 @dataclass(frozen=True)
-class RecommendTask:
+class RecommendTask(BatchTask):
     """Find the k best candidates for each user."""
 
     model: ModelReference
@@ -40,8 +40,6 @@ class RecommendTask:
     rated: bool  # leave out what a user has rated
     exclude: ItemLists | None  # and this
     eligible: ItemLists | None  # what alone may be recommended to each
-    columns: Sequence[str]
-    schema: pa.Schema
     ranked: np.ndarray | None  # candidates' vectors, and what exploring adds as one more coordinate
     threads: int | None
 
@@ -106,16 +104,17 @@ class RecommendTask:
         """Return the row of the user, that of the item, and the scalar product of each pair."""
         vectors = self.candidates.vectors
         if self.eligible is None:
+            asked, ranked = queries, vectors
+            if self.ranked is not None:
+                one = np.ones((len(queries), 1), np.float32)
+                asked, ranked = np.hstack([queries, one]), self.ranked
             k = min(self.k, len(vectors))  # no more memory than there are items
-            if self.ranked is None:
-                found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
-                rows, rank = np.nonzero(found >= 0)
-                return rows, found[rows, rank], z[rows, rank]
-            one = np.ones((len(queries), 1), np.float32)
-            extended = np.hstack([queries, one])
-            found, _ = top_k(extended, self.ranked, k, exclude, threads=self.threads)
+            found, z = top_k(asked, ranked, k, exclude, threads=self.threads)
             rows, rank = np.nonzero(found >= 0)
-            return rows, found[rows, rank], score_pairs(queries, vectors, rows, found[rows, rank])
+            items, z = found[rows, rank], z[rows, rank]
+            if self.ranked is not None:
+                z = score_pairs(queries, vectors, rows, items)
+            return rows, items, z
         rows, items = _listed(self.eligible.matrix(users), exclude)
         z = score_pairs(queries, vectors, rows, items)
         by = z if self.ranked is None else z + self.ranked[items, -1]
@@ -182,8 +181,7 @@ def recommend(
         raise InputError("min_score: expected a number, got nan")
     if not (math.isfinite(explore) and explore >= 0):
         raise InputError(f"explore must be a number from 0 on, got {explore}.")
-    if batch.partition_by:
-        raise InputError("partition_by: recommend writes no column to partition by")
+    batch.check_unpartitioned("recommend")
     one = user is not None or new_user is not None
     if (out is None) != one:
         raise InputError(
@@ -202,22 +200,12 @@ def recommend(
     check_apart(out, model=model, users=users, feedback=feedback, **given)
     own = names.over(ModelReference.of(model).columns)
     tables = {
-        name: open_source(path, name).renamed(own.renaming()) if path is not None else None
-        for name, path in given.items()
+        name: None if path is None else open_table(path, name, own) for name, path in given.items()
     }
-    with model_with_feedback(
-        model, out, feedback=feedback, items=items, users=users, names=names
-    ) as reference:
+    with model_with_feedback(model, out, feedback, items, users, names) as reference:
         loaded = reference.load()
         heads, _ = loaded.ranking(rank_by)
-        source: Source | KnownIds
-        if users is None:
-            source = KnownIds("user_id", loaded.users_.column)
-        else:
-            source = open_source(users, "users", skip_bad=batch.on_bad_fragment == "skip")
-            source = source.renamed(own.renaming())
-            check_columns(source, "user_id")
-            check_once(loaded.towers_.users, source, batch.on_bad_fragment == "skip")
+        source = entity_source(loaded.towers_.users, users, own, batch.skip_bad)
         job = {
             "job": "recommend",
             **asked,
@@ -228,15 +216,11 @@ def recommend(
         }
 
         def prepare(scratch: Scratch) -> RecommendTask:
-            listed = tables["eligible"]
+            listed, tower = tables["eligible"], loaded.towers_.items
             per_user = listed is not None and "user_id" in listed.schema.names
+            allowed = None if per_user else listed
             candidates = Candidates.collect(
-                loaded.towers_.items,
-                heads.items,
-                tables["items"],
-                None if per_user else listed,
-                new_items_only,
-                scratch,
+                tower, heads.items, tables["items"], allowed, new_items_only, scratch
             )
             schema = pa.schema(
                 [
@@ -259,14 +243,14 @@ def recommend(
                 k,
                 min_score,
                 unknown,
-                exclude is not None,
-                lists("exclude", tables["exclude"]),
-                lists("eligible", listed if per_user else None),
-                tuple(source.schema.names),
-                schema,
-                _ranked(reference, candidates, explore, scratch),
+                rated=exclude is not None,
+                exclude=lists("exclude", tables["exclude"]),
+                eligible=lists("eligible", listed if per_user else None),
+                ranked=_ranked(reference, candidates, explore, scratch),
                 # On a cluster each part has one processor; here a part uses them all.
                 threads=1 if batch.engine == "ray" else None,
+                columns=tuple(source.schema.names),
+                schema=schema,
             )
 
         if batch.engine == "local":
@@ -275,10 +259,8 @@ def recommend(
         catalogue = tables["items"]
         n_items = len(loaded.items_) if catalogue is None else catalogue.rows
         rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
-        row_bytes = (
-            4 * (source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated) + 4096
-        )
-        return run_batch(job, reference, source, out, prepare, batch, 1 << 16, row_bytes)
+        row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
+        return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
 
 
 def _ranked(

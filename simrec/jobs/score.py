@@ -10,40 +10,34 @@ from simrec.data.arrays import as_arrow
 from simrec.data.sides import Side, Sides
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
-from simrec.jobs.engine.batch import BatchOptions, run_batch
+from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.entities import Entities, Unknown
 from simrec.jobs.io.model import ModelReference, model_with_feedback
-from simrec.jobs.io.outputs import is_single
-from simrec.jobs.io.scratch import Scratch
-from simrec.jobs.io.tables import NameOptions
+from simrec.jobs.io.outputs import Scratch, is_single
+from simrec.jobs.io.tables import NameOptions, open_table
 from simrec.jobs.options import Path, nearest
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
 
 @dataclass(frozen=True)
-class ScoreTask:
+class ScoreTask(BatchTask):
     """Add a score to each row."""
 
-    items: Entities
-    users: Entities
+    entities: Sides[Entities]
     output: Output
-    columns: Sequence[str]
-    schema: pa.Schema
-    names: tuple[str, str]
+    names: Sides[str]  # columns of ids
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return the rows with their scores; rows with unknown ids as the policy says."""
-        user_rows, unknown_users = self.users.rows(table[self.names[0]])
-        item_rows, unknown_items = self.items.rows(table[self.names[1]])
-        keep = (user_rows >= 0) & (item_rows >= 0)
+        users, unknown_users = self.entities.users.rows(table[self.names.users])
+        items, unknown_items = self.entities.items.rows(table[self.names.items])
+        keep = (users >= 0) & (items >= 0)
         if not keep.all():
-            table = table.filter(pa.array(keep))
-            user_rows, item_rows = user_rows[keep], item_rows[keep]
-        scores = score_pairs(
-            self.users.vectors, self.items.vectors, user_rows, item_rows, self.output
-        )
+            table, users, items = table.filter(pa.array(keep)), users[keep], items[keep]
+        vectors = self.entities.map(lambda side: side.vectors)
+        scores = score_pairs(vectors.users, vectors.items, users, items, self.output)
         columns = [
             pa.chunked_array([as_arrow(scores)]) if name == "score" else table[name]
             for name in self.schema.names
@@ -82,15 +76,16 @@ def score(
         Input columns to carry to the output; all by default.
     """
     check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
-    source = open_source(pairs, "pairs", skip_bad=batch.on_bad_fragment == "skip")
-    own = names.over(ModelReference.of(model).columns)
-    user_id, item_id = (own.in_table(n, source.schema.names) for n in ("user_id", "item_id"))
-    source.require(user_id, item_id)
+    source = open_source(pairs, "pairs", batch.skip_bad)
+    own, paths = names.over(ModelReference.of(model).columns), Sides(items, users)
+    ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
+    source.require(ids.users, ids.items)
 
-    def opened(path: Path | None, side: Side) -> Source | None:
-        return None if path is None else open_source(path, side).renamed(own.renaming())
+    def table(side: Side) -> Source | None:
+        path = paths[side]
+        return None if path is None else open_table(path, side, own)
 
-    tables = Sides(opened(items, "items"), opened(users, "users"))
+    tables = Sides.of(table)
     carried = _carried(source, select, batch.partition_by, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
@@ -101,26 +96,19 @@ def score(
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    with model_with_feedback(
-        model, out, feedback=feedback, items=items, users=users, names=names
-    ) as reference:
+    with model_with_feedback(model, out, feedback, items, users, names) as reference:
 
         def prepare(scratch: Scratch) -> ScoreTask:
             loaded = reference.load()
             part = loaded.predictor()
 
             def entities(side: Side) -> Entities:
-                head, table = part.heads[side], tables[side]
-                return Entities.collect(loaded.towers_[side], head, table, unknown, scratch)
+                tower, head = loaded.towers_[side], part.heads[side]
+                return Entities.collect(tower, head, tables[side], unknown, scratch)
 
-            return ScoreTask(
-                entities("items"),
-                entities("users"),
-                part.output,
-                tuple(dict.fromkeys([*carried, user_id, item_id])),
-                schema,
-                (user_id, item_id),
-            )
+            columns = tuple(dict.fromkeys([*carried, ids.users, ids.items]))
+            found = Sides.of(entities)
+            return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
 
         return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
@@ -129,11 +117,11 @@ def _carried(
     source: Source, select: Sequence[str] | None, partition_by: Sequence[str] | None, single: bool
 ) -> list[str]:
     """Return the columns of the output files beside the score."""
-    if "score" in (source.schema.names if select is None else select):
+    names = list(source.schema.names if select is None else select)
+    if "score" in names:
         raise InputError(
             f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
         )
-    names = list(source.schema.names if select is None else select)
     source.require(*names)
     for column in partition_by or ():
         if column not in names:

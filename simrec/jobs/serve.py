@@ -3,6 +3,7 @@
 import ipaddress
 import logging
 import os
+from dataclasses import dataclass
 from typing import Any
 
 from simrec.errors import InputError
@@ -14,19 +15,42 @@ logger = logging.getLogger(__name__)
 _KEYS = "SIMREC_API_KEYS"
 
 
+@dataclass(frozen=True)
+class ServiceOptions:
+    """What a service answers from, and where it listens.
+
+    Parameters
+    ----------
+    other : path, optional
+        A second model, to compare with.
+    host : str
+        Address to listen at; any other than this machine's own needs keys.
+    port : int
+        Port to listen at.
+    state : path, optional
+        Directory of new items, users and feedback; by default beside the model.
+    keys : path, optional
+        File with an API key a line; or the environment has them in SIMREC_API_KEYS, with commas.
+    figures : path, optional
+        JSON that `simrec evaluate --json` wrote, for the model's card in the studio.
+    """
+
+    other: Path | None = None
+    host: str = "127.0.0.1"
+    port: int = 8080
+    state: Path | None = None
+    keys: Path | None = None
+    figures: Path | None = None
+
+
 def serve(
     model: Path,
+    service: ServiceOptions = ServiceOptions(),
     *,
-    other: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8080,
     workers: int = 1,
-    state: Path | None = None,
-    keys: Path | None = None,
     rate: float = 0.0,
     max_body: int = 1 << 20,
     poll: float = 2.0,
-    figures: Path | None = None,
 ) -> dict[str, Any]:
     """Serve a model by HTTP until it is told to stop (extra ``simrec[serve]``).
 
@@ -34,96 +58,44 @@ def serve(
     ----------
     model : path
         The model directory. It may be replaced meanwhile: the new model takes over.
-    other : path, optional
-        A second model, to compare with.
-    host : str
-        Address to listen at; any other than this machine's own needs keys.
-    port : int
-        Port to listen at.
     workers : int
         Processes that answer; they share the pages of the model and the log.
-    state : path, optional
-        Directory of new items, users and feedback; by default beside the model.
-    keys : path, optional
-        File with an API key a line; or the environment has them in SIMREC_API_KEYS, with commas.
     rate : float
         Requests a second for each key or address, at most; 0 for any number.
     max_body : int
         Bytes of a request, at most.
     poll : float
         Seconds between looks at the model directory.
-    figures : path, optional
-        JSON that `simrec evaluate --json` wrote, for the model's card in the studio.
 
     Returns
     -------
     dict
         Where it has listened.
     """
-    return _run(
-        False, model, other, host, port, workers, state, keys, rate, max_body, poll, figures
-    )
+    return _serve("serve", model, service, workers, rate=rate, body=max_body, poll=poll)
 
 
 def studio(
     model: Path,
-    *,
-    other: Path | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8080,
-    state: Path | None = None,
-    keys: Path | None = None,
-    figures: Path | None = None,
+    service: ServiceOptions = ServiceOptions(),
 ) -> dict[str, Any]:
-    """Serve a model with a page to try it by hand (extra ``simrec[serve]``).
-
-    Parameters
-    ----------
-    model : path
-        The model directory.
-    other : path, optional
-        A second model, to compare with.
-    host : str
-        Address to listen at; any other than this machine's own needs keys.
-    port : int
-        Port to listen at.
-    state : path, optional
-        Directory of new items, users and feedback; by default beside the model.
-    keys : path, optional
-        File with an API key a line.
-    figures : path, optional
-        JSON that `simrec evaluate --json` wrote, for the model's card.
-
-    Returns
-    -------
-    dict
-        Where it has listened.
-    """
-    return _run(True, model, other, host, port, 1, state, keys, 0.0, 1 << 20, 2.0, figures)
+    """Serve a model with a page to try it by hand (extra ``simrec[serve]``)."""
+    return _serve("studio", model, service, studio=True)
 
 
-def _run(
-    page: bool,
-    model: Path,
-    other: Path | None,
-    host: str,
-    port: int,
-    workers: int,
-    state: Path | None,
-    keys: Path | None,
-    rate: float,
-    max_body: int,
-    poll: float,
-    figures: Path | None,
+def _serve(
+    job: str, model: Path, service: ServiceOptions, workers: int = 1, **settings: Any
 ) -> dict[str, Any]:
-    for name, value, least in (("workers", workers, 1), ("port", port, 0), ("rate", rate, 0)):
+    host, port = service.host, service.port
+    given = {"workers": (workers, 1), "port": (port, 0), "rate": (settings.get("rate", 0), 0)}
+    for name, (value, least) in given.items():
         if not value >= least:
             raise InputError(f"{name}: expected at least {least}, got {value}")
-    for path in (model, other):
+    for path in (model, service.other):
         if path is not None:
             read_manifest(path)  # says what is wrong before anything is started
-    found = _read_keys(keys)
-    if not found and not _is_own(host):
+    keys, own = _read_keys(service.keys), _is_own(host)
+    if not keys and not own:
         raise InputError(
             f"host: {host} can be reached by others: give keys (a file with an API key a line, or "
             f"{_KEYS} in the environment)."
@@ -135,22 +107,15 @@ def _run(
         raise InputError(
             f"serve: needs the extra: pip install 'simrec[serve]' ({error})"
         ) from error
-    settings = Settings(
-        model=os.fspath(model),
-        other=os.fspath(other or ""),
-        state=os.fspath(state or ""),
-        keys=found,
-        hosts=("localhost", "127.0.0.1", "::1") if _is_own(host) else (),
-        rate=rate,
-        body=max_body,
-        poll=poll,
-        studio=page,
-        figures=os.fspath(figures or ""),
-    )
+    paths = {
+        name: os.fspath(getattr(service, name) or "") for name in ("other", "state", "figures")
+    }
+    hosts = ("localhost", "127.0.0.1", "::1") if own else ()
+    settings |= {"model": os.fspath(model), "keys": keys, "hosts": hosts, **paths}
     address = f"http://{host}:{port}/"
-    logger.info("%s at %s (Ctrl-C ends it)", "studio" if page else "service", address)
-    run(settings, host, port, workers)
-    return {"job": "studio" if page else "serve", "address": address}
+    logger.info("%s at %s (Ctrl-C ends it)", "studio" if job == "studio" else "service", address)
+    run(Settings(**settings), host, port, workers)
+    return {"job": job, "address": address}
 
 
 def _read_keys(path: Path | None) -> tuple[str, ...]:

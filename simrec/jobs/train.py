@@ -1,9 +1,8 @@
-"""Train a model from tables and save it."""
+"""Train a model from tables, or update one with new ratings, and save it."""
 
 import logging
 import os
 import resource
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,21 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 from simrec.errors import InputError
 from simrec.jobs.io.claim import check_apart, claim
 from simrec.jobs.io.tables import DataOptions, absolute
-from simrec.jobs.options import Path
+from simrec.jobs.options import Path, job
 from simrec.storage import files
 
 if TYPE_CHECKING:
-    from simrec.data.ratings import Ratings
-    from simrec.data.tables import TableLike
     from simrec.jobs.io.portions import Portions
     from simrec.model.run.workers import Workers
     from simrec.model.two_tower import TwoTower
 
-__all__ = ["DataOptions", "Training", "train"]
-
 logger = logging.getLogger(__name__)
 
 
+@job
 def train(
     model: "TwoTower",
     data: DataOptions,
@@ -76,11 +72,9 @@ def train(
     check_replaceable(out)
     if shards is not None:
         check_shards(shards)
-    started = time.perf_counter()
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
-    inputs = {"ratings": data.ratings, "items": data.items, "users": data.users}
-    check_apart(checkpoint, out=out, **inputs)
+    check_apart(checkpoint, out=out, **data.paths)
     if workers is not None and workers < 1:
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
     if (workers or 1) > 1 and shards not in (None, workers):
@@ -90,7 +84,7 @@ def train(
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
     work = Training(model, data, out, log_dir, checkpoint, shards)
-    with claim(out, **inputs):
+    with claim(out, **data.paths):
         try:
             if engine == "local" and workers in (None, 1):
                 result = work.run(resume=resume)
@@ -103,7 +97,7 @@ def train(
             how = f"{error.strerror}, with --resume to go on from {os.fspath(checkpoint)}"
             raise OSError(error.errno, how, error.filename) from error
         clear(checkpoint)
-    return {**result, "out": os.fspath(out), "seconds": round(time.perf_counter() - started, 3)}
+    return {"out": os.fspath(out), **result}
 
 
 def _with_workers(
@@ -158,20 +152,22 @@ class Training:
 
         workers, at_start = workers or ONE_WORKER, _peak_bytes()
         attempt = 0 if self.portions is None else self.portions.attempt(workers)
-        ratings, users = self._read(workers, attempt)
-        fit_model(
-            self.model,
-            ratings,
-            Sides(self.data.load_items(), users),
-            Run(workers, self.checkpoint, resume or attempt > 0),
-            log_dir=None if self.log_dir is None else os.fspath(self.log_dir),
-        )
+        features: Any = self.data.features()
+        if workers.size == 1 or self.portions is None:
+            ratings = self.data.load_ratings(self.model.bounds)
+            if len(ratings) == 0:
+                raise InputError(f"{self.data.ratings}: no ratings to train on")
+            counts = len(ratings), ratings.n_users, ratings.n_items
+            logger.info("training on %d ratings of %d users and %d items", *counts)
+        else:
+            ratings, features["users"] = self.portions.read(self.model.bounds, workers, attempt)
+        log_dir = None if self.log_dir is None else os.fspath(self.log_dir)
+        run = Run(workers, self.checkpoint, resume or attempt > 0)
+        fit_model(self.model, ratings, Sides(**features), run, log_dir=log_dir)
         # Several write one each, and may have become fewer.
         shards = self.shards if workers.size == 1 else None
         self.model.model_id_ = save(self.model, self.out, shards, workers)
         return {
-            "job": "train",
-            "out": os.fspath(self.out),
             "model_id": read_manifest(self.out)["model_id"],
             "ratings": int(workers.total(len(ratings))),
             "users": int(workers.total(ratings.n_users)),
@@ -180,12 +176,6 @@ class Training:
             "workers": workers.documents(_cost(workers, at_start)),
             "features": self.model.describe(output="arrow").to_pylist(),
         }
-
-    def _read(self, workers: "Workers", attempt: int) -> "tuple[Ratings, TableLike | None]":
-        """Read the ratings and features of this worker's users."""
-        if workers.size == 1 or self.portions is None:
-            return _load(self.data, self.model), self.data.load_users()
-        return self.portions.read(self.model.bounds, workers, attempt)
 
 
 def _peak_bytes() -> int:
@@ -205,14 +195,31 @@ def _cost(workers: "Workers", at_start: int) -> dict[str, Any]:
     }
 
 
-def _load(data: DataOptions, model: "TwoTower") -> "Ratings":
-    ratings = data.load_ratings(model.bounds)
-    if len(ratings) == 0:
-        raise InputError(f"{data.ratings}: no ratings to train on")
-    logger.info(
-        "training on %d ratings of %d users and %d items",
-        len(ratings),
-        ratings.n_users,
-        ratings.n_items,
-    )
-    return ratings
+@job
+def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
+    """Learn new ratings, items and users into a trained model, without training again.
+
+    Parameters
+    ----------
+    model : path
+        The model directory to start from; it is left as it is.
+    data : DataOptions
+        The new ratings only, and features of new items and users.
+    out : path
+        The model directory to write; the new version names the old one as its parent.
+    """
+    from simrec.model.two_tower import TwoTower
+    from simrec.storage.artifacts import check_replaceable
+
+    check_replaceable(out)
+    with claim(out, model=model, **data.paths):
+        loaded = TwoTower.load(model)
+        own = loaded.columns_
+        ratings = data.load_ratings(loaded.rating_bounds(), own)
+        loaded.update(ratings, **data.features(own)).save(out)
+    learned = dict(loaded.updates_[-1])
+    for name, columns in learned.pop("unknown_values").items():
+        for column, count in columns.items():
+            message = "%s: %d have a value of %r that the model does not know"
+            logger.warning(message, name, count, column)
+    return {"out": str(out), "model_id": loaded.model_id_, **learned}

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import IdMap
-from simrec.data.sharded_ids import IdShard, ShardedIds
+from simrec.data.id_shard import IdShard
+from simrec.data.ids import IdMap, in_shards, shards_of_ids
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError, is_number, is_whole
 from simrec.model import catalogue
@@ -259,11 +259,11 @@ def _write_shard(
     arrays = {name: cut(rows) for name, rows in saved.rows.users.items()}
     for name, matrix in saved.sparse.users.items():
         arrays |= csr_arrays(name, cut(matrix))
-    if isinstance(ids, ShardedIds) and list(ids.sizes) == list(sizes):
-        mine = ids.shards[number]
+    if list(ids.sizes) == list(sizes):
+        mine = shards_of_ids(ids)[number]
     else:
-        mine = IdShard.of(IdMap(ids.take(np.arange(start, start + sizes[number]))))
-    arrays |= mine.stored or id_arrays(IDS, mine.read().ids)
+        mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
+    arrays |= mine.stored or id_arrays(IDS, mine.ids)
     counts = arrays[COUNTS]
     rated = counts.n_positive if isinstance(counts, StoredArray) else None
     rated = int((np.asarray(counts) > 0).sum()) if rated is None else rated
@@ -279,7 +279,7 @@ def _known(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         raise InputError(f"user_id: shards of different types: {', '.join(types)}.")
     # Refuses ranges that overlap.
     ranges = [IdShard(one["rows"], one["first"], one["last"]) for one in shards]
-    ShardedIds(ranges, pa.type_for_alias(types[0]))
+    in_shards(ranges, pa.type_for_alias(types[0]))
     return {name: [shard[name] for shard in shards] for name in _KNOWN}
 
 
@@ -298,7 +298,7 @@ def _users_of(artifact: Artifact, shard: int | None) -> tuple[IdMap, Array]:
         rows, rated, *ends = known[0]
         if (counts > 0).sum() != rated:
             raise InputError(f"{COUNTS}: not {rated} are positive")
-        return _ids(artifact, (rows, *ends), None), counts
+        return IdMap(_ids(artifact, (rows, *ends), None)), counts
     names = [name for name in (IDS, f"{IDS}_offsets", f"{IDS}_text") if name in artifact.arrays]
     arrays = {name: artifact.arrays[name] for name in names}
     if not all(isinstance(one, Rows) for one in (counts, *arrays.values())):
@@ -309,14 +309,14 @@ def _users_of(artifact: Artifact, shard: int | None) -> tuple[IdMap, Array]:
         stored = {name: array.shards[i] for name, array in arrays.items()}
         read = partial(_ids, artifact, (rows, *ends), i)
         found.append(IdShard(rows, ends[0], ends[1], read, stored))
-    return ShardedIds(found, artifact.id_type(IDS)), counts
+    return in_shards(found, artifact.id_type(IDS)), counts
 
 
-def _ids(artifact: Artifact, known: tuple[Any, ...], number: int | None) -> IdMap:
+def _ids(artifact: Artifact, known: tuple[Any, ...], number: int | None) -> pa.Array:
     """Read the ids of a shard, whose number and ends must be those that shards.json says."""
     where = f"{artifact.path}: {IDS}, shard {number}"
     try:
-        ids = IdMap(artifact.ids(IDS, number))
+        ids = IdMap(artifact.ids(IDS, number)).ids
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
     found = IdShard.of(ids)

@@ -79,8 +79,7 @@ def fit_model(
                     write_rating(checkpoint, rating, more, progress.history, kept)
             chosen |= more
         check_weights(data)
-        output, content = chosen.get("rating_output", "identity"), chosen.get("content", 0.0)
-        quick = settings.quick(output, content)
+        quick = settings.quick(chosen)
         lists = fit_lists(
             data,
             rating,

@@ -34,6 +34,7 @@ class Settings:
     encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
     keep_evidence: bool = True
     half_life: float | Literal["auto"] | None = None
+    strengths: Sides[float | None] = Sides(None, None)  # noqa: RUF009 - of penalties; None to choose
     content: float | None = None  # coefficient of the content block; None to choose it
 
     @classmethod
@@ -49,17 +50,22 @@ class Settings:
             **{name: params[name] for name in names},
         )
 
-    def quick(self, output: str, content: float) -> "Settings":
-        """Return settings of fits that weights of lists are chosen on: half the sweeps will do."""
+    def quick(self, chosen: Mapping[str, Any]) -> "Settings":
+        """Return settings of fits that weights of lists are chosen on.
+
+        Half the sweeps will do, and nothing that the fit to all ratings has chosen is chosen again.
+        """
+        strengths = Sides(chosen.get("item_penalty"), chosen.get("user_penalty"))
         return replace(
             self,
+            strengths=strengths,
             epochs=min(self.epochs, 8),
             hidden_layers=(),
             encoders=Sides(None, None),
             refine=True,
             keep_evidence=True,
-            rating_output="sigmoid" if output == "sigmoid" else "identity",
-            content=content,
+            rating_output="sigmoid" if chosen.get("rating_output") == "sigmoid" else "identity",
+            content=chosen.get("content", 0.0),
         )
 
     @property

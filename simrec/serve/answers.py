@@ -176,8 +176,8 @@ class Answers(Lists):
         counts = np.zeros(self.n_known + len(self._new_ids), np.int64)
         counts[: self.n_known] = self.model.towers_.items.counts
         if self.title is None or self._table is None:
-            row = self.row_of(text) if text.lstrip("-").isdecimal() else -1
-            return self.listed(np.array([row])) if row >= 0 else []
+            rows = self.rows_of([text] if text.lstrip("-").isdecimal() else [])
+            return self.listed(rows[rows >= 0])
         column = self._table[self.title].combine_chunks()
         hit = pc.match_substring(column.cast(pa.large_string()), text, ignore_case=True)
         rows = np.flatnonzero(pc.fill_null(hit, False).to_numpy(zero_copy_only=False))

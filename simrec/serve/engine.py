@@ -8,8 +8,8 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,20 +18,67 @@ from simrec.data.id_columns import id_kind
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.model.catalogue import title_column
-from simrec.model.head import Found, Head
+from simrec.model.head import Found, Head, JoinedHead
+from simrec.model.run.threads import row_blocks
 from simrec.model.two_tower import TwoTower
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.log import Kind
 
 
-class View(NamedTuple):
-    """Vectors of one ranking: heads, those of all items with new ones at the end, what is added."""
+@dataclass(frozen=True, eq=False)
+class View:
+    """Vectors of one ranking, and what is added to a scalar product for the score."""
 
     heads: Sides[Head]
-    items: np.ndarray
+    # Known items, without the coordinates in which all of them are 0; those that are left
+    known: np.ndarray
+    columns: np.ndarray
+    # New items, in all coordinates
+    new: np.ndarray
     longest: float
     shift: float
+
+    def __len__(self) -> int:
+        return len(self.known) + len(self.new)
+
+    def vectors(self, rows: np.ndarray) -> np.ndarray:
+        """Return the whole vectors of items, new ones after the known."""
+        out = np.zeros((len(rows), self.new.shape[1]), np.float32)
+        known = rows < len(self.known)
+        out[np.ix_(known, self.columns)] = self.known[rows[known]]
+        out[~known] = self.new[rows[~known] - len(self.known)]
+        return out
+
+    def scores(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return exact scalar products with some items; see `score_pairs`."""
+        at = np.arange(len(rows))
+        return score_pairs(query[None], self.vectors(rows), np.zeros_like(at), at)
+
+    def best(
+        self, query: np.ndarray, keep: np.ndarray, k: int, bonus: np.ndarray | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k best items of a user, exactly as `top_k` finds them, and their scores.
+
+        One product with all items; those within its rounding error of the k-th best are scored
+        again.
+        """
+        rows = np.flatnonzero(keep)
+        if not k or not len(rows):
+            return np.empty(0, np.int64), np.empty(0, np.float32)
+        n, q = len(self.known), query[self.columns]
+        old, new = np.split(rows, [np.searchsorted(rows, n)])
+        z = self.known[old] @ q if len(old) < n // 8 else (self.known @ q)[old]
+        z = np.concatenate([z, self.new[new - n] @ query])
+        if bonus is not None:
+            z = z + bonus[rows]
+        slack = 1.1 * (len(query) + 8) * np.finfo(np.float32).eps
+        slack *= float(np.linalg.norm(query)) * self.longest
+        near = rows[z >= np.partition(z, len(z) - k)[len(z) - k] - 2 * slack]
+        by = self.scores(query, near)
+        by = by if bonus is None else by + bonus[near]
+        order = np.lexsort((near, -by))[:k]
+        return near[order], by[order]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +136,16 @@ class Engine:
                 raise InputError(f"{column}: ids are whole numbers, got {given!r:.80}.") from None
         return given
 
-    def row_of(self, given: Any) -> int:
-        """Return the row of an item, new ones after the known; -1 for none."""
-        item = self.id_of(given, "items")
-        row = int(self.model.items_.rows([item], "item_id")[0])
-        if row >= 0:
-            return row
-        with self._lock:
-            return self.n_known + self._new_ids.index(item) if item in self.since.items else -1
+    def rows_of(self, given: Sequence[Any]) -> np.ndarray:
+        """Return the rows of items, new ones after the known; -1 for none."""
+        items = [self.id_of(one, "items") for one in given]
+        if not items:
+            return np.empty(0, np.int64)
+        rows = self.model.items_.rows(items, "item_id")
+        if (rows < 0).any():
+            new = {item: self.n_known + i for i, item in enumerate(self._new_ids)}
+            rows = np.where(rows < 0, [new.get(item, -1) for item in items], rows)
+        return rows
 
     def items_at(self, rows: np.ndarray) -> list[Any]:
         """Return the ids of items by their rows."""
@@ -189,17 +238,16 @@ class Engine:
             self._new_ids = [*self._new_ids, *fresh]
             self._describe()
             for name, vectors in views.items():
-                self._views[name] = self._extended(self._views[name], vectors)
+                view = self._views[name]
+                longest = float(np.linalg.norm(vectors, axis=1).max(initial=view.longest))
+                new = np.vstack([view.new, vectors])
+                self._views[name] = replace(view, new=new, longest=longest)
         return len(fresh)
 
     def _rebuild(self) -> None:
         self._views = {}
         self._describe()
         self.view("both")
-
-    def _extended(self, view: View, more: np.ndarray) -> View:
-        longest = float(np.linalg.norm(more, axis=1).max(initial=view.longest))
-        return view._replace(items=np.vstack([view.items, more]), longest=longest)
 
     def _describe(self) -> None:
         """Put the columns of new items below those of the catalogue."""
@@ -222,16 +270,33 @@ class Engine:
         with self._lock:
             if rank_by not in self._views:
                 heads, shift = self.model.ranking(rank_by)  # type: ignore[arg-type]
-                items = np.ascontiguousarray(heads.items.vectors, np.float32)
+                new = np.empty((0, heads.items.width), np.float32)
                 if self._new_ids:
-                    rows = [self.since.items[i] for i in self._new_ids]
-                    found = self.model.towers_.items.find(
-                        self._new_ids, self._typed(rows, "items"), "prior"
-                    )
-                    items = np.vstack([items, heads.items.of(found)])
-                longest = float(np.sqrt(np.einsum("ij,ij->i", items, items).max(initial=0)))
-                self._views[rank_by] = View(heads, items, longest, shift)
+                    features, tower = self._new_features(), self.model.towers_.items
+                    new = heads.items.of(tower.find(self._new_ids, features, "prior"))
+                known, columns = self._known(heads.items)
+                longest = max(
+                    float(np.sqrt(np.einsum("ij,ij->i", some, some).max(initial=0)))
+                    for some in (known, new)
+                )
+                self._views[rank_by] = View(heads, known, columns, new, longest, shift)
             return self._views[rank_by]
+
+    def _known(self, head: Head) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors of known items in one piece, and the coordinates that they need.
+
+        In a blend, known items have zeros where new ones have what their features say.
+        """
+        if not isinstance(head, JoinedHead):
+            return np.ascontiguousarray(head.vectors, np.float32), np.arange(head.width)
+        tower, used = self.model.towers_.items, np.zeros(head.width, bool)
+        for rows in row_blocks(self.n_known):
+            used |= head.of(tower.known(np.arange(rows.start, rows.stop))).any(0)
+        columns = np.flatnonzero(used)
+        out = np.empty((self.n_known, len(columns)), np.float32)
+        for rows in row_blocks(self.n_known):
+            out[rows] = head.of(tower.known(np.arange(rows.start, rows.stop)))[:, columns]
+        return out, columns
 
     # Who is asked for
 
@@ -247,7 +312,7 @@ class Engine:
         if len(who.ratings) > len({self.id_of(one.item_id, "items") for one in who.ratings}):
             raise InputError("ratings: an item is rated more than once.")
         ratings |= {self.id_of(one.item_id, "items"): one.rating for one in who.ratings}
-        rows = {item: self.row_of(item) for item in ratings}
+        rows = dict(zip(ratings, self.rows_of(list(ratings)).tolist(), strict=True))
         unknown = [item for item, row in rows.items() if row < 0]
         if unknown:
             raise InputError(f"item_id: no item {unknown[0]!r} to rate; post it to /items first.")
@@ -330,29 +395,3 @@ class Engine:
         """Return items by their rows, with titles where there are any."""
         pairs = zip(self.items_at(rows), self.titles(rows), strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]
-
-
-def best(
-    query: np.ndarray, view: View, keep: np.ndarray, k: int, bonus: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the k best items of a user, exactly as `top_k` finds them, and their scores.
-
-    One product with all items; those within its rounding error of the k-th best are scored again.
-    """
-    rows = np.flatnonzero(keep)
-    if not k or not len(rows):
-        return np.empty(0, np.int64), np.empty(0, np.float32)
-    if len(rows) < len(keep) // 8:
-        z = view.items[rows] @ query
-    else:
-        z = (view.items @ query)[rows] if len(rows) < len(keep) else view.items @ query
-    if bonus is not None:
-        z = z + bonus[rows]
-    slack = 1.1 * (len(query) + 8) * np.finfo(np.float32).eps
-    slack *= float(np.linalg.norm(query)) * view.longest
-    least = np.partition(z, len(z) - k)[len(z) - k] - 2 * slack
-    near = rows[z >= least]
-    exact = score_pairs(query[None], view.items, np.zeros(len(near), np.int64), near)
-    by = exact if bonus is None else exact + bonus[near]
-    order = np.lexsort((near, -by))[:k]
-    return near[order], by[order]

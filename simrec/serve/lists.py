@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from simrec.data.sides import Sides
 from simrec.errors import InputError
@@ -15,7 +16,7 @@ from simrec.model.answer.rerank import Rerank, caps, directions
 from simrec.model.answer.where import matches
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
-from simrec.serve.engine import Engine, Person, best
+from simrec.serve.engine import Engine, Person, View
 
 _FILTERS = 256  # whose rows are kept
 
@@ -23,36 +24,36 @@ _FILTERS = 256  # whose rows are kept
 class Lists(Engine):
     """An engine that recommends."""
 
-    def allowed(self, request: requests.Recommend, seen: np.ndarray) -> np.ndarray:
+    def _allowed(
+        self, request: requests.Recommend, view: View, table: pa.Table | None, seen: np.ndarray
+    ) -> np.ndarray:
         """Tell which items may be in a list."""
-        n = len(self.view(request.rank_by).items)
-        keep = np.ones(n, bool)
+        keep = np.ones(len(view), bool)
         if request.items is not None:
+            rows = self.rows_of(request.items)
+            if (rows < 0).any():
+                raise InputError(f"items: no item {request.items[int(np.argmin(rows))]!r}.")
             keep[:] = False
-            rows = [self.row_of(item) for item in request.items]
-            if -1 in rows:
-                raise InputError(f"items: no item {request.items[rows.index(-1)]!r}.")
             keep[rows] = True
         if request.where is not None:
-            keep &= self._matching(request.where)
-        out = [row for row in map(self.row_of, request.exclude) if row >= 0]
-        keep[out] = False
+            keep &= self._matching(request.where, table)
+        out = self.rows_of(request.exclude)
+        keep[out[out >= 0]] = False
         if request.exclude_rated:
             keep[seen] = False
         return keep
 
-    def _matching(self, where: Mapping[str, Any]) -> np.ndarray:
-        if self._table is None:
+    def _matching(self, where: Mapping[str, Any], table: pa.Table | None) -> np.ndarray:
+        if table is None:
             raise InputError("where: the model was saved without its items table.")
         key = json.dumps(where, sort_keys=True, default=str)
         with self._lock:
-            if key in self._masks:
+            if key in self._masks and table is self._table:
                 self._masks.move_to_end(key)
                 return self._masks[key]
-            table = self._table
         found = matches(where, table)
         with self._lock:
-            if len(found) == len(self._table):
+            if table is self._table:
                 self._masks[key] = found
                 while len(self._masks) > _FILTERS:
                     self._masks.popitem(last=False)
@@ -60,31 +61,33 @@ class Lists(Engine):
 
     def recommend(self, request: requests.Recommend) -> dict[str, Any]:
         """Return a list; see `TwoTower.recommend`, whose answers these are."""
-        person, view = self.person(request), self.view(request.rank_by)
+        person = self.person(request)
+        with self._lock:  # items may come in meanwhile
+            view, table = self.view(request.rank_by), self._table
         heads = view.heads
         if person.model is not self.model:
             heads = person.model.ranking(request.rank_by)[0]
         query = heads.users.of(person.found)[0]
-        keep = self.allowed(request, person.seen)
+        keep = self._allowed(request, view, table, person.seen)
         bonus = None
         if request.explore:
             if request.rank_by == "uptake":
                 raise InputError("explore: ratings are explored, not uptake.")
-            bonus = self.model.exploration(self._found(np.arange(len(view.items))), request.explore)
-        rerank, seed = self._rerank(request)
+            bonus = self.model.exploration(self._found(np.arange(len(view))), request.explore)
+        rerank, seed = self._rerank(request, table)
         k = min(request.k, int(keep.sum()))
         pool = k if rerank is None else min(rerank.pool(k), int(keep.sum()))
-        rows, scores = best(query, view, keep, pool, bonus)
+        rows, scores = view.best(query, keep, pool, bonus)
         propensity = None
         if rerank is not None and k:
             chosen = rerank.choose(rows, scores, bonus, k, 0)
             while len(chosen.items) < k and pool < keep.sum() and rerank.capped:
                 pool = min(int(keep.sum()), 4 * pool)
-                rows, scores = best(query, view, keep, pool, bonus)
+                rows, scores = view.best(query, keep, pool, bonus)
                 chosen = rerank.choose(rows, scores, bonus, k, 0)
             rows = chosen.items
             propensity = chosen.propensity if seed is not None else None
-        z = score_pairs(query[None], view.items, np.zeros(len(rows), np.int64), rows)
+        z = view.scores(query, rows)
         answer = self.listed(rows)
         ratings, std = self._predicted(person, rows, request.uncertainty)
         reasons = self._reasons(person, rows) if request.reasons else None
@@ -99,7 +102,9 @@ class Lists(Engine):
                 one["reasons"] = reasons[i]
         return {"items": answer, "seed": seed}
 
-    def _rerank(self, request: requests.Recommend) -> tuple[Rerank | None, int | None]:
+    def _rerank(
+        self, request: requests.Recommend, table: pa.Table | None
+    ) -> tuple[Rerank | None, int | None]:
         drawn = request.sample is not False
         if drawn and (request.at_most or request.diversity):
             raise InputError("sample: lists with at_most or diversity have no propensities.")
@@ -118,9 +123,7 @@ class Lists(Engine):
                     self._unit = directions(self.model.predictor(), self.model.towers_)
             return self._unit(self._found(rows))
 
-        return Rerank(
-            caps(request.at_most, self._table), request.diversity, directions_of, None
-        ), None
+        return Rerank(caps(request.at_most, table), request.diversity, directions_of, None), None
 
     def _predicted(
         self, person: Person, rows: np.ndarray, uncertainty: bool

@@ -201,7 +201,7 @@ class Service:
             row["user_id"] = engine.id_of(one.user_id, "users")
             row["item_id"] = engine.id_of(one.item_id, "items")
             row.setdefault("timestamp", time.time())
-            if engine.row_of(row["item_id"]) < 0:
+            if engine.rows_of([row["item_id"]])[0] < 0:
                 raise InputError(f"item_id: no item {row['item_id']!r}; post it to /items first.")
             if one.rating is not None and bounds and not bounds[0] <= one.rating <= bounds[1]:
                 raise InputError(

@@ -28,6 +28,11 @@ def sha256(path: str | os.PathLike) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def checksum(path: str | os.PathLike) -> dict[str, Any]:
+    """Return what a manifest says of a file."""
+    return {"sha256": sha256(path), "bytes": os.stat(path).st_size}
+
+
 def to_json(document: Any) -> str:
     """Serialise plain data as readable JSON with a fixed key order."""
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -75,7 +75,7 @@ def browser(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(model_directory, tables, tmp_path_factory):
     """A report on a small model."""
-    from simrec.jobs.report import report
+    from simrec.jobs.evaluate import report
     from simrec.jobs.train import DataOptions
 
     names = ("ratings", "items", "users")

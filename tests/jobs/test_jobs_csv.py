@@ -16,8 +16,8 @@ from simrec.data.tables import read_table
 from simrec.errors import InputError
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
+from simrec.jobs.evaluate import report
 from simrec.jobs.recommend import recommend
-from simrec.jobs.report import report
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions
 

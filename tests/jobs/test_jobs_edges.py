@@ -188,7 +188,7 @@ def test_names_of_id_columns_reach_the_features(tables, tmp_path):
     data = DataOptions(*(tmp_path / f"{n}.parquet" for n in ("ratings", "items", "users")), **names)
     ratings = data.load_ratings(None)
     assert ratings.n_users == 60
-    model = TwoTower(epochs=1).fit(ratings, items=data.load_items(), users=data.load_users())
+    model = TwoTower(epochs=1).fit(ratings, **data.features())
     plain = {n: str(tables / f"{n}.parquet") for n in ("ratings", "items", "users")}
     same = TwoTower(epochs=1).fit(plain.pop("ratings"), **plain)
     assert model.schema_ == same.schema_

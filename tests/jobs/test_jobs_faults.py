@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.data.sizes import parse_size
-from simrec.jobs.engine.batch import BatchOptions
+from simrec.jobs.engine.batch import BatchOptions, parse_size
 from simrec.jobs.io import parts
 from simrec.jobs.score import score
 from simrec.storage.files import sha256

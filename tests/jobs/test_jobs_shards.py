@@ -9,13 +9,11 @@ from simrec import TwoTower
 from simrec.cli import main
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.explain import explain
 from simrec.jobs.export import export
+from simrec.jobs.lookup import explain, similar
 from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score
-from simrec.jobs.similar import similar
-from simrec.jobs.train import DataOptions
-from simrec.jobs.update import update
+from simrec.jobs.train import DataOptions, update
 from simrec.storage import artifacts
 
 

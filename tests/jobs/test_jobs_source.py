@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.data.source import open_source
-from simrec.data.table_file import BadFragment
+from simrec.data.source import BadFragment, open_source
 from simrec.data.tables import read_table
 
 
@@ -86,7 +85,7 @@ def test_hive_partitions_become_columns(tmp_path):
     whole = source.read()
     assert set(whole["day"].to_pylist()) == {"2024-01-01", "2024-01-02", None}
     assert set(whole["shard"].to_pylist()) == {1, 2, 3}
-    assert source.directory(source.units(10)[0]) == "day=2024-01-01/shard=1"
+    assert source.units(10)[0].directory == "day=2024-01-01/shard=1"
     assert source.read(["shard"]).column_names == ["shard"]
 
 

@@ -12,8 +12,7 @@ from simrec.cli import main
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score
-from simrec.jobs.train import DataOptions
-from simrec.jobs.update import update
+from simrec.jobs.train import DataOptions, update
 from simrec.model import files
 
 

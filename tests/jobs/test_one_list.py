@@ -10,9 +10,8 @@ import pytest
 
 from simrec import InputError, TwoTower, console
 from simrec.cli import main
-from simrec.jobs.explain import explain
+from simrec.jobs.lookup import explain, similar
 from simrec.jobs.recommend import recommend
-from simrec.jobs.similar import similar
 
 
 @pytest.fixture(scope="module")

@@ -307,7 +307,7 @@ class TestSafety:
         assert answer.status_code in (400, 422)
 
     def test_others_need_keys(self, shop):
-        from simrec.jobs.serve import serve
+        from simrec.jobs.serve import ServiceOptions, serve
 
         with pytest.raises(InputError, match="give keys"):
-            serve(shop.path, host="0.0.0.0")
+            serve(shop.path, ServiceOptions(host="0.0.0.0"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from simrec import InputError
-from simrec.data.ids import IdMap
-from simrec.data.sharded_ids import ShardedIds
+from simrec.data.id_shard import IdShard
+from simrec.data.ids import IdMap, in_shards
 from simrec.storage.rows import (
     Insertion,
     Rows,
@@ -111,6 +111,11 @@ def test_sparse_rows_are_those_of_one_piece(sizes):
     assert (without(rows, np.array([0, 5])).tocsr() != whole[[1, 2, 3, 4, 6]]).nnz == 0
 
 
+def in_pieces(maps):
+    """Make one map of several, a shard each."""
+    return in_shards([IdShard.of(one.ids) for one in maps], maps[0].type)
+
+
 @given(
     known=st.lists(st.integers(-30, 30), unique=True, min_size=1, max_size=9),
     new=st.lists(st.integers(-40, 40), unique=True, max_size=6),
@@ -124,7 +129,7 @@ def test_ids_in_shards_are_those_of_one_piece(known, new, cuts, text):
     whole = IdMap.from_values(ids(known))
     bounds = [0, *sorted(min(c, len(whole)) for c in cuts), len(whole)]
     shards = [IdMap(whole.ids.slice(a, b - a)) for a, b in pairwise(bounds)]
-    divided = ShardedIds.of(shards)
+    divided = in_pieces(shards)
     assert divided == whole and len(divided) == len(whole) and divided.type == whole.type
     asked = pa.array(ids([*new, *known, 99]), whole.type)
     np.testing.assert_array_equal(divided.rows(asked), whole.rows(asked))
@@ -154,15 +159,15 @@ def test_ids_in_shards_are_those_of_one_piece(known, new, cuts, text):
 
 
 def test_ids_of_another_kind_are_refused():
-    ids = ShardedIds.of([IdMap(pa.array([1, 2])), IdMap(pa.array([5]))])
+    ids = in_pieces([IdMap(pa.array([1, 2])), IdMap(pa.array([5]))])
     with pytest.raises(InputError, match="string ids were given"):
         ids.rows(["x"])
     with pytest.raises(InputError, match="two kinds"):
         ids.union(IdMap(pa.array(["a"])))
     for wrong in ([[1, 5], [5, 6]], [[3], [1]]):
         with pytest.raises(InputError, match="distinct and ascending"):
-            ShardedIds.of([IdMap(pa.array(one)) for one in wrong])
-    high = ShardedIds.of(
+            in_pieces([IdMap(pa.array(one)) for one in wrong])
+    high = in_pieces(
         [IdMap(pa.array([1, 2**63], pa.uint64())), IdMap(pa.array([2**64 - 1], pa.uint64()))]
     )
     assert high.rows(pa.array([2**64 - 1, 2**63, 5], pa.uint64())).tolist() == [2, 1, -1]

@@ -27,13 +27,7 @@ from simrec.errors import InputError
 if TYPE_CHECKING:
     from simrec.data.split import ColdStartSplit
 
-# What is known of a pair in each task: the user's own offset, the item's own offset.
-_KNOWN = {
-    "warm": (True, True),
-    "new_items": (True, False),
-    "new_users": (False, True),
-    "new_both": (False, False),
-}
+_TASKS = ("warm", "new_items", "new_users", "new_both")
 _GENRES, _OCCUPATIONS, _REGIONS, _GENDERS, _ADJECTIVES, _NOUNS = map(
     str.split,
     (
@@ -90,13 +84,10 @@ class Synthetic:
         and exposure. Warm, only noise is left: a floor that no model reaches from finitely many
         ratings.
         """
-        if task not in _KNOWN:
-            raise InputError(f"task must be one of {', '.join(_KNOWN)}, got {task!r}")
-        rows = []
-        for name, table, ids, at in (
-            ("user_id", self.users, pairs.users, pairs.user_rows),
-            ("item_id", self.items, pairs.items, pairs.item_rows),
-        ):
+        if task not in _TASKS:
+            raise InputError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
+
+        def rows(name: str, table: pa.Table, ids: IdMap) -> np.ndarray:
             found = IdMap(table.column(name)).rows(ids.ids)
             if (found < 0).any():
                 raise InputError(
@@ -104,9 +95,12 @@ class Synthetic:
                     f"for example {ids.take(np.flatnonzero(found < 0)[:1])[0].as_py()!r}: "
                     "the truth about them is not known"
                 )
-            rows.append(found[at])
-        know_user, know_item = _KNOWN[task]
-        return self.truth.best(*rows, know_user=know_user, know_item=know_item)
+            return found
+
+        user = rows("user_id", self.users, pairs.users)[pairs.user_rows]
+        item = rows("item_id", self.items, pairs.items)[pairs.item_rows]
+        know_user, know_item = task in ("warm", "new_items"), task in ("warm", "new_users")
+        return self.truth.best(user, item, know_user=know_user, know_item=know_item)
 
     def best_rmse(self, split: "ColdStartSplit") -> dict[str, float]:
         """Return the error of the best predictions on each task of a split, NaN without ratings.
@@ -196,19 +190,32 @@ def make_synthetic(
     user_ids, item_ids = _ids("u", n_users, id_type), _ids("i", n_items, id_type)
     items, item_features = _make_items(n_items, item_ids, rng)
     users, user_features = _make_users(n_users, user_ids, rng)
-    truth = _draw_truth(
-        user_features, item_features, rank, feature_share, skew, noise, selectivity, rng
-    )
+
+    def parameters(features: np.ndarray, bias_sd: float, exposure: np.ndarray) -> Parameters:
+        factor_sd = (INTERACTION**2 / rank) ** 0.25
+        scale = np.append(np.full(rank, factor_sd), bias_sd)
+        prior, offset = _mix(features, rank + 1, feature_share, rng) * scale
+        own = np.sqrt(1 - feature_share)
+        return Parameters(
+            prior.astype(np.float32),
+            offset.astype(np.float32),
+            exposure / exposure.sum(),
+            float(own * factor_sd),
+            float(own * bias_sd),
+        )
+
+    popularity = np.empty(n_items)
+    # Zipf's law over the ranks; the first ranks, some per cent of the items, are about alike.
+    ranks = np.argsort(-_mix(item_features, 1, feature_share, rng).sum(axis=(0, 2)))
+    popularity[ranks] = (np.arange(n_items) + 0.02 * n_items + 1) ** -skew
+    activity = 0.2 + rng.lognormal(0.0, 0.9, n_users)
+    user_parameters = parameters(user_features, USER_BIAS, activity)
+    item_parameters = parameters(item_features, ITEM_BIAS, popularity)
+    truth = Truth(user_parameters, item_parameters, noise, selectivity)
     pairs, truth = _draw_pairs(truth, n_ratings, rng)
     user, item, values = _draw_ratings(pairs, truth, rng)
-    ratings = pa.table(
-        {
-            "user_id": user_ids.take(pa.array(user)),
-            "item_id": item_ids.take(pa.array(item)),
-            "rating": values,
-        }
-    )
-    return Synthetic(ratings, items, users, truth)
+    ratings = {"user_id": user_ids.take(pa.array(user)), "item_id": item_ids.take(pa.array(item))}
+    return Synthetic(pa.table({**ratings, "rating": values}), items, users, truth)
 
 
 def _ids(prefix: str, n: int, id_type: str) -> pa.Array:
@@ -225,8 +232,7 @@ def _make_items(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Tab
     # The first genres of a random order of all, so that no item has one twice.
     order = np.argsort(rng.random((n, len(_GENRES))), axis=1)
     has_genre = np.zeros((n, len(_GENRES)), np.float32)
-    rank = np.arange(3)[None, :]
-    item, place = np.nonzero(rank < n_genres[:, None])
+    item, place = np.nonzero(np.arange(3)[None, :] < n_genres[:, None])
     has_genre[item, order[item, place]] = 1
     row, genre = np.nonzero(has_genre)
     offsets = np.searchsorted(row, np.arange(n + 1)).astype(np.int32)
@@ -306,29 +312,6 @@ def _features(groups: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _draw_truth(
-    user_features: np.ndarray,
-    item_features: np.ndarray,
-    rank: int,
-    share: float,
-    skew: float,
-    noise: float,
-    selectivity: float,
-    rng: np.random.Generator,
-) -> Truth:
-    """Draw the parameters of users and items; features explain a share of their variance."""
-    n_items = len(item_features)
-    popular = _mix(item_features, 1, share, rng).sum(axis=(0, 2))
-    popularity = np.empty(n_items)
-    # Zipf's law over the ranks; the first ranks, some per cent of the items, are about alike.
-    popularity[np.argsort(-popular)] = (np.arange(n_items) + 0.02 * n_items + 1) ** -skew
-    activity = 0.2 + rng.lognormal(0.0, 0.9, len(user_features))
-    factor_sd = (INTERACTION**2 / rank) ** 0.25
-    users = _parameters(user_features, rank, factor_sd, USER_BIAS, share, activity, rng)
-    items = _parameters(item_features, rank, factor_sd, ITEM_BIAS, share, popularity, rng)
-    return Truth(users, items, noise, selectivity)
-
-
 def _draw_pairs(truth: Truth, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Truth]:
     """Draw n observed pairs, and give the truth the number of encounters they took.
 
@@ -373,27 +356,6 @@ def _draw_ratings(
         user[rows], item[rows] = np.divmod(pairs[rows], len(truth.items.exposure))
         value[rows] = truth.rate(preference(user[rows], item[rows]), rng)
     return user, item, value
-
-
-def _parameters(
-    features: np.ndarray,
-    rank: int,
-    factor_sd: float,
-    bias_sd: float,
-    share: float,
-    exposure: np.ndarray,
-    rng: np.random.Generator,
-) -> Parameters:
-    scale = np.append(np.full(rank, factor_sd), bias_sd)
-    prior, offset = _mix(features, rank + 1, share, rng) * scale
-    own = np.sqrt(1 - share)
-    return Parameters(
-        prior.astype(np.float32),
-        offset.astype(np.float32),
-        exposure / exposure.sum(),
-        float(own * factor_sd),
-        float(own * bias_sd),
-    )
 
 
 def _mix(features: np.ndarray, columns: int, share: float, rng: np.random.Generator) -> np.ndarray:

@@ -2,26 +2,33 @@
 
 import contextlib
 import logging
+import re
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from simrec.data.sizes import parse_size
-from simrec.data.source import Unit
+import pyarrow as pa
+
+from simrec.data.source import BadFragment, ChangedFragment, Unit
 from simrec.errors import InputError
-from simrec.jobs.engine.work import BatchTask, OnBad, Table, Work, run_in_threads
 from simrec.jobs.io.model import ModelReference
-from simrec.jobs.io.outputs import OutputDirectory
-from simrec.jobs.io.parts import Part
-from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.outputs import OutputDirectory, Scratch
+from simrec.jobs.io.parts import Part, PartWriter
 from simrec.jobs.options import Path
 from simrec.storage.lock import lock
 
+if TYPE_CHECKING:
+    from simrec.data.source import Source
+    from simrec.jobs.io.entities import KnownIds
+
 logger = logging.getLogger(__name__)
+
+Table: TypeAlias = "Source | KnownIds"
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class BatchOptions:
     part_rows: int | None = None
     partition_by: tuple[str, ...] | None = None
     overwrite: bool = False
-    on_bad_fragment: OnBad = "stop"
+    on_bad_fragment: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
         for name in ("workers", "part_rows"):
@@ -64,18 +71,131 @@ class BatchOptions:
                 raise InputError(f"{name}: expected at least 1, got {value}")
         parse_size(self.memory)
 
-    def batch_rows(self, row_bytes: float, most: int = 1 << 17) -> int:
-        """Return how many rows to hold at once, given the bytes each needs while worked on."""
-        share = parse_size(self.memory) / (self.workers or default_workers())
-        return int(min(most, max(256, share // max(row_bytes, 1))))
+    @property
+    def skip_bad(self) -> bool:
+        """Whether corrupt input files are left out."""
+        return self.on_bad_fragment == "skip"
 
-    def map(self, work: Work, units: Sequence[Unit]) -> Iterator[Part]:
+    def check_unpartitioned(self, job: str) -> None:
+        """Raise InputError if the output of a job without columns for it is to be partitioned."""
+        if self.partition_by:
+            raise InputError(f"partition_by: {job} writes no column to partition by")
+
+    def map(self, work: "Work", units: Sequence[Unit]) -> Iterator[Part]:
         """Run the units, in any order; yield parts as they are done."""
         if self.engine == "ray":
             from simrec.jobs.engine import ray
 
             return ray.run(work, units, workers=self.workers, address=self.address)
-        return run_in_threads(work, units, self.workers or default_workers())
+        return _run_in_threads(work, units, self.workers or _default_workers())
+
+
+def parse_size(size: str | int) -> int:
+    """Read a number of bytes, such as ``2GB`` or ``500 MB``.
+
+    Examples
+    --------
+    >>> parse_size("2GB")
+    2000000000
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(size), re.I)
+    if match is None:
+        raise InputError(f"memory: expected a size such as 2GB or 500MB, got {size!r}")
+    number, prefix, binary = match.groups()
+    power = " KMGT".index(prefix.upper() or " ")
+    return int(float(number) * (1024 if binary else 1000) ** power)
+
+
+def _default_workers() -> int:
+    """Return how many units run at once: reading, writing and products release the GIL."""
+    from simrec.scoring.threads import processors
+
+    return min(4, processors())
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchTask(ABC):
+    """What a job does with a batch of rows. Travels to workers, so it holds data, not files."""
+
+    columns: Sequence[str]  # input columns to read
+    schema: pa.Schema  # output columns
+
+    @abstractmethod
+    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
+        """Return the output rows for input rows, and what was counted."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Everything a worker needs to turn a unit into a part, the same on every engine."""
+
+    source: Table
+    task: BatchTask
+    writer: PartWriter
+    batch_rows: int
+    skip_bad: bool
+    partition_by: tuple[str, ...] | None
+    keep_partitions: bool
+
+    def run(self, unit: Unit) -> Part:
+        """Read a unit, process it, write its files."""
+        counts: Counter[str] = Counter()
+        name = f"part-{unit.index:06d}.parquet"
+        try:
+            tables = self._process(unit, counts)
+            if self.partition_by:
+                files = self.writer.write_divided(name, tables, self.task.schema, self.partition_by)
+            else:
+                if self.keep_partitions and unit.directory:
+                    name = f"{unit.directory}/{name}"
+                files = {name: self.writer.write(name, tables, self.task.schema)}
+        except BadFragment as error:
+            if not self.skip_bad or isinstance(error, ChangedFragment):
+                raise
+            return Part(unit.index, 0, skipped=str(error))
+        return Part(unit.index, unit.rows, files, dict(counts))
+
+    def empty_part(self) -> Part:
+        """Write the one part of an input without rows: a file that has columns only."""
+        name = "part-000000.parquet"
+        kept = [f for f in self.task.schema if f.name not in (self.partition_by or ())]
+        return Part(0, 0, {name: self.writer.write(name, [], pa.schema(kept))})
+
+    def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
+        rows = 0
+        for table in self.source.batches(unit, self.task.columns, self.batch_rows):
+            rows += table.num_rows
+            try:
+                result, counted = self.task.process(table)
+            except InputError as error:
+                raise InputError(f"{unit.label}: {error}") from error
+            counts.update(counted)
+            yield result
+        if rows != unit.rows:
+            raise BadFragment(f"{unit.label}: {rows} rows, expected {unit.rows}")
+
+
+def _run_in_threads(work: Work, units: Sequence[Unit], workers: int) -> Iterator[Part]:
+    """Map `work` over units on threads of this machine; yield parts as they are done."""
+    if workers == 1 or len(units) == 1:
+        yield from map(work.run, units)
+        return
+    queue = iter(units)
+    running: set[Future[Part]] = set()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            while True:
+                while len(running) < workers and (unit := next(queue, None)) is not None:
+                    running.add(pool.submit(work.run, unit))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                # Parts that are done are handed on before a failed one stops the job.
+                for future in sorted(done, key=lambda f: f.exception() is not None):
+                    yield future.result()
+        finally:
+            for future in running:
+                future.cancel()
 
 
 def run_batch(
@@ -118,12 +238,16 @@ def run_batch(
         try:
             missing = [unit for unit in units if unit.index not in parts]
             if missing or not units:
+                memory = parse_size(options.memory)
+                # Rows of a batch, and of a row group: many, unless memory would not do.
+                share = memory / (options.workers or _default_workers()) // max(row_bytes, 1)
+                group_rows = min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1)))
                 work = Work(
                     source,
-                    prepare(Scratch(output.scratch(), parse_size(options.memory) // 4)),
-                    output.writer(model.model_id, _row_group_rows(row_bytes)),
-                    options.batch_rows(row_bytes),
-                    options.on_bad_fragment,
+                    prepare(output.scratch(memory // 4)),
+                    output.writer(model.model_id, int(group_rows)),
+                    int(min(1 << 17, max(256, share))),
+                    options.skip_bad,
                     options.partition_by,
                     keep_partitions=not output.single,
                 )
@@ -131,7 +255,7 @@ def run_batch(
                 if not units:
                     parts[0] = work.empty_part()
                     output.add(parts[0])
-                for part in _with_progress(options.map(work, missing), missing, source):
+                for part in _with_progress(options.map(work, missing), missing):
                     model.check()
                     output.add(part)
                     parts[part.unit] = part
@@ -139,17 +263,33 @@ def run_batch(
             output.abandon_if_empty()
             raise
         # Every unit may have been skipped; empty files have nothing to partition.
-        if all(part.skipped for part in parts.values()):
-            skipped = "\n  ".join(part.skipped for part in parts.values())
+        skipped = [part.skipped for part in parts.values() if part.skipped]
+        if len(skipped) == len(parts):
             output.discard()
-            raise InputError(f"none of the input could be read:\n  {skipped}")
+            raise InputError("\n  ".join(["none of the input could be read:", *skipped]))
+        counts: Counter[str] = Counter()
+        for part in parts.values():
+            counts.update(part.counts)
         seconds = time.perf_counter() - started
-        summary = _summarise(described, source, parts, n_resumed, seconds, output.path)
+        rows_in = sum(part.rows_in for part in parts.values())
+        summary = {
+            "job": job["job"],
+            "model_id": model.model_id,
+            "out": str(output.path),
+            "rows_in": rows_in,
+            "rows_out": sum(part.rows_out for part in parts.values()),
+            **dict(sorted(counts.items())),
+            "parts": len(parts) - len(skipped),
+            "parts_from_earlier_run": n_resumed,
+            "skipped": [*source.bad, *skipped],
+            "seconds": round(seconds, 3),
+            "rows_per_second": round(rows_in / max(seconds, 1e-9)),
+        }
         output.publish(parts, summary)
     return summary
 
 
-def _with_progress(parts: Iterator[Part], units: Sequence[Unit], source: Table) -> Iterator[Part]:
+def _with_progress(parts: Iterator[Part], units: Sequence[Unit]) -> Iterator[Part]:
     """Show a bar on a terminal, log a line per part elsewhere."""
     by_index = {unit.index: unit for unit in units}
     bar: Any = None
@@ -161,51 +301,10 @@ def _with_progress(parts: Iterator[Part], units: Sequence[Unit], source: Table) 
         for n, part in enumerate(parts, start=1):
             unit = by_index[part.unit]
             if bar is None:
-                rows = sum(file["rows"] for file in part.files.values())
-                done = part.skipped or f"{part.rows_in} rows in, {rows} rows out"
-                logger.info("%d/%d %s: %s", n, len(units), source.label(unit), done)
+                done = part.skipped or f"{part.rows_in} rows in, {part.rows_out} rows out"
+                logger.info("%d/%d %s: %s", n, len(units), unit.label, done)
             else:
                 bar.update(unit.rows)
                 if part.skipped:
                     logger.warning("skipped: %s", part.skipped)
             yield part
-
-
-def _summarise(
-    job: Mapping[str, Any],
-    source: Table,
-    parts: Mapping[int, Part],
-    n_resumed: int,
-    seconds: float,
-    out: FilePath,
-) -> dict[str, Any]:
-    counts: Counter[str] = Counter()
-    for part in parts.values():
-        counts.update(part.counts)
-    rows_in = sum(part.rows_in for part in parts.values())
-    done = [part for part in parts.values() if not part.skipped]
-    return {
-        "job": job["job"],
-        "model_id": job["model_id"],
-        "out": str(out),
-        "rows_in": rows_in,
-        "rows_out": sum(file["rows"] for part in done for file in part.files.values()),
-        **dict(sorted(counts.items())),
-        "parts": len(done),
-        "parts_from_earlier_run": n_resumed,
-        "skipped": [*source.bad, *(part.skipped for part in parts.values() if part.skipped)],
-        "seconds": round(seconds, 3),
-        "rows_per_second": round(rows_in / max(seconds, 1e-9)),
-    }
-
-
-def _row_group_rows(row_bytes: float) -> int:
-    """Return the rows of a row group: many, unless rows are so wide that memory would not do."""
-    return int(min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1))))
-
-
-def default_workers() -> int:
-    """Return how many units run at once: reading, writing and products release the GIL."""
-    from simrec.scoring.threads import processors
-
-    return min(4, processors())

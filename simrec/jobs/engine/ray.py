@@ -15,7 +15,7 @@ from typing import Any
 
 from simrec.data.source import Unit
 from simrec.errors import InputError
-from simrec.jobs.engine.work import Work
+from simrec.jobs.engine.batch import Work
 from simrec.jobs.io.parts import Part
 
 

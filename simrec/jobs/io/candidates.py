@@ -11,8 +11,8 @@ import scipy.sparse as sp
 from simrec.data.ids import IdMap
 from simrec.data.source import Source
 from simrec.errors import InputError
-from simrec.jobs.io.entities import check_columns, copy_known, embed_table, ids_of
-from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.entities import copy_known, embed_table, ids_of
+from simrec.jobs.io.outputs import Scratch
 from simrec.model.head import Found, Head, StoredHead
 from simrec.model.tower import Tower
 
@@ -90,7 +90,7 @@ class ItemLists:
     @classmethod
     def read(cls, source: Source, name: str, candidates: IdMap, scratch: Scratch) -> "ItemLists":
         """Read the table twice, to count and to fill: memory grows with users, not with rows."""
-        check_columns(source, "user_id", "item_id")
+        source.require_columns("user_id", "item_id")
         users = IdMap.from_values(_distinct(source, "user_id"), "user_id")
         counts = np.zeros(len(users) + 1, np.int64)
         for user_rows, _ in _rows(source, users, candidates):
@@ -125,14 +125,11 @@ class ItemLists:
 
 def _distinct(source: Source, column: str) -> pa.Array:
     """Return the distinct values of a column, in bounded memory."""
-    found: list[pa.Array] = []
-    for unit in source.units(1 << 62):
-        for table in source.batches(unit, [column], _BLOCK):
-            found.append(pc.unique(table[column]))
-            if len(found) > 16:
-                found = [pc.unique(pa.chunked_array(found))]
-    if not found:
-        return pa.array([], source.schema.field(column).type)
+    found: list[pa.Array] = [pa.array([], source.schema.field(column).type)]
+    for table in source.all_batches([column], _BLOCK):
+        found.append(pc.unique(table[column]))
+        if len(found) > 16:
+            found = [pc.unique(pa.chunked_array(found))]
     return pc.unique(pa.chunked_array(found))
 
 
@@ -140,9 +137,8 @@ def _rows(
     source: Source, users: IdMap, candidates: IdMap
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows of users and of candidates in blocks; pairs of other items are left out."""
-    for unit in source.units(1 << 62):
-        for table in source.batches(unit, ["user_id", "item_id"], _BLOCK):
-            item_rows = candidates.rows(table["item_id"], "item_id")
-            listed = item_rows >= 0
-            user_rows = users.rows(table["user_id"], "user_id")
-            yield user_rows[listed], item_rows[listed].astype(np.int32)
+    for table in source.all_batches(["user_id", "item_id"], _BLOCK):
+        item_rows = candidates.rows(table["item_id"], "item_id")
+        listed = item_rows >= 0
+        user_rows = users.rows(table["user_id"], "user_id")
+        yield user_rows[listed], item_rows[listed].astype(np.int32)

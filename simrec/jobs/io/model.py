@@ -2,10 +2,10 @@
 
 import functools
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
@@ -13,10 +13,9 @@ import pyarrow as pa
 from simrec.data.columns import USUAL, Columns
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
-from simrec.data.source import open_source
 from simrec.errors import InputError
-from simrec.jobs.io.entities import check_columns
-from simrec.jobs.io.tables import NameOptions
+from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.options import Path
 from simrec.storage import files
 from simrec.storage.artifacts import MANIFEST, read_manifest
 
@@ -38,9 +37,9 @@ class ModelReference:
     columns: Columns = USUAL
 
     @classmethod
-    def of(cls, path: str | os.PathLike) -> "ModelReference":
+    def of(cls, path: Path) -> "ModelReference":
         """Look at a model directory; raise InputError if it is none."""
-        root = Path(os.path.abspath(path))
+        root = FilePath(os.path.abspath(path))
         manifest = read_manifest(root)
         names = (MANIFEST, *manifest["files"])
         stamps = tuple((name, _stamp(root / name)) for name in names)
@@ -50,9 +49,10 @@ class ModelReference:
     def check(self) -> None:
         """Raise InputError if a file of the directory was changed or replaced since."""
         for name, stamp in self.stamps:
-            if _stamp(Path(self.path) / name) != stamp:
+            file = FilePath(self.path) / name
+            if _stamp(file) != stamp:
                 raise InputError(
-                    f"{Path(self.path) / name}: the model directory changed while the job ran (it "
+                    f"{file}: the model directory changed while the job ran (it "
                     f"was model {self.model_id}). Parts already done stay valid: put that model "
                     "back to finish them, or start again with --overwrite."
                 )
@@ -76,7 +76,7 @@ def _load(path: str, model_id: str) -> "TwoTower":
     return load(TwoTower, path, evidence=False)
 
 
-def _stamp(file: Path) -> tuple[int, ...]:
+def _stamp(file: FilePath) -> tuple[int, ...]:
     try:
         stat = file.stat()
     except OSError:
@@ -84,14 +84,31 @@ def _stamp(file: Path) -> tuple[int, ...]:
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
+def open_model(
+    model: Path,
+    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
+    feedback: Path | None = None,
+    items: Path | None = None,
+    users: Path | None = None,
+) -> "tuple[TwoTower, Columns]":
+    """Load a model with a few ratings folded in; return it, and what columns are called."""
+    from simrec.model.two_tower import TwoTower
+
+    loaded = TwoTower.load(os.fspath(model))
+    own = names.over(loaded.columns_)
+    if feedback is not None:
+        ratings = open_table(feedback, "feedback", own).read()
+        fold_in(loaded, ratings, describe(feedback, "feedback"), items, users, own)
+    return loaded, own
+
+
 @contextmanager
 def model_with_feedback(
-    model: str | os.PathLike,
-    out: str | os.PathLike,
-    *,
-    feedback: str | os.PathLike | None,
-    items: str | os.PathLike | None,
-    users: str | os.PathLike | None,
+    model: Path,
+    out: Path,
+    feedback: Path | None,
+    items: Path | None,
+    users: Path | None,
     names: NameOptions,
 ) -> Iterator[ModelReference]:
     """Give the model of a job, with the ratings of `feedback` folded in.
@@ -100,61 +117,45 @@ def model_with_feedback(
     model and feedback give the same folded model, so that a job that was killed goes on.
     """
     reference = ModelReference.of(model)
-    reference = replace(reference, columns=names.over(reference.columns))
     if feedback is None:
         yield reference
         return
-    from simrec.model.two_tower import TwoTower
-
-    folded = TwoTower.load(os.fspath(model))
-    own = reference.columns.renaming()
-    ratings = open_source(feedback, "feedback").renamed(own).read()
-    fold_in(folded, ratings, describe(feedback, "feedback"), items, users, own)
-    target = Path(os.path.realpath(out))
+    folded, _ = open_model(model, names, feedback, items, users)
+    target = FilePath(os.path.realpath(out))
     target.parent.mkdir(parents=True, exist_ok=True)
     files.remove_leftovers(target)
     with files.own_directory(target, ".feedback") as directory:
         folded.save(directory / "model")
-        yield replace(ModelReference.of(directory / "model"), columns=reference.columns)
+        yield ModelReference.of(directory / "model")
 
 
 def fold_in(
     model: "TwoTower",
     ratings: pa.Table,
     label: str,
-    items: str | os.PathLike | None,
-    users: str | os.PathLike | None,
-    own: Mapping[str, str],
+    items: Path | None,
+    users: Path | None,
+    own: Columns,
 ) -> None:
     """Fold ratings in, with the features of those who are in them; `label` is for messages."""
     from simrec.data.ratings import Ratings
 
-    taken = Ratings.from_table(
-        ratings,
-        rating="rating" if "rating" in model.parts_ else None,
-        bounds=model.rating_bounds(),
-        name=label,
-    )
-    model.fold_in(
-        taken,
-        items=_features_of(items, model.towers_.items, ratings, own),
-        users=_features_of(users, model.towers_.users, ratings, own),
-    )
+    def features(path: Path | None, tower: "Tower") -> pa.Table | None:
+        column = tower.id_column
+        if path is None or tower.encoder is None or column not in ratings.column_names:
+            return None
+        source = open_table(path, tower.side, own)
+        source.require_columns(column)
+        if len(source.schema.names) == 1:
+            return None  # a list of ids, which says whom to answer for
+        wanted = IdMap.from_values(ratings[column], column)
+        found = [
+            block.filter(pa.array(wanted.contains(block[column], column)))
+            for block in source.all_batches()
+        ]
+        return pa.concat_tables(found) if sum(map(len, found)) else None
 
-
-def _features_of(
-    path: str | os.PathLike | None, tower: "Tower", ratings: pa.Table, own: Mapping[str, str]
-) -> pa.Table | None:
-    """Read the features of those who are in the ratings, if there are any features."""
-    column = tower.id_column
-    if path is None or tower.encoder is None or column not in ratings.column_names:
-        return None
-    source = open_source(path, tower.side).renamed(own)
-    check_columns(source, column)
-    if len(source.schema.names) == 1:
-        return None  # a list of ids, which says whom to answer for
-    wanted = IdMap.from_values(ratings[column], column)
-    blocks = (block for unit in source.units(1 << 62) for block in source.batches(unit))
-    found = [block.filter(pa.array(wanted.contains(block[column], column))) for block in blocks]
-    table = pa.concat_tables(found) if found else None
-    return table if table is not None and len(table) else None
+    rating = "rating" if "rating" in model.parts_ else None
+    taken = Ratings.from_table(ratings, rating=rating, bounds=model.rating_bounds(), name=label)
+    given = model.towers_.items, model.towers_.users
+    model.fold_in(taken, items=features(items, given[0]), users=features(users, given[1]))

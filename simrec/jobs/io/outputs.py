@@ -11,10 +11,11 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
@@ -39,6 +40,26 @@ _OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
 def is_single(path: str | os.PathLike) -> bool:
     """Tell whether an output of this name is one file rather than a directory of parts."""
     return str(path).endswith((".parquet", *CSV_ENDINGS))
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Room for arrays of a job: those of more than `limit` bytes in files, removed with the job."""
+
+    directory: Path
+    limit: int
+
+    def empty(self, name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
+        """Return an array to be filled."""
+        if int(np.prod(shape)) * np.dtype(dtype).itemsize <= self.limit:
+            return np.empty(shape, dtype)
+        path = self.directory / f"{name}.npy"
+        with files.naming_full_disk(path):
+            array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+            # Room is taken now: a full disk would end the process where the array is written to.
+            with open(path, "rb+") as file:
+                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+        return array
 
 
 class OutputDirectory:
@@ -131,11 +152,11 @@ class OutputDirectory:
                 done[unit] = Part(**record)
         return done
 
-    def scratch(self) -> Path:
-        """Return a directory for files that only this run needs."""
+    def scratch(self, limit: int) -> Scratch:
+        """Return room for arrays that only this run needs."""
         directory = self.staging / _SCRATCH
         directory.mkdir(exist_ok=True)
-        return directory
+        return Scratch(directory, limit)
 
     def writer(self, model_id: str, row_group_rows: int) -> PartWriter:
         """Return what writes the parts; each file names the model and version it comes from."""
@@ -167,14 +188,17 @@ class OutputDirectory:
 
     def publish(self, parts: Mapping[int, Part], summary: Mapping[str, Any]) -> None:
         """Make the finished parts the output, in one step."""
-        listing = {
-            name: record for unit in sorted(parts) for name, record in parts[unit].files.items()
-        }
-        skipped = [part.skipped for _, part in sorted(parts.items()) if part.skipped]
+        ordered = [part for _, part in sorted(parts.items())]
+        listing = {name: record for part in ordered for name, record in part.files.items()}
         if self.single:
             self._publish_single(list(listing), summary)
             return
-        self._remove_strays(listing)
+        for file in list(self.staging.rglob("*")):  # what killed writers left behind
+            inside = file.relative_to(self.staging)
+            ours = inside.parts[0] in (_RECORDS, _JOB) or inside.as_posix() in listing
+            if file.is_file() and not ours:
+                file.unlink()
+        skipped = [part.skipped for part in ordered if part.skipped]
         manifest = {"job": self.job, "parts": listing, "skipped": skipped}
         files.write_text(self.staging / MANIFEST, files.to_json(manifest))
         files.write_text(self.staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
@@ -207,20 +231,11 @@ class OutputDirectory:
             self._check_ours()
             shutil.rmtree(self.path)
         if self.csv:
-            record = {"bytes": aside.stat().st_size, "sha256": files.sha256(aside)}
-            note = {**record, "job": self.job, "summary": json.loads(about)}
+            note = {**files.checksum(aside), "job": self.job, "summary": json.loads(about)}
             files.write_text(_note(self.path), files.to_json(note))
         os.replace(aside, self.path)
         files.flush(self.path.parent)
         shutil.rmtree(self.staging)
-
-    def _remove_strays(self, listing: Mapping[str, Any]) -> None:
-        """Remove what killed writers left behind."""
-        for file in list(self.staging.rglob("*")):
-            inside = file.relative_to(self.staging)
-            ours = inside.parts[0] in (_RECORDS, _JOB) or inside.as_posix() in listing
-            if file.is_file() and not ours:
-                file.unlink()
 
     def _check_ours(self) -> None:
         """Refuse to replace anything but the output of a job."""
@@ -256,11 +271,10 @@ def _damaged(root: Path, records: Any, checksums: bool = True) -> list[str]:
     return [name for name, record in records.items() if not _intact(root / name, record, checksums)]
 
 
-def _intact(file: Path, record: Mapping[str, Any], checksum: bool) -> bool:
+def _intact(file: Path, record: Any, checksum: bool) -> bool:
     try:
-        if file.stat().st_size != record["bytes"]:
-            return False
-        return not checksum or files.sha256(file) == record["sha256"]
+        same = file.stat().st_size == record["bytes"]
+        return same and (not checksum or files.checksum(file)["sha256"] == record["sha256"])
     except (OSError, KeyError, TypeError):
         return False
 
@@ -268,12 +282,11 @@ def _intact(file: Path, record: Mapping[str, Any], checksum: bool) -> bool:
 def _listing(root: Path) -> set[str] | None:
     """Return the files that a job wrote to a directory; None if none did."""
     manifest = _read_json(root / MANIFEST)
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("parts"), dict):
+    try:
+        ours = {"job", "model_id"} <= set(manifest["job"])
+        return {MANIFEST, SUMMARY, SUCCESS, *dict(manifest["parts"])} if ours else None
+    except (TypeError, KeyError, ValueError):
         return None
-    job = manifest.get("job")
-    if not isinstance(job, dict) or not {"job", "model_id"} <= set(job):
-        return None
-    return {MANIFEST, SUMMARY, SUCCESS, *manifest["parts"]}
 
 
 @contextmanager

@@ -27,6 +27,11 @@ class Part:
     counts: dict[str, int] = field(default_factory=dict)
     skipped: str = ""
 
+    @property
+    def rows_out(self) -> int:
+        """Rows written."""
+        return sum(record["rows"] for record in self.files.values())
+
 
 @dataclass(frozen=True)
 class PartWriter:
@@ -45,29 +50,19 @@ class PartWriter:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = target.with_name(f".{target.name}.{os.uname().nodename}-{os.getpid()}-{id(tables)}")
         schema = schema.with_metadata({**(schema.metadata or {}), **self.metadata})
-        given = written = 0
-
-        def counted() -> Iterator[pa.Table]:
-            nonlocal given
-            for table in tables:
-                given += table.num_rows
-                yield table
-
+        given = 0
         try:
             with files.naming_full_disk(target):
                 with open_writer(aside, schema) as writer:
                     # Row groups of one size, however many rows come at a time.
-                    for table in _regroup(counted(), self.row_group_rows):
+                    for table in _regroup(tables, self.row_group_rows):
+                        given += table.num_rows
                         writer.write_table(table, row_group_size=table.num_rows)
                 files.flush(aside)
                 written = pq.read_metadata(aside).num_rows
                 if written != given:
                     raise RuntimeError(f"{target}: {given} rows became {written}")
-                record = {
-                    "rows": written,
-                    "bytes": aside.stat().st_size,
-                    "sha256": files.sha256(aside),
-                }
+                record = {"rows": written, **files.checksum(aside)}
                 os.replace(aside, target)
         finally:
             aside.unlink(missing_ok=True)
@@ -79,26 +74,17 @@ class PartWriter:
         """Write tables as one file for each value of some columns; return the records by name."""
         whole = pa.concat_tables([schema.empty_table(), *tables])
         kept = pa.schema([field for field in schema if field.name not in keys])
-        records = {
-            f"{directory}/{name}": self.write(
-                f"{directory}/{name}", iter([rows.select(kept.names)]), kept
-            )
+        return {
+            (path := f"{directory}/{name}"): self.write(path, [rows.select(kept.names)], kept)
             for directory, rows in partitions.divide(whole, keys)
         }
-        written = sum(record["rows"] for record in records.values())
-        if written != len(whole):
-            raise RuntimeError(f"{name}: {len(whole)} rows became {written} in partitions")
-        return records
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
     """Open a Parquet file for writing, compressed and encoded as suits ids and scores."""
     # Dictionaries of ids and scores, mostly distinct, cost more than they save.
-    texts = [
-        field.name
-        for field in schema
-        if pa.types.is_string(field.type) or pa.types.is_large_string(field.type)
-    ]
+    kinds = (pa.string(), pa.large_string())
+    texts = [field.name for field in schema if field.type in kinds]
     return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=texts or False)
 
 

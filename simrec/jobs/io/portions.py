@@ -72,9 +72,10 @@ class Divided:
             if file.is_csv:
                 spans.append(None)
                 continue
-            footer = pq.read_metadata(file.path, filesystem=source.filesystem)
+            footer = pq.read_metadata(file.path, filesystem=file.filesystem)
             metadata = metadata or dict(footer.schema.to_arrow_schema().metadata or {})
-            spans += [_span(footer, u, column) for u in units if u.file == number]
+            stored = source.stored.get(column, column)
+            spans += [_span(footer, u, stored) for u in units if u.file == number]
         known = None if None in spans else tuple(s for s in spans if s is not None)
         names = source.schema.names if columns is None else columns
         return cls(name, source, column, tuple(names), units, known, metadata)
@@ -177,11 +178,10 @@ class Divided:
 
     def _batches(self, unit: Unit, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Read a unit, and check its ids."""
-        label = self.source.label(unit)
-        logger.debug("process %d reads %s", os.getpid(), label)
+        logger.debug("process %d reads %s", os.getpid(), unit.label)
         for batch in self.source.batches(unit, columns):
             place = batch.column_names.index(self.column)
-            ids = check_ids(batch[self.column], self.column, label, table=batch)
+            ids = check_ids(batch[self.column], self.column, unit.label, table=batch)
             yield batch.set_column(place, self.column, ids)
 
 
@@ -203,9 +203,8 @@ class Portions:
         columns = [name for name in ratings.schema.names if name in wanted]
         users = None
         if data.users is not None:
-            source = open_source(data.users, "users")
-            usual = "user_id" if data.user_id not in source.schema.names else data.user_id
-            users = Divided.of("users", source, usual)
+            source = open_source(data.users, "users").renamed({data.user_id: "user_id"})
+            users = Divided.of("users", source, "user_id")
         return cls(data, Divided.of("ratings", ratings, data.user_id, columns), users, scratch)
 
     def attempt(self, workers: Workers) -> int:
@@ -223,10 +222,7 @@ class Portions:
         data, scratch = self.data, self.scratch / f"{_ATTEMPT}{attempt}"
         starts = self.ratings.starts(workers)
         ratings = data.as_ratings(self.ratings.portion(starts, workers, scratch), bounds)
-        users: Any = None
-        if self.users is not None:
-            users = self.users.portion(starts, workers, scratch)
-            users = data.renamed(users, data.user_id, "user_id")
+        users = None if self.users is None else self.users.portion(starts, workers, scratch)
         # What reading took is kept by Arrow's pool otherwise, beside all that a fit takes.
         pa.default_memory_pool().release_unused()
         return ratings, users

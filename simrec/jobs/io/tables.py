@@ -1,6 +1,7 @@
 """The tables a model learns from, and tables that are given to a job by their paths."""
 
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,6 +9,7 @@ import pyarrow as pa
 
 from simrec.data.columns import USUAL, Columns
 from simrec.data.sides import ID_COLUMNS, Side
+from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.options import Path
 
@@ -53,77 +55,61 @@ class DataOptions:
     weight: str | None = "weight"
     duplicates: Literal["resolve", "error"] = "resolve"
 
+    @property
+    def paths(self) -> dict[str, Path | None]:
+        """The tables by their options."""
+        return {"ratings": self.ratings, "items": self.items, "users": self.users}
+
+    def absolute(self) -> "DataOptions":
+        """Return the same with paths that do not depend on the working directory."""
+        return replace(self, **{name: absolute(path) for name, path in self.paths.items()})
+
     def load_ratings(
         self, bounds: tuple[float, float] | None, columns: Columns = USUAL
     ) -> "Ratings":
         """Read the ratings; columns that are not given are called as in the training of a model."""
-        own = self._names(columns)
         if columns == USUAL:
             return self.as_ratings(os.fspath(self.ratings), bounds)
         from simrec.data.tables import read_table
 
-        ids = ["user_id", "item_id"]
-        needed = ids if own.rating is None else [*ids, "rating"]
+        own, ids = self._names(columns), ["user_id", "item_id"]
         table = read_table(
             self.ratings,
-            needed,
+            ids if own.rating is None else [*ids, "rating"],
             optional=("timestamp", "weight"),
             rename=own.renaming(),
             dictionaries=ids,
             name="ratings",
         )
-        usual = {name: name for name, given in asdict(own).items() if given is not None}
-        found = replace(self, **{**asdict(own), **usual}).as_ratings(table, bounds)
+        usual: Any = {name: given and name for name, given in asdict(own).items()}
+        found = replace(self, **usual).as_ratings(table, bounds)
         return replace(found, columns=own)
-
-    def _names(self, columns: Columns) -> Columns:
-        given = {name: getattr(self, name) for name in asdict(columns)}
-        return replace(columns, **{n: own for n, own in given.items() if own != getattr(USUAL, n)})
 
     def as_ratings(self, table: "TableLike", bounds: tuple[float, float] | None) -> "Ratings":
         """Take ratings from the table, or from a part of it."""
         from simrec.data.ratings import Ratings
 
+        name = None if isinstance(table, str) else f"ratings {os.fspath(self.ratings)}"
+        columns = {name: getattr(self, name) for name in asdict(USUAL)}
         return Ratings.from_table(
-            table,
-            user_id=self.user_id,
-            item_id=self.item_id,
-            rating=self.rating,
-            timestamp=self.timestamp,
-            weight=self.weight,
-            duplicates=self.duplicates,
-            bounds=bounds,
-            name=None if isinstance(table, str) else f"ratings {os.fspath(self.ratings)}",
+            table, **columns, duplicates=self.duplicates, bounds=bounds, name=name
         )
 
-    def load_items(self, columns: Columns = USUAL) -> "TableLike | None":
-        """Return the features of the items as something `fit` takes."""
-        return self._features(self.items, "items", columns)
-
-    def load_users(self, columns: Columns = USUAL) -> "TableLike | None":
-        """Return the features of the users as something `fit` takes."""
-        return self._features(self.users, "users", columns)
-
-    def absolute(self) -> "DataOptions":
-        """Return the same with paths that do not depend on the working directory."""
-        names = ("ratings", "items", "users")
-        return replace(self, **{name: absolute(getattr(self, name)) for name in names})
-
-    def _features(self, path: Path | None, side: Side, columns: Columns) -> "TableLike | None":
-        given = self._names(columns).of(side)
-        if path is None or columns == USUAL or given == columns.of(side):
-            return path  # the ratings or the model know what its ids are called
+    def features(self, columns: Columns = USUAL) -> dict[str, Any]:
+        """Return the features of both sides as something `fit` takes."""
         from simrec.data.tables import read_table
 
-        return read_table(path, name=side, rename={given: ID_COLUMNS[side]})
+        def table(path: Path | None, side: Side) -> "TableLike | None":
+            given = self._names(columns).of(side)
+            if path is None or columns == USUAL or given == columns.of(side):
+                return path  # the ratings or the model know what its ids are called
+            return read_table(path, name=side, rename={given: ID_COLUMNS[side]})
 
-    @staticmethod
-    def renamed(table: pa.Table, given: str, column: str) -> pa.Table:
-        """Give the column of ids of a table of features its usual name."""
-        names = table.column_names
-        if given not in names or column in names:
-            return table  # named as usual, or what is wrong with it is said later
-        return table.rename_columns([column if n == given else n for n in names])
+        return {"items": table(self.items, "items"), "users": table(self.users, "users")}
+
+    def _names(self, columns: Columns) -> Columns:
+        given = {name: getattr(self, name) for name in asdict(columns)}
+        return replace(columns, **{n: own for n, own in given.items() if own != getattr(USUAL, n)})
 
 
 @dataclass(frozen=True)
@@ -156,6 +142,11 @@ class NameOptions:
         return replace(columns, **given)
 
 
+def open_table(path: Path, name: str, own: Columns, skip_bad: bool | None = None) -> Source:
+    """Open a table; its columns are called as SimRec calls them."""
+    return open_source(path, name, skip_bad).renamed(own.renaming())
+
+
 def absolute(path: Path | None) -> Any:
     """Make a local path absolute, if there is one."""
     local = path is not None and "://" not in os.fspath(path)
@@ -164,32 +155,25 @@ def absolute(path: Path | None) -> Any:
 
 def read_id(text: str, ids: "IdMap", column: str) -> int | str:
     """Read an id from the command line, of the kind that the model knows."""
-    if not pa.types.is_integer(ids.type):
-        row = -1 if ids.contains([text])[0] or not text.isdecimal() else _number_row(ids, text)
-        return text if row < 0 else ids.take([row])[0].as_py()
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(
-            f"{column}: the ids of the model are whole numbers, got {text!r}"
-        ) from None
-
-
-def _number_row(ids: "IdMap", text: str) -> int:
-    """Find the id that is this number, such as 000050 for 50; -1 if there is none."""
-    try:
-        return int(ids.rows([int(text)])[0])
-    except (InputError, OverflowError):
-        return -1
+    if pa.types.is_integer(ids.type):
+        try:
+            return int(text)
+        except ValueError:
+            raise InputError(
+                f"{column}: the ids of the model are whole numbers, got {text!r}"
+            ) from None
+    if text.isdecimal() and not ids.contains([text])[0]:
+        # The id that is this number, such as 000050 for 50.
+        with suppress(InputError, OverflowError):
+            row = int(ids.rows([int(text)])[0])
+            return text if row < 0 else ids.take([row])[0].as_py()
+    return text
 
 
 def records(table: Any) -> list[dict[str, Any]]:
     """Return the rows of an Arrow table or a pandas frame; figures as far as float32 means them."""
     rows = table.to_pylist() if isinstance(table, pa.Table) else table.to_dict("records")
     return [
-        {
-            name: round(value, 7) if isinstance(value, float) else value
-            for name, value in row.items()
-        }
+        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
         for row in rows
     ]

@@ -22,6 +22,8 @@ from simrec.scoring.metrics import ndcg_at_k
 _WEIGHTS = tuple(2.0**j for j in range(-5, 4))
 _WEIGHTS_OF_TWO = (0.25, 0.5, 1.0)
 _ROUNDS = 8
+# Users of a draw that all steps are tried on, and steps that are tried on all users.
+_SCREENED, _LIKELY = 200, 8
 # Share of the best component's quality from which on another is good.
 _GOOD = 0.8
 # How many kinds of entities there are; see `Blend`.
@@ -126,6 +128,15 @@ class Scored:
         kept = {name: np.where(out, 0, take(one)) for name, one in scores.items()}
         return cls(kept, take(hit) & ~out, hit.sum(1), out)
 
+    def __len__(self) -> int:
+        return len(self.hit)
+
+    def thinned(self, most: int) -> Scored:
+        """Keep every n-th user, such that no more than `most` are left."""
+        n = -(-len(self) // most)
+        scores = {name: one[::n] for name, one in self.scores.items()}
+        return Scored(scores, self.hit[::n], self.n_hits[::n], self.excluded[::n])
+
     def quality(self, weights: Mapping[str, float]) -> np.ndarray:
         """Return the NDCG@20 of each user's list by a weighted sum of components."""
         z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
@@ -186,9 +197,19 @@ def choose_weights(draws: Sequence[Scored]) -> tuple[dict[str, float], float]:
             seen[key] = [draw.quality(raw) for draw in draws]
         return seen[key]
 
+    few = [draw.thinned(_SCREENED) for draw in draws]
+
+    def likely(steps: list[dict[str, float]]) -> list[dict[str, float]]:
+        """Return the steps that are best for some of the users."""
+        if sum(map(len, few)) == sum(map(len, draws)):
+            return steps
+        raw = [{name: w / spreads[name] for name, w in step.items()} for step in steps]
+        found = [float(np.concatenate([one.quality(w) for one in few]).mean()) for w in raw]
+        return [steps[k] for k in np.argsort(found)[-_LIKELY:]]
+
     def climbed(weights: dict[str, float]) -> dict[str, float]:
         for _ in range(_ROUNDS):
-            steps = _steps(weights, names)
+            steps = likely(_steps(weights, names))
             gains = [clear_gain(quality(step), quality(weights)) for step in steps]
             if max(gains, default=0.0) == 0:
                 break

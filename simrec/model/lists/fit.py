@@ -30,13 +30,14 @@ from simrec.model.sample import sample_users
 from simrec.scoring.output import IDENTITY
 from simrec.scoring.threads import one_blas_thread
 
-# Pairs that choices look at, about: their cost does not grow with the data. Small data sets are
-# held out from several times.
-_PAIRS, MOST_DRAWS = 180_000, 8
+# Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
+# the data. Small data sets are drawn from more often.
+_PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
 # Coordinates of EASE and of content profiles, at most.
 _EASE_DIM, _CONTENT_DIM = 512, 128
-# Users that are drawn beyond, for the tasks of new users.
-_NEW_USERS = 1_000
+# Users that are drawn beyond, for the tasks of new users, and the share of users and items that
+# every other draw holds out whole.
+_NEW_USERS, _COLD = 300, 0.2
 # Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
 _BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
 # Users on whom new items are made comparable with others.
@@ -107,11 +108,10 @@ def fit_lists(
     values = sample.ratings.values
     liked = liked_from(data.bounds) if rating is not None else 0.0
     weight = PairWeight(0.0, float(values.mean()), float(liked))
-    n_draws = int(np.clip(_PAIRS // max(len(values), 1), 1, MOST_DRAWS))
-    # Of several draws every other holds out pairs only: what suits known users depends on how dense
-    # the data is, and whole items and users that are held out make it thinner.
-    cold = 0.2 if n_draws > 1 else 0.1
-    draws = [HeldOut.of(sample, liked, rng, cold * (k % 2 == 0)) for k in range(n_draws)]
+    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(len(values), 1), LEAST_DRAWS, MOST_DRAWS))
+    # Every other draw holds out pairs only: what suits known users depends on how dense the data
+    # is, and whole items and users that are held out make it thinner.
+    draws = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in draws if draw is not None]
     with one_blas_thread():
         choices = choose_uptake(held, embedding_dim, rng, step)
@@ -126,7 +126,7 @@ def fit_lists(
     inner = []
     for draw, found in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, found, rng)
+        fitted |= _components(draw.data, settings, found, rng, draw.cold)
         inner.append((draw, fitted, draw.with_given(fitted)))
         step()
     names = [*([] if rating is None else ["rating"]), *parts]
@@ -137,12 +137,16 @@ def fit_lists(
 
 
 def _components(
-    data: Prepared, settings: _Settings, found: Spectrum, rng: np.random.Generator
+    data: Prepared,
+    settings: _Settings,
+    found: Spectrum,
+    rng: np.random.Generator,
+    new_items: bool = True,
 ) -> dict[str, Part]:
-    """Fit all components but predicted ratings."""
+    """Fit all components but predicted ratings; `new_items`: whether any will be ranked."""
     uptake = fit_uptake(data, settings.uptake, rng)
     parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
-    parts[PopularityPart.name] = _popularity(data, settings.weight, rng)
+    parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)
     if data.sides.items.X.shape[1] > 1:
         parts[ContentPart.name] = _content(data, settings.weight, rng)
@@ -205,7 +209,10 @@ def _content(data: Prepared, weight: PairWeight, rng: np.random.Generator) -> Co
 
 
 def _popularity(
-    data: Prepared, weight: PairWeight, rng: np.random.Generator, fading: Fading | None = None
+    data: Prepared,
+    weight: PairWeight,
+    rng: np.random.Generator | None,
+    fading: Fading | None = None,
 ) -> PopularityPart:
     ratings, liked = data.ratings, data.ratings.values >= weight.liked
 
@@ -220,7 +227,8 @@ def _popularity(
             fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
         likes = recent * fading.scale
     logs = np.log1p(likes).astype(np.float32)
-    encoder = popularity_encoder(data.sides.items.X[:, :-1], logs, rng)
+    X, groups = data.sides.items.X[:, :-1], data.sides.items.groups[:-1]
+    encoder = popularity_encoder(X, groups, logs, rng)
     none = np.zeros_like(logs)
     items = _head(data.sides.items, np.column_stack([logs, none, none]), encoder)
     constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))

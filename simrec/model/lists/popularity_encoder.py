@@ -6,51 +6,47 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.head import Encoder
-from simrec.model.lists.uptake.encoders import Regression, idf_of
+from simrec.model.lists.column_weights import ColumnRegression
+from simrec.model.lists.uptake.encoders import idf_of
 
-_PENALTIES = tuple(0.1 * 4.0**k for k in range(7))
-_FOLDS = 5
+# Items from which on features can tell anything.
+_FEW = 10
 
 
-def popularity_encoder(X: sparse.csr_matrix, logs: np.ndarray, rng: np.random.Generator) -> Encoder:
+def popularity_encoder(
+    X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, rng: np.random.Generator | None
+) -> Encoder:
     """Fit an encoder whose second coordinate is the log popularity, and the third a constant.
 
-    The penalty, and whether features are weighed by rarity, are chosen on items held out in turn;
-    the mean is kept where features do not help.
+    The penalty of each column, and whether features are weighed by rarity, are chosen on items held
+    out in turn; the mean is kept where features do not help.
 
     Parameters
     ----------
     X : csr_matrix
         Feature rows of items.
+    groups : numpy.ndarray
+        The column of each feature.
     logs : numpy.ndarray
         Their log popularity.
-    rng : numpy.random.Generator
-        Source of the folds.
+    rng : numpy.random.Generator or None
+        Source of the folds; None for the mean alone, where no new item will be ranked.
     """
     mean = float(logs.mean())
     weights = np.zeros((X.shape[1] + 1, 3), np.float32)
     weights[-1] = 0, mean, 1
     encoder = Encoder(weights)
-    n = len(logs)
-    if not X.shape[1] or n < 2 * _FOLDS or logs.std() == 0:
+    if rng is None or not X.shape[1] or len(logs) < _FEW or logs.std() == 0:
         return encoder
-    off = (logs - mean).astype(np.float32)[:, None]
-    fold = rng.permutation(n) % _FOLDS
-    best = float(np.square(off, dtype=np.float64).sum())
+    seed = rng.integers(1 << 31)
+    tried = []
     for idf in (None, idf_of(X)):
-        errors = np.zeros(len(_PENALTIES))
-        for k in range(_FOLDS):
-            known, held_out = fold != k, X[fold == k]
-            made = Regression(X[known], idf is not None, _PENALTIES[0], idf=idf, steps=40)
-            for place, penalty in enumerate(_PENALTIES):
-                left = off[~known] - made.with_penalty(penalty).encoder(off[known])(held_out)
-                errors[place] += float(np.square(left, dtype=np.float64).sum())
-        for error, penalty in zip(errors, _PENALTIES, strict=True):
-            if error < best:
-                best, chosen = error, (idf, penalty)
-                encoder = Encoder(weights, idf=idf)
-    if best < float(np.square(off, dtype=np.float64).sum()):
-        idf, penalty = chosen
-        whole = Regression(X, idf is not None, penalty, idf=idf, steps=40).encoder(off)
-        weights[:, 1] += whole.weights[:, 0]
+        Z = Encoder(weights, idf=idf).inputs(X).tocsr().astype(np.float32)
+        regression = ColumnRegression(Z, groups, logs, np.random.default_rng(seed))
+        tried.append((regression.plain(), idf, regression))
+    plain, idf, regression = min(tried, key=lambda one: one[0].error)
+    chosen = regression.chosen(plain)
+    if chosen.error < float(np.square(logs - mean, dtype=np.float64).sum()):
+        weights[:, 1] = regression.weights(chosen)
+        encoder.idf = idf
     return encoder

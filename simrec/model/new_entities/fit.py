@@ -108,8 +108,9 @@ def fit_new(
 
     constant, attempt = int(inputs.groups[-1]), attempts(encoders, report)
     columns = problem.observed.workers.first(known[side].penalties[: constant + 1])
-    best = attempt(Penalty(columns))
-    if not constant:  # an average does not depend on its penalty
+    strength = settings.strengths[side]
+    best = attempt(Penalty(columns) if strength is None else Penalty(columns, strength))
+    if not constant or strength is not None:  # an average does not depend on its penalty
         return chosen(best)
     best = search(attempt, best, Penalty.stronger)
     pruned = prune(attempt, best, constant)
@@ -236,7 +237,7 @@ def fit_both(
     attempt = attempts(encoders, lambda error: None)
     # Items from features tell less of users than known ones.
     best = attempt(new.users.penalty.stronger(STEP))
-    if inputs.n_features > 1:
+    if inputs.n_features > 1 and settings.strengths.users is None:
         best = search(attempt, best, Penalty.stronger, _CLEAR_GAIN)
     weights = best.encoders.weights
     if hidden is None:

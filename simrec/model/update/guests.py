@@ -21,7 +21,7 @@ from simrec.errors import InputError
 from simrec.model.part import Part
 from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.part import RatingPart
-from simrec.model.update.update import State, learn
+from simrec.model.update.update import State, grown, learn
 from simrec.storage.rows import AllBut, Array
 
 
@@ -46,6 +46,7 @@ class Guests:
         # Items that count as rated do not learn.
         self._items = replace(items, counts=np.maximum(items.counts, 1), table=None)
         self._spread: np.ndarray | None = None
+        self._newcomer: State | None = None
 
     def __call__(
         self,
@@ -75,9 +76,18 @@ class Guests:
         parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
         rated = self.state.rated[rows]
         base = State(Sides(self._items, mine), parts, rated)
+        if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
+            base = self._with_newcomer(base, ratings.users)
         # Only users learn, and all of them.
         state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
         return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
+
+    def _with_newcomer(self, base: State, user: IdMap) -> State:
+        """Return a state with one new user; kept, since guests often go by one id."""
+        if self._newcomer is None or not self._newcomer.towers.users.ids.contains(user.ids)[0]:
+            named = Sides(base.towers.items.ids.none(), user)
+            self._newcomer = grown(base, named, Sides(None, None))[0]
+        return self._newcomer
 
     def _of_guests(self, part: Part, kept: Any) -> Part:
         own = part.without("users", kept)

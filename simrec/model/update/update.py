@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
@@ -43,6 +44,19 @@ class State:
     rated: Sparse  # users x items: confidence in each pair that was rated
 
 
+def grown(
+    state: State, named: Sides[IdMap], tables: Sides[TableLike | None]
+) -> tuple[State, Sides[NewRows]]:
+    """Make room for new entities: ids that are named, and rows of tables of features."""
+    both = state.towers.map(add_entities, named, tables)
+    new = both.map(lambda pair: pair[1])
+    if not any(len(one.has_features) for one in new):
+        return state, new
+    parts = {name: part.with_new(new) for name, part in state.parts.items()}
+    towers = both.map(lambda pair: pair[0])
+    return State(towers, parts, _grown_rated(state.rated, new)), new
+
+
 def learn(
     state: State,
     ratings: Ratings | None,
@@ -53,10 +67,8 @@ def learn(
     before = state.towers
     none = before.map(lambda tower: tower.ids.none())
     named = none if ratings is None else Sides(ratings.items, ratings.users)
-    grown = before.map(add_entities, named, tables)
-    towers, new = grown.map(lambda pair: pair[0]), grown.map(lambda pair: pair[1])
-    parts = {name: part.with_new(new) for name, part in state.parts.items()}
-    rated = _grown_rated(state.rated, new)
+    state, new = grown(state, named, tables)
+    towers, parts, rated = state.towers, dict(state.parts), state.rated
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
     n_used = 0
     if ratings is not None and len(ratings):

@@ -10,8 +10,7 @@ from simrec import InputError, TwoTower
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.claim import check_apart, claim
 from simrec.jobs.score import score
-from simrec.jobs.train import DataOptions, train
-from simrec.jobs.update import update
+from simrec.jobs.train import DataOptions, train, update
 
 OVER = BatchOptions(overwrite=True)
 

@@ -4,7 +4,7 @@ import sys
 import numpy as np
 import pytest
 
-from simrec.jobs.io.scratch import Scratch
+from simrec.jobs.io.outputs import Scratch
 
 
 def test_small_arrays_are_in_memory_and_large_ones_in_files(tmp_path):
@@ -19,7 +19,7 @@ def test_small_arrays_are_in_memory_and_large_ones_in_files(tmp_path):
 def test_a_full_disk_is_an_error_not_a_signal(tmp_path):
     (tmp_path / "small").mkdir()
     code = (
-        "import numpy as np; from pathlib import Path; from simrec.jobs.io.scratch import Scratch\n"
+        "import numpy as np; from pathlib import Path; from simrec.jobs.io.outputs import Scratch\n"
         "Scratch(Path('small'), 100).empty('a', (10**6,), np.float32)[:] = 1"
     )
     command = f'mount -t tmpfs -o size=1m tmpfs small && {sys.executable} -c "{code}"'

@@ -12,10 +12,16 @@ from scipy import sparse
 
 from simrec.data.sides import Side
 from simrec.errors import InputError
-from simrec.model.lists.uptake.least_squares import gram_matrix, products, ridges, solve_rows
+from simrec.model.lists.uptake.least_squares import (
+    Spectrum,
+    products,
+    ridges,
+    solve_rows,
+    spectrum_of,
+)
 
-# The last Gram matrices, with the arrays that they are of.
-_GRAMS: deque[tuple[Any, Any, np.ndarray]] = deque(maxlen=2)
+# Eigenvalues and eigenvectors of the last Gram matrices, with the arrays that they are of.
+_SPECTRA: deque[tuple[Any, Any, Spectrum]] = deque(maxlen=4)
 
 
 @dataclass(frozen=True)
@@ -119,11 +125,14 @@ class Solver:
         more : csr_matrix, optional
             Entities x all partners: what the pairs of new ones are taken for, beyond 1.
         """
-        n, gram = pairs.shape[1], None
+        n, spectrum, begun = pairs.shape[1], None, None
         if side == "users" and pairs.nnz < n // 8:
             # Partners without pairs enter by the Gram matrix of all, which is kept: a user with a
             # few ratings costs by those.
-            gram = self._kept_gram(side, partners, partner_factors)
+            if (factors > 0).any():
+                spectrum = self._kept_spectrum(side, partners, partner_factors)
+            if not (factors > 0).all():
+                begun = self._kept_spectrum(side, partners, partner_factors, axes)
             used, place = np.unique(pairs.indices, return_inverse=True)
             shape = (pairs.shape[0], len(used))
             pairs = sparse.csr_matrix((pairs.data, place, pairs.indptr), shape=shape)
@@ -144,7 +153,7 @@ class Solver:
             left[at] *= 1 - products(start, plain[:, :-1], rows[at], R.indices[at])
             zero = np.full(R.shape[0], self.zero)
             penalties = ridges(R, self.ridge, self.zero, n)
-            start += solve_rows(R, plain[:, :-1], penalties, zero, 1 - left, gram=gram)
+            start += solve_rows(R, plain[:, :-1], penalties, zero, 1 - left, spectrum=spectrum)
             out[fitted] = (
                 self.item_vectors(start, counts[fitted])
                 if side == "items"
@@ -166,7 +175,7 @@ class Solver:
                 self.begun_zero if side == "users" else 1.0,
                 self.begun_ridge if side == "users" else 1.0,
                 n,
-                gram,
+                begun,
                 None if more is None else more[~fitted],
             )
             if side == "items":  # what features say of it fades as pairs come in
@@ -174,17 +183,20 @@ class Solver:
             out[~fitted] = moved * unit
         return out
 
-    def _kept_gram(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix of all partners, kept as long as they are asked for again."""
+    def _kept_spectrum(
+        self, side: Side, partners: np.ndarray, factors: np.ndarray, axes: np.ndarray | None = None
+    ) -> Spectrum:
+        """Return that of all partners, kept as long as they are asked for again."""
         # By address, which nothing else can have while the arrays are held here.
-        arrays = partners, factors
+        arrays = (partners, factors) if axes is None else (partners, factors, axes)
         key = (side, self.unit, *((a.__array_interface__["data"][0], a.shape) for a in arrays))
-        for known, _, gram in list(_GRAMS):
+        for known, _, spectrum in list(_SPECTRA):
             if known == key:
-                return gram
-        gram = gram_matrix(self._plain_partners(side, partners, factors)[:, :-1])
-        _GRAMS.append((key, (partners, factors), gram))
-        return gram
+                return spectrum
+        plain = self._plain_partners(side, partners, factors)[:, :-1]
+        spectrum = spectrum_of(plain if axes is None else plain @ axes)
+        _SPECTRA.append((key, arrays, spectrum))
+        return spectrum
 
     def _plain_partners(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
         """Return partners as they were when the other side was solved for."""
@@ -206,7 +218,7 @@ def moved_by_pairs(
     begun_zero: float,
     begun_ridge: float,
     n: int | None = None,
-    gram: np.ndarray | None = None,
+    spectrum: Spectrum | None = None,
     more: sparse.csr_matrix | None = None,
 ) -> np.ndarray:
     """Move what features say by the pairs of entities that have only begun.
@@ -227,8 +239,9 @@ def moved_by_pairs(
         How vectors are spread around what features say; see `spread_axes`.
     mean, ridge, zero, begun_zero, begun_ridge : float
         See `Solver`.
-    n, gram : optional
-        Number and Gram matrix of all partners, where those without pairs are left out.
+    n, spectrum : optional
+        Number of all partners and spectrum of their Gram matrix in these axes, where those without
+        pairs are left out.
     more : csr_matrix, optional
         What each pair is taken for, beyond 1.
     """
@@ -242,8 +255,7 @@ def moved_by_pairs(
         explained -= np.asarray(more[rows, R.indices]).ravel()
     zeros = zero * (begun_zero + (1 - begun_zero) * done)
     penalties = ridge * begun_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
-    gram = None if gram is None else axes.T @ gram @ axes
-    moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, gram=gram)
+    moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, spectrum=spectrum)
     start[:, :-1] += moved @ axes
     return start
 

@@ -254,6 +254,7 @@ class _Cold:
 
     def __init__(self, draw: _Draw, choices: Choices) -> None:
         self.draw, self.task = draw, draw.task("new_users")
+        self._regressions: dict[bool, Regression] = {}
         self.U, self.V = draw.vectors(choices)
         counts, n_users = draw.counts(choices), len(self.U)
         popularity = (counts / n_users).astype(np.float32)[:, None]
@@ -268,10 +269,17 @@ class _Cold:
             for one in (np.ones(len(given.values)), given.values - ratings.values.mean())
         )
 
+    def regression(self, by_rarity: bool, penalty: float) -> Regression:
+        """Return that of items' vectors on features; it goes on from the last one tried."""
+        if by_rarity not in self._regressions:
+            self._regressions[by_rarity] = Regression(self.draw.X.items, by_rarity, penalty)
+        self._regressions[by_rarity] = self._regressions[by_rarity].with_penalty(penalty)
+        return self._regressions[by_rarity]
+
     def new_items(self, tried: Choices) -> np.ndarray:
         """Return the quality of lists of new items."""
         draw, task = self.draw, self.draw.task("new_items")
-        made = Regression(draw.X.items, tried.by_rarity, tried.item_penalty).encoder(self.V)
+        made = self.regression(tried.by_rarity, tried.item_penalty).encoder(self.V)
         users = self.U[np.searchsorted(draw.rows.users, task.users)]
         return quality_of(users @ made(draw.tower.items.features[task.items]).T, task)
 

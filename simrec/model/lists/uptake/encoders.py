@@ -54,6 +54,7 @@ class Regression:
         self._ZT = self._Z.T.tocsr()
         # With fewer rows than features, a combination of rows for each coordinate.
         self._by_rows = workers.size == 1 and self._Z.shape[0] < self._Z.shape[1]
+        self._solved: np.ndarray | None = None
         self._gram = None
         if self._Z.shape[1] <= _DENSE:
             A = (self._ZT.astype(np.float64) @ self._Z.astype(np.float64)).toarray()
@@ -61,14 +62,13 @@ class Regression:
         self._set_penalty(penalty)
 
     def with_penalty(self, penalty: float) -> Regression:
-        """Return the same regression with another penalty."""
+        """Return the same regression with another penalty; it goes on from the last solution."""
         other = copy(self)
         other._set_penalty(penalty)
         return other
 
     def _set_penalty(self, penalty: float) -> None:
         self._penalty = np.float32(penalty)
-        self._solved: np.ndarray | None = None
         self._factor = None
         if self._gram is not None:
             A = self._gram.copy()

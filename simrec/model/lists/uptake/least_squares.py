@@ -7,6 +7,7 @@ A row of few pairs is solved in the space of its pairs, any other by conjugate g
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -14,6 +15,8 @@ from scipy import sparse
 from simrec.model.run.threads import in_threads, row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
 
+# Eigenvalues and eigenvectors, in columns, of a Gram matrix.
+Spectrum: TypeAlias = tuple[np.ndarray, np.ndarray]
 # Numbers in a batch of rows: bounds memory, and fits into caches.
 _CELLS = 500_000
 # Pairs up to which a row is solved in their space.
@@ -31,7 +34,7 @@ def solve_rows(
     zero: np.ndarray,
     explained: np.ndarray | None = None,
     prior: np.ndarray | None = None,
-    gram: np.ndarray | None = None,
+    spectrum: Spectrum | None = None,
 ) -> np.ndarray:
     """Return the vectors of rows that fit ones at their pairs and zeros everywhere.
 
@@ -50,14 +53,12 @@ def solve_rows(
         What something else explains of each pair, in the order of `R.data`.
     prior : numpy.ndarray, optional
         What each vector is drawn towards; nothing without it.
-    gram : numpy.ndarray, optional
+    spectrum : optional
         That of all columns, where V are those with pairs only.
     """
     n, d = np.diff(R.indptr), V.shape[1]
-    values, Q = np.linalg.eigh(gram_matrix(V) if gram is None else gram)
-    Q = Q.astype(np.float32)
+    values, Q = spectrum_of(V) if spectrum is None else spectrum
     V = np.asarray(V @ Q, np.float32)
-    values = np.maximum(values, 0).astype(np.float32)
     ridge, zero = ridge.astype(np.float32), zero.astype(np.float32)
     if prior is None:
         out = np.zeros((R.shape[0], d), np.float32)
@@ -97,6 +98,12 @@ def solve_rows(
     for rows in row_blocks(len(out)):  # in place: vectors of many users are long
         out[rows] = out[rows] @ Q.T
     return out
+
+
+def spectrum_of(V: np.ndarray) -> Spectrum:
+    """Return the eigenvalues and eigenvectors of V'V."""
+    values, Q = np.linalg.eigh(gram_matrix(V))
+    return np.maximum(values, 0).astype(np.float32), Q.astype(np.float32)
 
 
 def gram_matrix(V: np.ndarray) -> np.ndarray:

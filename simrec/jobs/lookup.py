@@ -1,0 +1,256 @@
+"""Answers to look at, with titles, without writing files: one list, neighbours, one score."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from simrec.console import Id
+from simrec.data.columns import Columns
+from simrec.data.messages import describe
+from simrec.errors import InputError
+from simrec.jobs.io.model import RankBy, fold_in, open_model
+from simrec.jobs.io.tables import open_table, read_id, records
+from simrec.jobs.options import Path, nearest
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
+
+
+def similar(
+    model: Path,
+    *,
+    item_id: str | None = None,
+    user_id: str | None = None,
+    items: Path | None = None,
+    users: Path | None = None,
+    k: int = 10,
+    rank_by: RankBy = "both",
+    name_column: str | None = None,
+) -> dict[str, Any]:
+    """Find the items that the same users like, or the users who like the same items.
+
+    Parameters
+    ----------
+    item_id : str, optional
+        Id of the item whose neighbours to find.
+    user_id : str, optional
+        Id of the user whose neighbours to find.
+    k : int
+        How many.
+    rank_by : str
+        Which scores to compare: both (those of score), rating or uptake.
+
+    Returns
+    -------
+    dict
+        ``neighbours``, one record each: id, title, similarity from -1 to 1, and rank.
+    """
+    if (item_id is None) == (user_id is None):
+        raise InputError("similar: give either item_id or user_id")
+    loaded, own = open_model(model)
+    tower = loaded.towers_.items if user_id is None else loaded.towers_.users
+    column, path = tower.id_column, items if user_id is None else users
+    entity = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
+    query: Any = entity
+    if tower.ids.rows([query], column)[0] < 0 and path is not None:
+        table, ids = tower.read(path)
+        row = pc.index(ids, pa.scalar(entity, ids.type)).as_py()
+        if row < 0:
+            raise InputError(
+                f"{path}: no {column} {entity!r}, and the model does not know it either"
+            )
+        query = table.slice(row, 1)
+    find = loaded.similar_items if user_id is None else loaded.similar_users
+    rows = records(find(query, k, rank_by, output="arrow"))
+    result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
+    if tower.side == "items":
+        ids = [entity, *(row[tower.table_column] for row in rows)]
+        named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
+        if named:
+            result["title"] = named[0]
+            order = ("rank", tower.table_column, "title", "similarity")
+            titled = [{**row, "title": t} for row, t in zip(rows, named[1:], strict=True)]
+            rows = [{name: row[name] for name in order} for row in titled]
+    return {**result, "neighbours": rows}
+
+
+def explain(
+    model: Path,
+    *,
+    user_id: str,
+    item_id: str,
+    items: Path | None = None,
+    users: Path | None = None,
+    feedback: Path | None = None,
+    rank_by: RankBy = "both",
+    unknown: Literal["error", "prior"] = "error",
+    name_column: str | None = None,
+) -> dict[str, Any]:
+    """Tell what adds how much to the score of a user and an item.
+
+    Parameters
+    ----------
+    user_id : str
+        Id of the user.
+    item_id : str
+        Id of the item.
+    rank_by : str
+        Which score to explain, as in recommend: both, rating or uptake.
+    unknown : str
+        What to do with an id that has neither ratings nor features: error or prior (answer for an
+        average entity).
+
+    Returns
+    -------
+    dict
+        ``score``, as in the list; ``predicted``, as `score` predicts it; and ``contributions``, one
+        record each, which sum to the score.
+    """
+    loaded, own = open_model(model, feedback=feedback, items=items, users=users)
+    user = read_id(user_id, loaded.users_, "user_id")
+    item = read_id(item_id, loaded.items_, "item_id")
+    tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
+    parts = records(loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow"))
+    pair = pa.table({"user_id": [user], "item_id": [item]})
+    named = _titles(loaded, pair["item_id"], items, name_column, own)
+    return {
+        "job": "explain",
+        own.user_id: Id.of(user),
+        own.item_id: Id.of(item),
+        **({"title": named[0]} if named else {}),
+        "score": round(sum(part["contribution"] for part in parts), 6),
+        "predicted": round(float(loaded.predict(pair, **tables)[0]), 6),
+        "contributions": parts,
+        "scores": _score_words(loaded, rank_by),
+    }
+
+
+def recommend_one(
+    model: "TwoTower",
+    own: Columns,
+    user: str | None,
+    new_user: Path | None,
+    paths: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    min_score: float | None,
+    name_column: str | None,
+) -> dict[str, Any]:
+    """Return the list of one user, or of a newcomer with a few ratings.
+
+    `paths` are items, users, exclude and eligible of the command, `asked` what
+    `TwoTower.recommend` is asked for by the same names.
+    """
+
+    def read(name: str) -> pa.Table | None:
+        return None if paths[name] is None else open_table(paths[name], name, own).read()
+
+    if new_user is None:
+        who: Any = read_id(str(user), model.users_, "user_id")
+    else:
+        who = _fold_in_newcomer(model, new_user, user, paths, own)
+
+    def theirs(table: pa.Table) -> pa.Table:
+        return table.filter(pc.equal(table["user_id"].cast(pa.string()), str(who)))
+
+    features, items = {}, read("items")
+    if paths["users"] is not None and len(mine := theirs(read("users"))):
+        features["users"] = mine
+    candidates: Any = items
+    allowed = read("eligible")
+    if allowed is not None:
+        allowed = theirs(allowed) if "user_id" in allowed.column_names else allowed
+        ids = pc.unique(allowed["item_id"])
+        if items is None:
+            candidates = ids.filter(pa.array(np.asarray(model.items_.contains(ids, "item_id"))))
+        else:
+            ids = ids.cast(items["item_id"].type)
+            candidates = items.filter(pc.is_in(items["item_id"], value_set=ids))
+    exclude = paths["exclude"] if paths["exclude"] in (None, "rated") else read("exclude")
+    whom = features.get("users", [who])
+    table = model.recommend(whom, items=candidates, exclude=exclude, output="arrow", **asked)
+    if min_score is not None:
+        table = table.filter(pc.greater_equal(table["score"], min_score))
+    ids = table[model.columns_.item_id]
+    columns = {"rank": table["rank"], own.item_id: ids}
+    found = _titles(model, ids, paths["items"], name_column, own)
+    columns |= {"title": pa.array(found)} if found else {}
+    columns["score"] = table["score"]
+    if "rating" in model.parts_ and len(ids):
+        pairs = pa.table({"user_id": pa.array([who] * len(ids)), "item_id": ids})
+        features |= {} if items is None else {"items": items}
+        columns["rating"] = pa.array(model.predict(pairs, **features, unknown="prior"))
+    return {
+        "job": "recommend",
+        own.user_id: Id.of(who),
+        "list": records(pa.table(columns)),
+        "scores": _score_words(model, asked["rank_by"]),
+    }
+
+
+def _fold_in_newcomer(
+    model: "TwoTower", path: Path, user: str | None, paths: Mapping[str, Any], own: Columns
+) -> Any:
+    """Fold in the ratings of one new user; return the id, of the file, as given, or a free one."""
+    ratings, label = open_table(path, "new_user", own).read(), describe(path, "new_user")
+    if "user_id" in ratings.column_names:
+        several = pc.unique(ratings["user_id"]).to_pylist()
+        if len(several) != 1:
+            raise InputError(
+                f"{label}: ratings of {len(several)} users; one list is shown. For several, give "
+                "feedback, users and out."
+            )
+        who = several[0]
+    else:
+        ids = model.users_
+        free = pc.max(ids.ids).as_py() + 1 if pa.types.is_integer(ids.type) else "new user"
+        who = free if user is None else read_id(user, ids, "user_id")
+        column = pa.array([who] * len(ratings), ids.type)
+        ratings = ratings.append_column("user_id", column)
+    row = model.users_.rows([who], "user_id")[0]
+    if row >= 0 and model.towers_.users.counts[row]:
+        raise InputError(
+            f"{label}: the model has ratings of user {who!r}; fold_in is for those without. Leave "
+            "out the column of users, or learn the ratings with simrec update."
+        )
+    fold_in(model, ratings, label, paths["items"], paths["users"], own)
+    return who
+
+
+def _titles(
+    model: "TwoTower", ids: Any, items: Path | None, name_column: str | None, own: Columns
+) -> list[str | None]:
+    """Return what items are called, in the table that is given or in that of training."""
+    from simrec.model.catalogue import title_column
+    from simrec.model.tower import unique_ids
+
+    tables = [] if items is None else [open_table(items, "items", own).read()]
+    if model.catalogue_ is not None:
+        tables.append(model.catalogue_.append_column("item_id", model.items_.column))
+    found: list[str | None] = [None] * len(ids)
+    named = [name for table in tables for name in table.column_names if name != "item_id"]
+    if name_column is not None and name_column not in named:
+        raise InputError(f"name_column: no column {name_column!r}; {nearest(name_column, named)}")
+    for table in tables:
+        column = name_column or title_column(table.drop_columns(["item_id"]))
+        if column not in table.column_names:
+            continue
+        known, place = unique_ids(table["item_id"], "items", "items")
+        for i, row in enumerate(known.rows(ids, "item_id")):
+            if row >= 0 and found[i] is None:
+                value = table[column][int(place[row])].as_py()
+                found[i] = None if value is None else str(value)
+    return found if any(found) else []
+
+
+def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
+    """Say what the scores of a list mean."""
+    if rank_by == "uptake":
+        return "logits of uptake"
+    if rank_by == "rating":
+        logits = model.parts_["rating"].output.kind == "sigmoid"
+        what = "logits" if logits else "not confined to the bounds"
+        return f"predicted ratings, {what}"
+    return "weighted sums of all components: no unit, comparable within one list only"

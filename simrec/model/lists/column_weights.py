@@ -1,0 +1,187 @@
+"""Ridge regression on features whose columns count by what they say of held-out rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+# Penalties of all columns, and steps of the weight of one.
+_PENALTIES = tuple(0.1 * 4.0**k for k in range(7))
+_STEPS = (0.25, 4.0)
+_LARGEST = 256.0
+# Share of the error that a step has to gain. A column that does not gain so many standard errors is
+# left out.
+_GAIN, _CLEAR = 5e-4, 1.0
+_FOLDS, _ROUNDS = 5, 2
+# Share of the rows from which on a feature is kept as a dense one.
+_FULL = 0.3
+# Conjugate gradients: steps at most, and the squared residual, relative to the right-hand side, at
+# which they end: for an error, and for weights.
+_ITERATIONS, _TOLERANCE, _TOLERANCE_OF_WEIGHTS = 100, 1e-4, 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class Weighed:
+    """A penalty, weights of the columns beside it, and squared errors of rows held out."""
+
+    penalty: float
+    columns: np.ndarray
+    errors: np.ndarray
+
+    @property
+    def error(self) -> float:
+        """The sum of the squared errors."""
+        return float(self.errors.sum())
+
+
+class ColumnRegression:
+    """Ridge regressions on the same rows, with any weights of their columns.
+
+    Weights multiply squared features, so that a penalty is divided by them. Features are taken
+    around their means. Fits without each fold are solved side by side, in a number for each row.
+
+    Parameters
+    ----------
+    Z : csr_matrix
+        Feature rows.
+    groups : numpy.ndarray
+        The column of each feature.
+    y : numpy.ndarray
+        What to predict, a number for each row.
+    rng : numpy.random.Generator
+        Source of the folds.
+    """
+
+    def __init__(
+        self, Z: sparse.csr_matrix, groups: np.ndarray, y: np.ndarray, rng: np.random.Generator
+    ) -> None:
+        # What nearly all rows have, such as coordinates of vectors, is faster as a dense matrix.
+        full = np.bincount(Z.indices, minlength=Z.shape[1]) > _FULL * Z.shape[0]
+        self._thin, self._full = np.flatnonzero(~full), np.flatnonzero(full)
+        self._Z, self._dense, self._groups = Z[:, self._thin], Z[:, self._full].toarray(), groups
+        self._ZT = self._Z.T.tocsr()
+        self._mean = np.asarray(Z.mean(0), np.float32).ravel()
+        self._y = y.astype(np.float32)[:, None]
+        fold = rng.permutation(len(y)) % _FOLDS
+        self._seen = (fold[:, None] != np.arange(_FOLDS)).astype(np.float32)
+        self._squares = Z.multiply(Z).tocsr()
+        self._found: np.ndarray | None = None  # solution to go on from, of the same folds
+
+    def plain(self) -> Weighed:
+        """Choose one penalty of all columns."""
+        n = int(self._groups.max(initial=-1)) + 1
+        return self._with_penalty(np.ones(n, np.float32))
+
+    def chosen(self, plain: Weighed) -> Weighed:
+        """Choose the penalty and the weights of columns, given what `plain` returned.
+
+        First columns without which rows are predicted as well are left out: then what is chosen of
+        the others does not depend on them.
+        """
+        best, columns = plain, range(len(plain.columns))
+        if len(columns) == 1:
+            return best
+        for column in columns:
+            best = self._without(best, column)
+        if best is not plain:
+            best = self._with_penalty(best.columns)
+        for _ in range(_ROUNDS):
+            before = best
+            for column in columns:
+                if best.columns[column]:
+                    best = self._moved(best, column)
+            if best is before:
+                break
+        return best
+
+    def _with_penalty(self, columns: np.ndarray) -> Weighed:
+        """Choose the penalty, from the largest one on for as long as a smaller one gains."""
+        self._found, best = None, Weighed(np.inf, columns, np.array([np.inf]))
+        for penalty in reversed(_PENALTIES):
+            tried = Weighed(penalty, columns, self._errors(penalty, columns))
+            if tried.error >= best.error:
+                break
+            best = tried
+        return best
+
+    def _with_weight(self, best: Weighed, column: int, weight: float) -> Weighed:
+        columns = best.columns.copy()
+        columns[column] = weight
+        return replace(best, columns=columns, errors=self._errors(best.penalty, columns))
+
+    def _without(self, best: Weighed, column: int) -> Weighed:
+        without = self._with_weight(best, column, 0.0)
+        gains = without.errors - best.errors
+        return best if gains.mean() > _CLEAR * gains.std() / np.sqrt(len(gains)) else without
+
+    def _moved(self, best: Weighed, column: int) -> Weighed:
+        """Change the weight of a column, down or else up, while that gains."""
+        for step in _STEPS:
+            first = best
+            while 1 / _LARGEST <= (weight := best.columns[column] * step) <= _LARGEST:
+                trial = self._with_weight(best, column, float(weight))
+                if trial.error >= (1 - _GAIN) * best.error:
+                    break
+                best = trial
+            if best is not first:
+                break
+        return best
+
+    def _errors(self, penalty: float, columns: np.ndarray) -> np.ndarray:
+        """Return the squared error of each row, held out."""
+        seen, tried = self._seen, Weighed(penalty, columns, self._y)
+        off = self._y - (self._y * seen).sum(0) / seen.sum(0)
+        self._found = self._solve(off * seen, seen, tried, self._found, _TOLERANCE)
+        left = off - self._image(self._found, columns)
+        return np.square(left * (1 - seen), dtype=np.float64).sum(1)
+
+    def weights(self, weighed: Weighed) -> np.ndarray:
+        """Return the weights of the features and at last a constant, fitted to all rows."""
+        mean = self._y.mean(0)
+        off = self._y - mean
+        found = self._solve(off, np.ones_like(off), weighed, None, _TOLERANCE_OF_WEIGHTS)
+        weights = self._back(found, weighed.columns)
+        return np.append(weights[:, 0], mean - self._mean @ weights)
+
+    def _back(self, P: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        """Return the weights of features that a combination of rows stands for."""
+        back = -self._mean[:, None] * P.sum(0)
+        back[self._thin] += self._ZT @ P
+        back[self._full] += self._dense.T @ P
+        return np.asarray(back * columns[self._groups][:, None])
+
+    def _image(self, P: np.ndarray, columns: np.ndarray) -> np.ndarray:
+        weights = self._back(P, columns)
+        image = self._Z @ weights[self._thin] + self._dense @ weights[self._full]
+        return np.asarray(image) - self._mean @ weights
+
+    def _solve(
+        self,
+        right: np.ndarray,
+        seen: np.ndarray,
+        weighed: Weighed,
+        start: np.ndarray | None,
+        tolerance: float,
+    ) -> np.ndarray:
+        """Solve (Z W Z' + penalty) A = right among the rows that were seen."""
+        penalty, columns = np.float32(weighed.penalty), weighed.columns
+        diagonal = np.asarray(self._squares @ columns[self._groups])[:, None] + penalty
+        A = np.zeros_like(right) if start is None else start
+        r = right if start is None else right - seen * self._image(A, columns) - penalty * A
+        r = r.astype(np.float32)
+        z = r / diagonal
+        p, now = z, np.einsum("ij,ij->j", r, z)
+        first = np.einsum("ij,ij->j", right, right / diagonal) + 1e-30
+        for _ in range(_ITERATIONS):
+            if (now / first).max() < tolerance:
+                break
+            image = seen * self._image(p, columns) + penalty * p
+            step = now / np.maximum(np.einsum("ij,ij->j", p, image), 1e-30)
+            A = A + step * p
+            r = r - step * image
+            z = r / diagonal
+            before, now = now, np.einsum("ij,ij->j", r, z)
+            p = z + (now / np.maximum(before, 1e-30)) * p
+        return A

@@ -1,0 +1,70 @@
+"""Ridge regressions whose columns count by what they say of held-out rows."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from simrec.model.lists.column_weights import ColumnRegression, Weighed
+from simrec.model.lists.popularity_encoder import popularity_encoder
+
+N = 400
+
+
+@pytest.fixture(scope="module")
+def planted():
+    """A column of tags that tell half of y, a vector that tells little, and y."""
+    rng = np.random.default_rng(0)
+    tags = (rng.random((N, 30)) < 0.1).astype(np.float32)
+    vector = rng.normal(size=(N, 8)).astype(np.float32)
+    y = tags @ rng.normal(size=30) + 0.2 * vector @ rng.normal(size=8) + rng.normal(size=N)
+    X = sparse.csr_matrix(np.hstack([tags, vector]))
+    return X, np.repeat([0, 1], [30, 8]), y.astype(np.float32)
+
+
+def regression(X, groups, y):
+    return ColumnRegression(X, groups, y, np.random.default_rng(1))
+
+
+def test_weights_are_those_of_a_ridge_regression_with_a_penalty_of_each_column(planted):
+    X, groups, y = planted
+    found = regression(X, groups, y).weights(Weighed(2.0, np.array([1, 0.25], np.float32), y))
+    D = X.toarray().astype(np.float64)
+    D -= D.mean(0)
+    A = D.T @ D + np.diag(np.where(groups == 0, 2.0, 8.0))
+    expected = np.linalg.solve(A, D.T @ (y - y.mean()))
+    np.testing.assert_allclose(found[:-1], expected, atol=2e-3)
+    assert found[-1] == pytest.approx(y.mean() - X.toarray().mean(0) @ expected, abs=2e-3)
+
+
+def test_noise_of_any_width_changes_nothing(planted):
+    X, groups, y = planted
+    rng = np.random.default_rng(2)
+    plain = regression(X, groups, y)
+    best = plain.chosen(plain.plain())
+    assert best.columns[0] > 0 and best.error < 0.8 * np.square(y - y.mean()).sum()
+    for width in (1, 64, 300):
+        noise = rng.normal(size=(N, width)).astype(np.float32) / np.sqrt(width)
+        wider = sparse.csr_matrix(sparse.hstack([X, noise]), dtype=np.float32)
+        more = regression(wider, np.append(groups, np.full(width, 2)), y)
+        chosen = more.chosen(more.plain())
+        assert chosen.columns[2] == 0
+        np.testing.assert_array_equal(chosen.columns[:2], best.columns)
+        assert chosen.penalty == best.penalty
+
+
+def test_a_column_that_says_all_is_penalised_less(planted):
+    X, groups, y = planted
+    wider = sparse.csr_matrix(sparse.hstack([X, 0.03 * y[:, None]]), dtype=np.float32)
+    more = regression(wider, np.append(groups, 2), y)
+    plain = more.plain()
+    chosen = more.chosen(plain)
+    assert chosen.columns[2] > 1 and chosen.error < 0.5 * plain.error
+
+
+def test_popularity_is_the_mean_where_features_do_not_help(planted):
+    _, groups, y = planted
+    noise = sparse.csr_matrix(np.random.default_rng(3).normal(size=(N, 38)), dtype=np.float32)
+    for rng in (np.random.default_rng(0), None):
+        encoder = popularity_encoder(noise, groups, y, rng)
+        np.testing.assert_allclose(encoder(noise)[:, 1], y.mean(), atol=1e-5)
+        np.testing.assert_array_equal(encoder(noise)[:, 2], 1)
