@@ -35,7 +35,7 @@ class Killed(Exception):
 
 @pytest.fixture(scope="module")
 def data():
-    return make_synthetic(n_users=60, n_items=40, n_ratings=800, random_state=2)
+    return make_synthetic(n_users=80, n_items=50, n_ratings=1000, random_state=2)
 
 
 @pytest.fixture(autouse=True)
