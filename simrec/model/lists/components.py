@@ -315,7 +315,7 @@ class PopularityPart(HistoryPart):
         X = None if later.features is None else later.features.items[rows]
         return replace(self, numbers=likes).between(rows, n, X)
 
-    def between(self, rows: np.ndarray, counts: np.ndarray, X: Sparse | None) -> Self:
+    def between(self, rows: np.ndarray, counts: np.ndarray, X: sparse.csr_matrix | None) -> Self:
         """Let what features tell of items fade as pairs come in."""
         head, share = self.heads.items, np.minimum(counts / FEW, 1)
         cold = np.tile(head.prior, (len(rows), 1))
