@@ -16,11 +16,12 @@ from scipy import sparse
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
 from simrec.model.contributions import encoded_by_column
-from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
+from simrec.model.head import Encoder, Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.lists.blend import FEW
 from simrec.model.lists.fading import Fading
 from simrec.model.lists.spectrum import EXPONENT
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 from simrec.storage.rows import Array, Sparse, columns, without
@@ -337,3 +338,22 @@ class PopularityPart(HistoryPart):
     def _more(cls, artifact: Artifact, width: int) -> dict[str, Any]:
         document = artifact.documents.get("fading")
         return {} if document is None else {"fading": Fading.restored(document)}
+
+
+def histories(data: Prepared, weight: PairWeight) -> sparse.csr_matrix:
+    """Return this worker's users x items: what each pair counts in a history."""
+    ratings = data.ratings
+    values = weight(ratings.values)
+    shape = (ratings.n_users, ratings.n_items)
+    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
+
+
+def head_of(side: PreparedSide, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
+    """Put the vectors of the rated where they stand, and what features say of all others."""
+    n, out = len(side.tower.ids), vectors.astype(np.float32, copy=False)
+    if len(vectors) < n:
+        out = np.empty((n, vectors.shape[1]), np.float32)
+        unrated = np.asarray(side.tower.counts) == 0
+        out[side.rated_rows] = vectors
+        out[unrated] = encoder(side.tower.features[unrated])
+    return StoredHead(out, encoder, encoder.weights[-1].astype(np.float32))
