@@ -124,7 +124,7 @@ def fit_lists(
     draws = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in draws if draw is not None]
     with one_blas_thread():
-        choices = choose_uptake(held, embedding_dim, rng, step)
+        choices, learned = choose_uptake(held, embedding_dim, rng, step)
     spectra = [_spectrum(draw.data, rng) for draw in held]
     share = len(values) / data.workers.total(len(data.ratings))
     ease, weight = choose_ease(held, spectra, weight, share)
@@ -145,7 +145,7 @@ def fit_lists(
     inner = []
     for draw, axes in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold)
+        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold, learned.get(draw))
         inner.append((draw, fitted, draw.with_given(fitted)))
         step()
     names = [*([] if rating is None else ["rating"]), *parts]
@@ -168,9 +168,13 @@ def _components(
     rng: np.random.Generator,
     content: Maker,
     new_items: bool = True,
+    learned: np.ndarray | None = None,
 ) -> dict[str, Part]:
-    """Fit all components but predicted ratings; `new_items`: whether any will be ranked."""
-    uptake = fit_uptake(data, settings.uptake, rng)
+    """Fit all components but predicted ratings.
+
+    `new_items`: whether any will be ranked; `learned`: item vectors that uptake goes on from.
+    """
+    uptake = fit_uptake(data, settings.uptake, rng, learned)
     parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
     parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)

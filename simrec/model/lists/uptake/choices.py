@@ -31,7 +31,7 @@ _SLOPES = (0.0, 0.25, 0.5, 1.0)
 _PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
 # Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
 _DIM, _LARGE_DIM, _WORTH = 128, 512, 1.05
-_SWEEPS = 2
+SWEEPS = 2
 # Draws and users of a task that choices look at, at most, and zeros that probabilities are
 # calibrated on.
 _DRAWS, _USERS, _ABSENT = 2, 600, 50_000
@@ -90,7 +90,7 @@ class _Draw:
         features = None
         if choices.item_prior:
             features = Regression(self.X.items, choices.by_rarity, choices.item_penalty)
-        return factorize(T, self._starts[key], self.ridge(choices), choices.zero, _SWEEPS, features)
+        return factorize(T, self._starts[key], self.ridge(choices), choices.zero, SWEEPS, features)
 
     def dim(self, choices: Choices) -> int:
         return min(choices.embedding_dim, max(min(self.pairs(choices.weighted).shape) - 1, 1))
@@ -166,8 +166,11 @@ def choose_uptake(
     embedding_dim: int | None,
     rng: np.random.Generator,
     step: Step = no_step,
-) -> Choices:
+) -> tuple[Choices, dict[HeldOut, np.ndarray]]:
     """Choose all that a fit needs on held-out pairs.
+
+    Also returns item vectors that were learned as chosen, of some draws, to go on from: they have
+    had `SWEEPS` passes.
 
     Parameters
     ----------
@@ -185,7 +188,7 @@ def choose_uptake(
     cold = [one for one in draws if one.held.cold][:_DRAWS]
     choices = Choices(embedding_dim=embedding_dim or _DIM)
     if not any(len(one.task("known_users").users) for one in warm):
-        return choices
+        return choices, {}
 
     @cache
     def known(tried: Choices) -> list[np.ndarray]:
@@ -229,10 +232,13 @@ def choose_uptake(
         )
 
     choices = climb(factored, choices, {"exponent": _EXPONENTS}, step)
-    choices = _choose_users(choices, cold, step)
+    new = [_Cold(one, choices) for one in cold]
+    choices = _choose_users(choices, new, step)
     U, V = vectors[0]
-    V = _scaled(V, warm[0].counts(choices), choices.exponent)
-    return _calibrated(choices, warm[0], U, V, rng)
+    scaled = _scaled(V, warm[0].counts(choices), choices.exponent)
+    learned = {one.held: V for one, (_, V) in zip(warm, vectors, strict=True)}
+    learned |= {one.draw.held: one.V for one in new}
+    return _calibrated(choices, warm[0], U, scaled, rng), learned
 
 
 def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
@@ -330,19 +336,18 @@ def _choose_items(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choic
     return max((climb(quality, one, grids, step) for one in options), key=quality)
 
 
-def _choose_users(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choices:
+def _choose_users(choices: Choices, cold: Sequence[_Cold], step: Step) -> Choices:
     """Choose what features, popularity and a few pairs say of new users."""
-    cold = [_Cold(one, choices) for one in draws]
     if not cold:
         return choices
-    if draws[0].X.users.shape[1]:
+    if cold[0].draw.X.users.shape[1]:
         choices = climb(
             lambda tried: _mean([one.new_users(tried) for one in cold]),
             replace(choices, popularity_share=0.6),
             {"user_penalty": _PENALTIES, "popularity_share": _SHARES},
             step,
         )
-    slopes = slopes_for(draws[0].held.data.ratings.values)
+    slopes = slopes_for(cold[0].draw.held.data.ratings.values)
     return climb(
         lambda tried: _mean([one.few_pairs(tried) for one in cold]),
         choices,

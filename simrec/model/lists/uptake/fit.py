@@ -16,7 +16,7 @@ import numpy as np
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.uptake.add_pairs import Solver, axes_of, spread_axes
-from simrec.model.lists.uptake.choices import Choices, Whole, factor_norm
+from simrec.model.lists.uptake.choices import SWEEPS, Choices, Whole, factor_norm
 from simrec.model.lists.uptake.encoders import Regression
 from simrec.model.lists.uptake.least_squares import start_vectors
 from simrec.model.lists.uptake.sweeps import factorize, solve_items
@@ -42,8 +42,14 @@ class UptakeFit:
     output: Output  # from scalar products to probabilities
 
 
-def fit_uptake(data: Prepared, choices: Choices, rng: np.random.Generator) -> UptakeFit:
-    """Learn from the pairs of all workers, as chosen; the generator is the source of the start."""
+def fit_uptake(
+    data: Prepared, choices: Choices, rng: np.random.Generator, learned: np.ndarray | None = None
+) -> UptakeFit:
+    """Learn from the pairs of all workers, as chosen.
+
+    The generator is the source of the start; `learned` are item vectors of the choice to go on from
+    instead.
+    """
     workers, features = data.workers, data.sides.map(lambda side: side.X[:, :-1])
     confidence = mean_confidence(data.ratings, workers) if choices.weighted else 0.0
     R = pair_matrix(data.ratings, confidence)
@@ -57,8 +63,10 @@ def fit_uptake(data: Prepared, choices: Choices, rng: np.random.Generator) -> Up
         if X is not None:
             regression = Regression(X, choices.by_rarity, choices.item_penalty)
         prior = regression if choices.item_prior else None
-        start = start_vectors(R, d, rng, workers)
-        U, V = factorize(R, start, ridge, choices.zero, _SWEEPS, prior, workers)
+        start, sweeps = learned, _SWEEPS - SWEEPS
+        if start is None:
+            start, sweeps = start_vectors(R, d, rng, workers), _SWEEPS
+        U, V = factorize(R, start, ridge, choices.zero, sweeps, prior, workers)
         items = None
         if regression is not None:
             # Vectors that were drawn towards features would leak features into the target.
