@@ -1,6 +1,6 @@
 """What content is worth: errors and lists with texts, vectors and tags, without them, with noise.
 
-    python benchmarks/content.py --data DIR [DIR ...]        # ml-1m, frappe, citeulike
+    python benchmarks/content.py --data DIR [DIR ...]        # ml-1m, frappe, citeulike, ml-100k
     python benchmarks/content.py --data DIR --seeds 10 --tables without with --models simrec
 
 Each data set is measured with several tables of items, by the protocol of `quality.py` and
@@ -17,8 +17,8 @@ Each data set is measured with several tables of items, by the protocol of `qual
 SimRec is measured with every table, peers with the richest: a TF-IDF profile, LightFM, EASE whose
 new items take the weights of their neighbours by content, and MARec. Results are kept in --out
 (content.jsonl) and used again as long as the model's code is the same; the table, content.md, has
-whatever is known. A run of SimRec takes 40 CPU seconds on ml-1m, 20 on frappe, 80 on citeulike;
-all of it with three seeds about 70 CPU minutes.
+whatever is known. A fit of SimRec takes about 45 CPU seconds on ml-1m, 20 on frappe and 75 on
+citeulike: with three seeds 25, 8 and 30 CPU minutes. LightFM on ml-1m takes several more a seed.
 """
 
 import argparse
@@ -39,8 +39,8 @@ from _report import label, machine, markdown
 from _runs import Data, Results, errors, fit, tables_in
 from peers import peer_class
 
-# Columns that are dropped to have a table without content.
-CONTENT = {"ml-1m": ["plot"], "frappe": ["description"], "citeulike": ["tags"]}
+# Columns that are dropped to have a table without content; ml-100k has none, but shows noise.
+CONTENT = {"ml-1m": ["plot"], "frappe": ["description"], "citeulike": ["tags"], "ml-100k": []}
 PEERS = ("content", "ease-neighbours", "ease-neighbours-500", "marec", "marec-500", "lightfm")
 ERRORS = ("warm", "new_items", "new_users", "new_both")
 LISTS = ("known_users", "new_items", "new_users", "few_ratings")
@@ -101,8 +101,9 @@ def _vectors(data: Data) -> Path:
 
 def tables_of(data: Data) -> list[str]:
     """Give the tables that a data set has."""
-    schema, found = pq.read_schema(data.items), ["without", "with"]
-    if all(pa.types.is_large_string(schema.field(c).type) for c in CONTENT[data.name]):
+    schema, content = pq.read_schema(data.items), CONTENT[data.name]
+    found = [*["without"] * bool(content), "with"]
+    if content and all(pa.types.is_large_string(schema.field(c).type) for c in content):
         found.append("hashed")
     return found + ["vectors", "both"] * _vectors(data).exists() + list(NOISE)
 

@@ -4,6 +4,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -31,6 +32,22 @@ class InputError(ValueError):
     ...     print(error)
     ratings.parquet: no column 'rating'.
     """
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether a value is a real number; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def is_whole(value: Any, least: int = 0) -> bool:
+    """Tell whether a value is an integer from `least` on.
+
+    Examples
+    --------
+    >>> is_whole(3), is_whole(3.0), is_whole(True)
+    (True, False, False)
+    """
+    return isinstance(value, Integral) and is_number(value) and int(value) >= least
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from simrec.errors import InputError
+from simrec.errors import InputError, is_whole
 
 
 def check_seed(random_state: Any, name: str = "random_state") -> int:
@@ -16,8 +16,7 @@ def check_seed(random_state: Any, name: str = "random_state") -> int:
     Traceback (most recent call last):
     simrec.errors.InputError: random_state: expected a whole number from 0 on, got -1.
     """
-    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
-    if not whole or random_state < 0:
+    if not is_whole(random_state):
         raise InputError(f"{name}: expected a whole number from 0 on, got {random_state!r}.")
     return int(random_state)
 

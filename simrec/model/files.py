@@ -15,9 +15,9 @@ import pyarrow as pa
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_shard import IdShard
-from simrec.data.ids import IdMap, in_shards, shards_of_ids
+from simrec.data.ids import IdMap, in_shards
 from simrec.data.sides import Side, Sides
-from simrec.errors import InputError
+from simrec.errors import InputError, is_number, is_whole
 from simrec.model import catalogue
 from simrec.model.head import Saved
 from simrec.model.lists.blend import KINDS, NEW, Blend
@@ -121,8 +121,7 @@ def _commit(
 
 def check_shards(shards: int) -> int:
     """Return the number of shards; InputError unless a model can be divided into so many."""
-    whole = isinstance(shards, int | np.integer) and not isinstance(shards, bool)
-    if not whole or not 1 <= shards <= _MOST_SHARDS:
+    if not is_whole(shards, 1) or shards > _MOST_SHARDS:
         raise InputError(f"shards must be a whole number from 1 to {_MOST_SHARDS}, got {shards!r}.")
     return shards
 
@@ -206,7 +205,7 @@ def _blend(artifact: Artifact, parts: Mapping[str, Part]) -> Blend:
 
     document = artifact.documents["lists"]
     few, many = (document[name] for name in ("few", "many"))
-    if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in (few, many)):
+    if not is_number(few) or not is_number(many):
         raise InputError("lists.json: few and many are no numbers")
     names = [name for part in sorted(parts) for name in (part, f"{NEW}{part}")]
     names = sorted(name for name in names if f"lists_{name}_items" in artifact.arrays)
@@ -261,7 +260,7 @@ def _write_shard(
     for name, matrix in saved.sparse.users.items():
         arrays |= csr_arrays(name, cut(matrix))
     if list(ids.sizes) == list(sizes):
-        mine = shards_of_ids(ids)[number]
+        mine = ids.shards[number]
     else:
         mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
     arrays |= mine.stored or id_arrays(IDS, mine.ids)

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
 
 from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
-from simrec.errors import InputError
+from simrec.errors import InputError, is_number, is_whole
 
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 _MAY_BE_NONE = ("embedding_dim", "epochs")
@@ -87,30 +86,24 @@ def check_params(params: Mapping[str, Any]) -> None:
     output, widths, bounds = (params[n] for n in ("rating_output", "hidden_layers", "bounds"))
     known = isinstance(output, str) and output in ("auto", "identity", "sigmoid")
     check(known, "rating_output", "be 'auto', 'identity' or 'sigmoid'")
-    listed = isinstance(widths, Sequence | np.ndarray) and all(_whole(n, 1) for n in widths)
+    listed = isinstance(widths, Sequence | np.ndarray) and all(is_whole(n, 1) for n in widths)
     check(listed, "hidden_layers", "be widths from 1 on")
     for name in ("item_encoder", "user_encoder"):
         if params[name] is not None and tuple(widths):
             raise InputError(f"{name} and hidden_layers both describe an encoder: give one.")
     for name, least in _LEAST.items():
-        right = (params[name] is None and name in _MAY_BE_NONE) or _whole(params[name], least)
+        right = (params[name] is None and name in _MAY_BE_NONE) or is_whole(params[name], least)
         check(right, name, f"be a whole number from {least} on")
     pair = isinstance(bounds, Sequence | np.ndarray) and len(bounds) == 2
-    right = pair and all(isinstance(b, Real) for b in bounds) and bounds[0] <= bounds[1]
+    right = pair and all(is_number(b) for b in bounds) and bounds[0] <= bounds[1]
     check(bounds is None or right, "bounds", "be (lowest, highest)")
     half_life = params["half_life"]
-    right = half_life is None or half_life == "auto" or _positive(half_life)
+    right = (
+        half_life is None
+        or half_life == "auto"
+        or (is_number(half_life) and 0 < half_life < np.inf)
+    )
     check(right, "half_life", "be a number of days above 0, 'auto' or None")
     for name in ("item_columns", "user_columns"):
         check(isinstance(params[name], Mapping | None), name, "name a kind for each column")
     check_seed(params["random_state"])
-
-
-def _positive(value: Any) -> bool:
-    number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return number and 0 < value < np.inf
-
-
-def _whole(value: Any, least: int) -> bool:
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    return whole and value >= least

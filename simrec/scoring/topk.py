@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from simrec.errors import InputError
+from simrec.errors import InputError, is_whole
 from simrec.scoring.equal_items import find_equal
 from simrec.scoring.pairs import as_vectors, dot_rows
 from simrec.scoring.second_look import look_again
@@ -93,7 +93,7 @@ def top_k(
             f"queries have {queries.shape[1]} coordinates and items {items.shape[1]}: "
             "both must come from the same model"
         )
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+    if not is_whole(k, 1):
         raise InputError(f"k must be a positive integer, got {k!r}")
     excluded = _as_csr(exclude, (len(queries), len(items)))
     # Also the check that all numbers are finite.

@@ -14,7 +14,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from simrec.errors import InputError
+from simrec.errors import InputError, is_number
 from simrec.scoring.output import Output
 from simrec.simec import options
 from simrec.simec.encoders import DenseStack, check_encoder_shapes
@@ -118,7 +118,7 @@ def _restore(cls: type[T], artifact: artifacts.Artifact) -> T:
     model.n_relations_ = layer.shape[2] if relations else 1
     model.history_ = learned["history"]
     shift = learned["shift"]
-    if isinstance(shift, bool) or not isinstance(shift, int | float) or not np.isfinite(shift):
+    if not is_number(shift) or not np.isfinite(shift):
         raise InputError(f"the output's shift is {shift!r}")
     lower, upper = model.bounds or (None, None)
     model.output_ = Output(lower, upper, shift)

@@ -1,13 +1,12 @@
 """Checks of the options against each other and against the data, and the choices they make."""
 
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from simrec.errors import InputError
+from simrec.errors import InputError, is_number, is_whole
 from simrec.simec.inputs import Features, Targets
 
 ACTIVATIONS = (
@@ -40,9 +39,8 @@ def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
         if params[name] not in allowed:
             raise InputError(f"{name} must be one of {', '.join(allowed)}, got {params[name]!r}")
     for name, least in _AT_LEAST.items():
-        value = params[name]
-        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-            raise InputError(f"{name} must be an integer of at least {least}, got {value!r}")
+        if not is_whole(params[name], least):
+            raise InputError(f"{name} must be an integer of at least {least}, got {params[name]!r}")
     for name in (*PENALTIES, "ridge"):
         if not (np.isfinite(params[name]) and params[name] >= 0):
             raise InputError(f"{name} must be zero or positive, got {params[name]!r}")
@@ -52,7 +50,7 @@ def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
     check_hidden_layers(params["hidden_layers"])
     bounds, init, patience = params["bounds"], params["init"], params["patience"]
     if bounds is not None and not (
-        len(bounds) == 2 and all(isinstance(b, Real) for b in bounds) and bounds[0] < bounds[1]
+        len(bounds) == 2 and all(is_number(b) for b in bounds) and bounds[0] < bounds[1]
     ):
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
     solved = init == "least_squares"

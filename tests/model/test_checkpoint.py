@@ -35,7 +35,7 @@ class Killed(Exception):
 
 @pytest.fixture(scope="module")
 def data():
-    return make_synthetic(n_users=120, n_items=80, n_ratings=2400, random_state=2)
+    return make_synthetic(n_users=80, n_items=50, n_ratings=1000, random_state=2)
 
 
 @pytest.fixture(autouse=True)
@@ -227,7 +227,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
 
 
 def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
-    make_synthetic(n_users=600, n_items=200, n_ratings=10_000, random_state=0).write(tmp_path)
+    make_synthetic(n_users=300, n_items=120, n_ratings=4_000, random_state=0).write(tmp_path)
     words = ["train", "--quiet"]
     for name in ("ratings", "items", "users"):
         words += [f"--{name}", str(tmp_path / f"{name}.parquet")]

@@ -68,10 +68,10 @@ def test_ratings_apart_and_scorers_by_name(frame):
 def test_interactions_are_scored_by_their_lists(frame):
     pairs = frame[["user_id", "item_id"]]
     train, test = pairs[::2], pairs[1::2]
-    score = TwoTower().fit(train).score(test)
-    assert 0.05 < score < 1
+    model = TwoTower().fit(train)
+    assert 0.05 < model.score(test) < 1
     nobody = test.assign(user_id=test["user_id"] + 10_000)
-    assert 0 < TwoTower().fit(train).score(nobody) < 1
+    assert 0 < model.score(nobody) < 1
 
 
 def test_grid_search(data, frame):

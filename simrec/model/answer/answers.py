@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
 from simrec.errors import named_arguments
-from simrec.model.answer.explain import explain
+from simrec.model.answer.explain import alike
 from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose, exclusions
 from simrec.model.answer.similar import similar
 from simrec.model.head import Found
 from simrec.model.params import RankBy
+from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
-from simrec.model.tower import Unknown
+from simrec.model.tower import Tower, Unknown
 from simrec.scoring.metrics import hits, ndcg_at_k
 from simrec.scoring.pairs import score_pairs
+from simrec.scoring.shares import Parts, shares
 from simrec.scoring.topk import top_k
 from simrec.simec.params import r_squared
 
@@ -229,11 +233,39 @@ class Answers(ListAnswers):
         True
         """
         self._check_fitted()
-        blend = self.blend_ if rank_by == "both" else None
         predictor = self.predictor()
         parts = {predictor.name: predictor} if rank_by is None else self._parts(rank_by)
         ids, tables = Sides(item_id, user_id), Sides(items, users)
-        return self._returned(explain(self.towers_, parts, blend, ids, tables, unknown), output)
+        found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
+        entities = self.towers_.map(_entity, found)
+        likes = self.towers_.map(alike, entities)
+        rows: list[tuple[str, str, str, float, float]] = []
+        for name, part in parts.items():
+
+            def apart(side: Side, part: Part = part, name: str = name) -> Parts:
+                pieces = part.explained(entities[side], part.heads[side].of(found[side])[0])
+                if rank_by != "both":
+                    return pieces
+                factors = self.blend_.of(name, side, np.array([entities[side].count]))[0]
+                vectors, constant = pieces.vectors * factors, pieces.constant * factors
+                return replace(pieces, vectors=vectors, constant=constant)
+
+            pieces = Sides.of(apart)
+            if not pieces.items.vectors.any():
+                continue
+            prefix = "" if len(parts) == 1 else f"{part.name}: "
+            if rank_by != "both":
+                rows.append(("model", "mean", "", part.output.shift, 0.0))
+            for side, mine in pieces.named():
+                bias, taste = (one.tolist() for one in shares(mine, pieces.other(side)))
+                for i in np.argsort(-np.abs(np.add(bias, taste)), kind="stable"):
+                    what, value = mine.names[i], mine.values[i]
+                    value = likes[side].get(what, value)
+                    rows.append((SINGULAR[side], f"{prefix}{what}", value, bias[i], taste[i]))
+        names = ("side", "feature", "value", "bias", "taste")
+        table = pa.table({n: list(v) for n, v in zip(names, zip(*rows, strict=True), strict=True)})
+        total = pc.add(table["bias"], table["taste"])
+        return self._returned(table.append_column("contribution", total), output)
 
     @named_arguments
     def similar_items(
@@ -294,3 +326,13 @@ class Answers(ListAnswers):
         flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
         lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
         return pa.table({tower.id_column: ids, "vector": lists})
+
+
+def _entity(tower: Tower, found: Found) -> Entity:
+    """Return what is known of the one entity that was found."""
+    row = int(found.rows[0])
+    if row < found.n_known:
+        features = tower.features[row]
+        return Entity(tower.side, row, int(tower.counts[row]), features, tower.encoder)
+    new = None if found.average[0] or found.fresh is None else found.fresh[row - found.n_known]
+    return Entity(tower.side, -1, 0, new, tower.encoder)

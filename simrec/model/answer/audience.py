@@ -10,6 +10,7 @@ from scipy import sparse
 
 from simrec.data.sides import Sides
 from simrec.model.head import Found, Head
+from simrec.model.tower import Tower
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k, top_k_of_blocks
 from simrec.storage.rows import BLOCK, Sparse
@@ -67,21 +68,21 @@ class Thresholds:
         return counts * self.times
 
 
-def thresholds(
-    head: Sides[Head], users: Found, seen: sparse.csr_matrix, k: int, times: float
-) -> Thresholds:
-    """Find the k-th best score of some users among all known items."""
-    items = np.asarray(head.items.vectors)
-    vectors = head.users.of(users)
+def thresholds(heads: Sides[Head], tower: Tower, rated: Sparse, k: int, most: int) -> Thresholds:
+    """Find the k-th best score among all known items of every n-th user, `most` at most."""
+    rows = np.arange(0, len(tower.ids), max(-(-len(tower.ids) // most), 1))
+    seen, items = rated[rows].tocsr(), np.asarray(heads.items.vectors)
+    vectors = heads.users.of(tower.known(rows))
     _, z = top_k(vectors, items, min(k, len(items)), seen)
     # A rounding error is no reason not to be among the k best.
     slack = 1e-6 * np.abs(z[:, -1]) if z.size else 0
-    return Thresholds(vectors, z[:, -1] - slack, seen, times)
+    return Thresholds(vectors, z[:, -1] - slack, seen, len(tower.ids) / max(len(rows), 1))
 
 
 def audience(
     chosen: Sides[tuple[pa.ChunkedArray, Found]],
     heads: Sides[Head],
+    shift: float,
     level: Level,
     k: int,
     rated: Sparse | None,
@@ -109,7 +110,7 @@ def audience(
         "item_id": item_ids.take(pa.array(item)),
         "user_id": user_ids.take(pa.array(best)),
         "lift": lift[item, place],
-        "score": score_pairs(theirs, vectors, np.arange(len(best)), item),
+        "score": score_pairs(theirs, vectors, np.arange(len(best)), item) + np.float32(shift),
         "rank": rank.astype(np.int32),
     }
     return pa.table(table if reach is None else {**table, "reach": reach[item]})

@@ -12,14 +12,14 @@ from simrec.data.ratings import Ratings
 from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, named_arguments
+from simrec.errors import InputError, is_number, is_whole, named_arguments
 from simrec.model.answer.ask import questions
-from simrec.model.answer.audience import Level, Thresholds, audience, thresholds
+from simrec.model.answer.audience import Level, audience, thresholds
 from simrec.model.answer.recommend import attributes, choose, exclusions, only, recommend
 from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel
-from simrec.model.head import Found, Head
+from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.tower import Unknown
 
@@ -29,7 +29,7 @@ _ASKED = 5_000
 
 def check_k(k: Any, name: str = "k") -> int:
     """Return a number of results; InputError unless it is a whole number from 1 on."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+    if not is_whole(k, 1):
         raise InputError(f"{name} must be a whole number from 1 on, got {k!r}.")
     return int(k)
 
@@ -245,23 +245,12 @@ class ListAnswers(FittedModel):
             found = chosen.items[1]
             at = self._kept(
                 f"thresholds {rank_by} {check_k(reach, 'reach')} {check_k(reach_users)}",
-                lambda: self._thresholds(heads, reach, reach_users),
+                lambda: thresholds(heads, self.towers_.users, self.rated_, reach, reach_users),
             )
             reached = at.reach(heads.items.of(found), found.known_rows)
         rated = None if exclude is None else self.rated_
-        table = audience(chosen, heads, level, int(k), rated, reached)
-        at_score = table.column_names.index("score")
-        score = pa.array(np.asarray(table["score"]) + np.float32(shift))
-        return self._returned(table.set_column(at_score, "score", score), output)
-
-    def _thresholds(self, heads: Sides[Head], k: int, most: int) -> Thresholds:
-        """Return the k-th best scores of at most so many users."""
-        tower = self.towers_.users
-        step = max(-(-len(tower.ids) // most), 1)
-        rows = np.arange(0, len(tower.ids), step)
-        seen = self.rated_[rows].tocsr()
-        times = len(tower.ids) / max(len(rows), 1)
-        return thresholds(heads, tower.known(rows), seen, k, times)
+        table = audience(chosen, heads, shift, level, int(k), rated, reached)
+        return self._returned(table, output)
 
     def ask(
         self,
@@ -347,8 +336,7 @@ class ListAnswers(FittedModel):
         >>> model.exploration(known, 0.0) is None
         True
         """
-        number = isinstance(explore, int | float | np.number) and not isinstance(explore, bool)
-        if not number or not np.isfinite(explore) or explore < 0:
+        if not is_number(explore) or not 0 <= explore < np.inf:
             raise InputError(f"explore must be a number from 0 on, got {explore!r}.")
         if not explore:
             return None

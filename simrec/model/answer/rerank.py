@@ -14,7 +14,7 @@ from scipy.special import ndtr, ndtri
 
 from simrec.data.features.column import family
 from simrec.data.sides import Sides
-from simrec.errors import InputError, nearest
+from simrec.errors import InputError, is_number, is_whole, nearest
 from simrec.model.answer.similar import unit_vectors
 from simrec.model.head import Found
 from simrec.model.part import Part
@@ -86,8 +86,7 @@ class Rerank:
 
 def check_diversity(diversity: float) -> float:
     """Return the trade-off; InputError unless it is a number from 0 to 1."""
-    number = isinstance(diversity, int | float | np.number) and not isinstance(diversity, bool)
-    if not number or not 0 <= diversity <= 1:
+    if not is_number(diversity) or not 0 <= diversity <= 1:
         raise InputError(f"diversity must be a number from 0 to 1, got {diversity!r}.")
     return float(diversity)
 
@@ -108,7 +107,7 @@ def caps(
                 f"at_most: the items have no column {name!r}.{hint} Columns: "
                 f"{', '.join(known) or 'none'}."
             )
-        if isinstance(most, bool) or not isinstance(most, int | np.integer) or most < 1:
+        if not is_whole(most, 1):
             raise InputError(f"at_most: {name!r} must be a whole number from 1 on, got {most!r}.")
         column = table[name].combine_chunks()
         rows, values = np.arange(len(column)), column

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.features.column import family
-from simrec.errors import InputError, nearest
+from simrec.errors import InputError, is_number, nearest
 
 Where: TypeAlias = Mapping[str, Any]
 """A predicate over columns of the items table; see `simrec.model.answer.where`."""
@@ -161,9 +161,8 @@ def _contains(name: str, column: Any, given: Any, is_list: bool) -> np.ndarray:
 def _scalar(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
     """Return a value as the type of its column; dates may be given as text."""
     held = family(kind)
-    number = isinstance(given, int | float) and not isinstance(given, bool)
     fits = {
-        "number": number,
+        "number": is_number(given),
         "boolean": isinstance(given, bool),
         "string": isinstance(given, str),
         "time": isinstance(given, str | datetime.date),

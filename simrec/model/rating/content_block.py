@@ -21,7 +21,7 @@ from simrec.data.sides import Sides
 from simrec.model.head import Encoder, Network, StoredHead
 from simrec.model.params import Settings
 from simrec.model.prepare import Prepared, PreparedSide
-from simrec.model.rating.output import fit_part, places
+from simrec.model.rating.output import HeldOut
 from simrec.model.rating.part import RatingPart
 from simrec.model.sample import Sample, sample_users
 from simrec.scoring.output import Output
@@ -32,8 +32,7 @@ from simrec.simec.linear_algebra import randomised_svd
 _WIDTH, _KINDS = 64, ("category", "list")
 # Ratings to choose the coefficient on, about; with fewer than the least there is no block.
 _MOST, _LEAST = 200_000, 20_000
-# Share of them held out; sweeps of the fit to the others; standard errors of a clear gain.
-_HELD_OUT, _EPOCHS, _SURE = 0.1, 8, 3.0
+_SURE = 3.0  # standard errors of a clear gain
 
 
 def choose_coefficient(
@@ -70,23 +69,21 @@ def _coefficient(
     sample: Sample, P: np.ndarray, settings: Settings, output: Output, rng: np.random.Generator
 ) -> float:
     """Regress the residuals of held-out ratings on what the block predicts for them."""
-    ratings = sample.ratings
-    out = rng.random(len(ratings)) < _HELD_OUT
-    part = ratings.select(np.flatnonzero(~out))
-    known = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
-    vectors, shift = fit_part(sample, part, known, output, settings.rating_dim, _EPOCHS, rng)
-    pairs = Sides(ratings.item_rows[out], ratings.user_rows[out])
-    rows, seen = known.map(places, pairs), Sides(part.item_rows, part.user_rows)
+    held_out = HeldOut.of(sample, rng)
+    part, rows = held_out.part, held_out.rows
+    vectors, shift = held_out.fit(output, settings.rating_dim, rng)
+    seen = Sides(part.item_rows, part.user_rows)
 
     def residuals(values: np.ndarray, at: Sides[np.ndarray]) -> np.ndarray:
         z = score_pairs(vectors.users, vectors.items, at.users, at.items)
         return output.link(values) - np.float32(shift) - z
 
-    Z = sample.X.items[known.items] @ P
+    Z = sample.X.items[held_out.known.items] @ P
     Z = np.vstack([Z, np.zeros_like(Z[:1])])  # the last row is that of an average item
     places_of = (residuals(part.values, seen), (seen.users, seen.items))
     C = sparse.csr_matrix(places_of, shape=(len(vectors.users), len(Z))) @ Z
-    wanted, block = residuals(ratings.values[out], rows), score_pairs(C, Z, rows.users, rows.items)
+    wanted = residuals(sample.ratings.values[held_out.out], rows)
+    block = score_pairs(C, Z, rows.users, rows.items)
     c = float(block @ wanted / max(block @ block, 1e-12))
     gain = (wanted**2 - (wanted - c * block) ** 2).astype(np.float64)
     sure = gain.mean() > _SURE * gain.std() / np.sqrt(len(gain))

@@ -7,7 +7,7 @@ better is found out on held-out ratings.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -90,49 +90,57 @@ def _squared_errors(
     sample: Sample, outputs: list[Output], dim: int, rng: np.random.Generator
 ) -> np.ndarray:
     """Fit known users and items with each output; return squared errors, outputs x held out."""
-    ratings = sample.ratings
-    out = rng.random(len(ratings)) < _HELD_OUT
-    held_out, seed = np.flatnonzero(out), int(rng.integers(2**31))
-    part = ratings.select(np.flatnonzero(~out))
-    known = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
-    pairs = Sides(ratings.item_rows[held_out], ratings.user_rows[held_out])
-    rows, squares = known.map(places, pairs), []
+    held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
+    actual, rows, squares = sample.ratings.values[held_out.out], held_out.rows, []
     for output in outputs:
-        start = np.random.default_rng(seed)
-        vectors, shift = fit_part(sample, part, known, output, dim, _EPOCHS, start)
+        vectors, shift = held_out.fit(output, dim, np.random.default_rng(seed))
         g = replace(output, shift=shift)
         found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
-        squares.append((found - ratings.values[held_out]).astype(np.float64) ** 2)
+        squares.append((found - actual).astype(np.float64) ** 2)
     return np.array(squares)
 
 
-def fit_part(
-    sample: Sample,
-    part: Ratings,
-    known: Sides[np.ndarray],
-    output: Output,
-    dim: int,
-    epochs: int,
-    rng: np.random.Generator,
-) -> tuple[Sides[np.ndarray], float]:
-    """Fit known entities to a part of a sample; return their vectors, and the shift of the output.
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A sample of which some ratings are held out, to choose on."""
 
-    `known` are the rows in the sample of the items and users of the part. The last vector is that
-    of an average one, who has no ratings in the part.
-    """
-    observed = Observed.of(part, output=output)
-    problem = Problem(observed, sample.X.map(lambda X, at: X[at], known), sample.groups)
-    fit = posteriors(problem, Settings(dim, epochs), rng, lambda logs: None)
-    layout = Layout(dim, observed.scale)
+    sample: Sample
+    out: np.ndarray  # which ratings are held out
+    part: Ratings  # all others
+    known: Sides[np.ndarray]  # rows in the sample of the items and users of the part
+    rows: Sides[np.ndarray]  # the vectors of held-out ratings; the last one where there is none
 
-    def vectors(side: Side) -> np.ndarray:
-        found = layout.coordinates(side, fit[side].posterior.mean)
-        return np.vstack([found, np.zeros_like(found[:1])])
+    @classmethod
+    def of(cls, sample: Sample, rng: np.random.Generator) -> HeldOut:
+        """Hold out a tenth of the ratings."""
+        ratings = sample.ratings
+        out = rng.random(len(ratings)) < _HELD_OUT
+        part = ratings.select(np.flatnonzero(~out))
+        known = Sides(ratings.items.rows(part.items.ids), ratings.users.rows(part.users.ids))
+        rows = known.map(_places, Sides(ratings.item_rows[out], ratings.user_rows[out]))
+        return cls(sample, out, part, known, rows)
 
-    return Sides.of(vectors), observed.mean
+    def fit(
+        self, output: Output, dim: int, rng: np.random.Generator
+    ) -> tuple[Sides[np.ndarray], float]:
+        """Fit known entities to the part; return their vectors, and the shift of the output.
+
+        The last vector is that of an average one, who has no ratings in the part.
+        """
+        observed = Observed.of(self.part, output=output)
+        X = self.sample.X.map(lambda X, at: X[at], self.known)
+        problem = Problem(observed, X, self.sample.groups)
+        fit = posteriors(problem, Settings(dim, _EPOCHS), rng, lambda logs: None)
+        layout = Layout(dim, observed.scale)
+
+        def vectors(side: Side) -> np.ndarray:
+            found = layout.coordinates(side, fit[side].posterior.mean)
+            return np.vstack([found, np.zeros_like(found[:1])])
+
+        return Sides.of(vectors), observed.mean
 
 
-def places(known: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _places(known: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return where each row stands among the known ones, after the last if it does not."""
     at = np.minimum(np.searchsorted(known, rows), len(known) - 1)
     return np.where(known[at] == rows, at, len(known))

@@ -44,14 +44,6 @@ class State:
     rated: Sparse  # users x items: confidence in each pair that was rated
 
 
-def rows_of_ratings(ratings: Ratings, towers: Sides[Tower]) -> Sides[np.ndarray]:
-    """Return the rows of the towers that each rating belongs to."""
-    return Sides(
-        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
-        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
-    )
-
-
 def grown(
     state: State, named: Sides[IdMap], tables: Sides[TableLike | None]
 ) -> tuple[State, Sides[NewRows]]:
@@ -81,7 +73,7 @@ def learn(
     n_used = 0
     if ratings is not None and len(ratings):
         counts = towers.map(lambda tower: tower.counts)
-        later = _later(ratings, towers, counts, only_new)
+        later = _later(ratings, towers, only_new)
         rated = _with_pairs(rated, later)
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
@@ -128,11 +120,7 @@ def _learned(
 def _overflows(part: Part) -> bool:
     """Tell whether a part holds numbers whose squares are infinite, as no fit gives them."""
     saved = part.saved()
-    arrays = [
-        *saved.arrays.values(),
-        *saved.whole("items").values(),
-        *saved.whole("users").values(),
-    ]
+    arrays = {**saved.arrays, **saved.whole("items"), **saved.whole("users")}.values()
     most = np.sqrt(np.finfo(np.float32).max)
     return any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays)
 
@@ -163,16 +151,17 @@ def forget(state: State, user_ids: Any) -> State:
     return State(Sides(state.towers.items, users), parts, without(state.rated, gone))
 
 
-def _later(
-    ratings: Ratings, towers: Sides[Tower], counts: Sides[Array], only_new: Sides[bool]
-) -> LaterRatings:
+def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> LaterRatings:
     """Find the rows of later ratings; with `only_new`, keep those that someone learns from."""
-    rows = rows_of_ratings(ratings, towers)
+    rows = Sides(
+        towers.items.ids.rows(ratings.items.ids)[ratings.item_rows],
+        towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
+    )
     features = towers.map(lambda tower: tower.features)
     later = LaterRatings(rows, ratings.values, ratings.weights, features, day_of(ratings))
     if not all(only_new):
         return later
-    new = (counts.items[rows.items] == 0) | (counts.users[rows.users] == 0)
+    new = (towers.items.counts[rows.items] == 0) | (towers.users.counts[rows.users] == 0)
     if not new.all():
         logger.warning(
             "fold_in: %d of %d ratings are of users and items that both have ratings already, and "
@@ -181,8 +170,8 @@ def _later(
             len(new),
         )
     weights, at = (None if one is None else one[new] for one in (later.weights, later.at))
-    kept = rows.map(lambda one: one[new])
-    return LaterRatings(kept, ratings.values[new], weights, features, at)
+    values, rows = later.values[new], rows.map(lambda one: one[new])
+    return LaterRatings(rows, values, weights, features, at)
 
 
 def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:
