@@ -49,6 +49,7 @@ EXTRAS = {
         "lightgbm>=4.3,<5",
         "myfm>=0.3.7,<0.5",
         "psutil>=5.9",
+        "schemathesis>=4,<5",
         "scikit-learn>=1.4,<2",
         "scikit-surprise>=1.1.5,<2",
     ],

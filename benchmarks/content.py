@@ -1,6 +1,6 @@
 """What content is worth: errors and lists with texts, vectors and tags, without them, with noise.
 
-    python benchmarks/content.py --data DIR [DIR ...]        # ml-1m, frappe, citeulike
+    python benchmarks/content.py --data DIR [DIR ...]        # ml-1m, frappe, citeulike, ml-100k
     python benchmarks/content.py --data DIR --seeds 10 --tables without with --models simrec
 
 Each data set is measured with several tables of items, by the protocol of `quality.py` and
@@ -39,8 +39,8 @@ from _report import label, machine, markdown
 from _runs import Data, Results, errors, fit, tables_in
 from peers import peer_class
 
-# Columns that are dropped to have a table without content.
-CONTENT = {"ml-1m": ["plot"], "frappe": ["description"], "citeulike": ["tags"]}
+# Columns that are dropped to have a table without content; ml-100k has none, but shows noise.
+CONTENT = {"ml-1m": ["plot"], "frappe": ["description"], "citeulike": ["tags"], "ml-100k": []}
 PEERS = ("content", "ease-neighbours", "ease-neighbours-500", "marec", "marec-500", "lightfm")
 ERRORS = ("warm", "new_items", "new_users", "new_both")
 LISTS = ("known_users", "new_items", "new_users", "few_ratings")
@@ -101,8 +101,9 @@ def _vectors(data: Data) -> Path:
 
 def tables_of(data: Data) -> list[str]:
     """Give the tables that a data set has."""
-    schema, found = pq.read_schema(data.items), ["without", "with"]
-    if all(pa.types.is_large_string(schema.field(c).type) for c in CONTENT[data.name]):
+    schema, content = pq.read_schema(data.items), CONTENT[data.name]
+    found = [*["without"] * bool(content), "with"]
+    if content and all(pa.types.is_large_string(schema.field(c).type) for c in content):
         found.append("hashed")
     return found + ["vectors", "both"] * _vectors(data).exists() + list(NOISE)
 

@@ -1,42 +1,74 @@
-"""The service under load: times of requests, a kill, a swap, a full log, malformed requests.
+"""The service under load: times of requests, then ten minutes of all that can go wrong.
 
 A model of the asked size is put together from a small fitted one: vectors are drawn like its own,
-as many as there are to be. A process of its own serves it; requests come at a steady rate, as they
-would from many clients, and the time of each counts from when it was due.
+as many as there are to be. A process of its own serves it, on one core; requests come at a steady
+rate over keep-alive connections, and the time of each counts from when it was due. Beside it, in
+the same run: the same product by plain NumPy, and by a plain TensorFlow SavedModel.
 
-    python benchmarks/serve.py [--items 100000] [--users 1000000] [--seconds 20] [--rate 50]
+    python benchmarks/serve.py [--rate 50] [--seconds 20] [--minutes 10] [--model DIR] [--no-load]
+
+The soak: feedback and lists all the time; the process is killed, its model is replaced by a good
+and by a damaged one, 50 clients send their requests byte by byte, schemathesis sends what its
+OpenAPI description allows and forbids, and the disk is full (a tmpfs of a namespace of its own).
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from simrec import TwoTower, make_synthetic
+from simrec.data.ids import IdMap
+from simrec.model.posterior.evidence import Evidence, PackedPosterior
+from simrec.serve.log import Log
 
-PORT = 8765
+PORT = int(os.environ.get("PORT", "8765"))
 ADDRESS = f"http://127.0.0.1:{PORT}"
+RESULTS = Path(__file__).parent / "results" / "serve.md"
+HEADERS = {"Content-Type": "application/json"}
+SAVED_MODEL = """
+import sys, time, numpy as np, tensorflow as tf
+tf.config.threading.set_intra_op_parallelism_threads(1)
+tf.config.threading.set_inter_op_parallelism_threads(1)
+class Top(tf.Module):
+    def __init__(self, V):
+        self.V = tf.Variable(V)
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])
+    def __call__(self, q):
+        return tf.math.top_k(tf.linalg.matvec(self.V, q), 10)
+V = np.random.default_rng(0).standard_normal((int(sys.argv[2]), int(sys.argv[3])), np.float32)
+tf.saved_model.save(Top(V), sys.argv[1])
+top, q = tf.saved_model.load(sys.argv[1]), tf.constant(V[0])
+for _ in range(10):
+    top(q)
+cpu, taken = time.process_time(), []
+for _ in range(200):
+    begin = time.perf_counter()
+    top(q)[0].numpy()
+    taken.append(1000 * (time.perf_counter() - begin))
+print(5 * (time.process_time() - cpu), *np.percentile(taken, [50, 99]))
+"""
 
 
 def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
-    """Write a model with so many items and users: rows of a small one, with noise."""
-    from dataclasses import replace
-
-    from scipy import sparse
-
-    from simrec.data.ids import IdMap
-    from simrec.model.posterior.evidence import Evidence, PackedPosterior
-
+    """Write a model with so many items and users: rows of a small one, items with noise."""
     data = make_synthetic(n_users=600, n_items=400, n_ratings=20_000)
     model = TwoTower(random_state=0).fit(data.ratings, items=data.items, users=data.users)
     rng = np.random.default_rng(seed)
@@ -100,123 +132,372 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
         (np.ones(len(indices), np.float32), indices, indptr), shape=(n_users, n_items)
     )
     model.rated_.sum_duplicates()
-    width = model.ranking("both")[0].items.width
     model.save(path)
-    print(f"model: {n_items:,} items, {n_users:,} users, {width} coordinates")
 
 
-def start(path: Path, state: Path) -> subprocess.Popen:
-    """Start the service and wait until it is ready."""
-    command = [sys.executable, "-m", "simrec.cli", "serve", "--model", str(path)]
-    command += ["--port", str(PORT), "--state", str(state), "--poll", "1", "--quiet"]
-    process = subprocess.Popen(command)
-    while True:
-        try:
-            if httpx.get(f"{ADDRESS}/readyz").status_code == 200:
-                return process
-        except httpx.HTTPError:
-            time.sleep(0.2)
+class Server:
+    """A service in a process of its own, on one core."""
+
+    def __init__(self, model: Path, state: Path, *before: str) -> None:
+        self.command = [*before, sys.executable, "-m", "simrec.cli", "serve", "--model", str(model)]
+        self.command += ["--port", str(PORT), "--state", str(state), "--poll", "1", "--quiet"]
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        core = {max(os.sched_getaffinity(0))}
+        self.process = subprocess.Popen(
+            self.command, env=environment, preexec_fn=lambda: os.sched_setaffinity(0, core)
+        )
+        for _ in range(1200):
+            time.sleep(0.25)
+            if self.process.poll() is not None:
+                raise SystemExit("the service did not start; is the port taken?")
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"{ADDRESS}/readyz").status_code == 200:
+                    return
+        raise SystemExit("the service was not ready within five minutes")
+
+    def cpu(self) -> float:
+        """Return the CPU seconds that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self) -> float:
+        """Return the private memory that it holds, in MB: without the files it maps."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(re.search(r"RssAnon:\s+(\d+)", text)[1]) / 1024
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal, and wait for the end."""
+        self.process.send_signal(number)
+        self.process.wait()
 
 
-def bodies(kind: str, n_items: int, n_users: int, rng: np.random.Generator) -> dict:
-    """Return a request of a kind."""
-    if kind == "known user":
-        return {"user_id": int(rng.integers(n_users))}
-    items = rng.choice(n_items, 5, replace=False)
-    ratings = [{"item_id": int(i), "rating": float(rng.integers(1, 6))} for i in items]
-    return {"ratings": ratings, "where": {"year": {">=": 1990}}}
+async def post(stream: tuple, path: str, body: bytes) -> tuple[int, bytes]:
+    """Send a request over a connection that stays; httpx would cost as much as the service."""
+    reader, writer = stream
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    start = await reader.readuntil(b"\r\n\r\n")
+    length = int(re.search(rb"(?i)content-length: (\d+)", start)[1])
+    return int(start.split(b" ", 2)[1]), await reader.readexactly(length)
 
 
-async def load(kind: str, rate: float, seconds: float, n_items: int, n_users: int) -> np.ndarray:
+async def load(make, rate: float, seconds: float) -> np.ndarray:
     """Send requests at a steady rate; return the milliseconds of each since it was due."""
-    rng, taken = np.random.default_rng(1), []
-    async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
+    taken: list[float] = []
+    free: asyncio.Queue = asyncio.Queue()
+    for _ in range(16):
+        free.put_nowait(await asyncio.open_connection("127.0.0.1", PORT))
 
-        async def one(due: float, body: dict) -> None:
-            answer = await client.post("/recommend", json=body)
-            assert answer.status_code == 200, answer.text
-            taken.append(1000 * (time.perf_counter() - due))
+    async def one(due: float, body: bytes) -> None:
+        stream = await free.get()
+        status, answer = await post(stream, "/recommend", body)
+        taken.append(1000 * (time.perf_counter() - due))
+        assert status == 200, answer
+        free.put_nowait(stream)
 
-        first, tasks = time.perf_counter(), []
-        for i in range(int(rate * seconds)):
-            due = first + i / rate
-            await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.append(asyncio.create_task(one(due, bodies(kind, n_items, n_users, rng))))
-        await asyncio.gather(*tasks)
+    requests = [json.dumps(make()).encode() for _ in range(int(rate * seconds))]
+    first, tasks = time.perf_counter() + 0.05, []
+    for i, body in enumerate(requests):
+        due = first + i / rate
+        await asyncio.sleep(max(0.0, due - time.perf_counter()))
+        tasks.append(asyncio.create_task(one(due, body)))
+    await asyncio.gather(*tasks)
+    while not free.empty():
+        free.get_nowait()[1].close()
     return np.array(taken)
 
 
-def soak(path: Path, state: Path, n_items: int, n_users: int, rounds: int) -> None:
-    """Kill the process, swap the model and send nonsense; count what was acknowledged."""
-    process, rng, sent, bad = start(path, state), np.random.default_rng(2), 0, 0
-    memory = []
-    for turn in range(rounds):
-        with httpx.Client(base_url=ADDRESS, timeout=60) as client:
-            for _ in range(50):
-                pair = {
-                    "user_id": int(rng.integers(n_users)),
-                    "item_id": int(rng.integers(n_items)),
-                }
-                answer = client.post("/feedback", json={"events": [{**pair, "rating": 3.0}]})
-                sent += answer.status_code == 200
-            for _ in range(200):
-                noise = bytes(rng.integers(32, 127, 60).astype(np.uint8))
-                content = rng.choice([b'{"user_id":' + noise, noise, b'{"where":{"year":{"~":1}}}'])
-                answer = client.post("/recommend", content=bytes(content))
-                bad += answer.status_code >= 500
-            text = client.get("/metrics").text
-            memory.append(float(text.split("process_resident_memory_bytes ")[-1].split()[0]) / 1e6)
-        if turn % 2:
-            os.utime(path / "manifest.json")  # the same model again: loaded beside, swapped
-            time.sleep(2)
-        else:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            process = start(path, state)
-    process.terminate()
-    process.wait()
-    from simrec.serve.log import Log
+def kinds(n_items: int, n_users: int, rng: np.random.Generator) -> dict:
+    """Return what makes requests, by name."""
 
-    kept = sum(kind == "ratings" for kind, _ in Log(state).all())
-    print(f"feedback: {sent} acknowledged, {kept} kept; {bad} answers of 5xx")
-    print("memory, MB: " + ", ".join(f"{one:.0f}" for one in memory))
+    def known(**more) -> dict:
+        return {"user_id": int(rng.integers(n_users)), **more}
+
+    def five(**more) -> dict:
+        items = rng.choice(n_items, 5, replace=False)
+        ratings = [{"item_id": int(i), "rating": float(rng.integers(1, 6))} for i in items]
+        return {"ratings": ratings, "where": {"year": {">=": 1990}}, **more}
+
+    return {
+        ("known user", "uptake"): lambda: known(rank_by="uptake"),
+        ("five ratings and a filter", "uptake"): lambda: five(rank_by="uptake"),
+        ("known user", "both"): known,
+        ("five ratings and a filter", "both"): five,
+    }
+
+
+def numpy_row(n: int, width: int) -> list[float]:
+    """Time a product with all items and its ten best, by NumPy alone."""
+    V = np.random.default_rng(0).standard_normal((n, width), np.float32)
+    q, cpu, taken = V[0].copy(), time.process_time(), []
+    for _ in range(100):
+        begin = time.perf_counter()
+        z = V @ q
+        np.argpartition(z, -10)[-10:]
+        taken.append(1000 * (time.perf_counter() - begin))
+    return [10 * (time.process_time() - cpu), *np.percentile(taken, [50, 99])]
+
+
+def latency(server: Server, path: Path, given: argparse.Namespace) -> list[str]:
+    """Measure all kinds of requests, beside NumPy and TensorFlow; return rows of a table."""
+    model = TwoTower.load(path)
+    n_items, n_users = len(model.items_), len(model.users_)
+    widths = {name: model.ranking(name)[0].items.width for name in ("uptake", "both")}
+    rows = []
+    for (kind, by), make in kinds(n_items, n_users, np.random.default_rng(1)).items():
+        asyncio.run(load(make, given.rate, 3))
+        cpu = server.cpu()
+        taken = asyncio.run(load(make, given.rate, given.seconds))
+        cpu = 1000 * (server.cpu() - cpu) / len(taken)
+        rows.append([f"service, {kind}, by {by}", widths[by], cpu, *np.percentile(taken, [50, 99])])
+        print(rows[-1], flush=True)
+    for width in widths.values():
+        rows.append(["NumPy product and argpartition", width, *numpy_row(n_items, width)])
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-c", SAVED_MODEL, folder, str(n_items), str(width)]
+            quiet = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+            done = subprocess.run(
+                command, env=quiet, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+        rows.append(["TensorFlow SavedModel, top_k", width, *map(float, done.stdout.split()[-3:])])
+    begin = time.perf_counter()
+    row = {"item_id": n_items + 5, "title": "New", "year": 1999, "genres": ["Drama"]}
+    httpx.post(f"{ADDRESS}/items", json={"rows": [row]}, timeout=60).raise_for_status()
+    body = {"user_id": 1, "items": [n_items + 5]}
+    found = httpx.post(f"{ADDRESS}/recommend", json=body, timeout=60).json()
+    assert found["items"][0]["item_id"] == n_items + 5, found
+    rankable = 1000 * (time.perf_counter() - begin)
+    lines = ["| what | coordinates | CPU ms | p50 ms | p99 ms |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {n} | {w:,} | {c:.1f} | {m:.1f} | {p:.1f} |" for n, w, c, m, p in rows]
+    return [*lines, "", f"A new item is in an answer {rankable:.0f} ms after it was sent."]
+
+
+class Soak:
+    """Feedback and lists all the time, while things go wrong."""
+
+    def __init__(self, model: Path, state: Path, n_items: int, n_users: int) -> None:
+        self.model, self.state, self.sizes = model, state, (n_items, n_users)
+        self.statuses: Counter[int] = Counter()
+        self.acknowledged: set[str] = set()
+        self.memory: list[list[float]] = [[]]
+        self.lines: list[str] = []
+        self.done = False
+
+    async def traffic(self) -> None:
+        """Send a rating and ask for two lists in turn; a refused connection is tried again."""
+        rng, n, make = np.random.default_rng(3), 0, []
+        make = list(kinds(*self.sizes, rng).values())
+        async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
+            while not self.done:
+                n += 1
+                pair = [int(rng.integers(size)) for size in reversed(self.sizes)]
+                event = {"user_id": pair[0], "item_id": pair[1], "rating": 3.0, "list_id": f"s{n}"}
+                with contextlib.suppress(httpx.TransportError):
+                    answer = await client.post("/feedback", json={"events": [event]})
+                    self.statuses[answer.status_code] += 1
+                    if answer.status_code == 200:
+                        self.acknowledged.add(f"s{n}")
+                    for one in (make[n % 4], make[(n + 1) % 4]):
+                        answer = await client.post("/recommend", json=one())
+                        self.statuses[answer.status_code] += 1
+                await asyncio.sleep(0.1)
+
+    async def slow_clients(self) -> None:
+        """Send 50 requests byte by byte for 20 seconds, and time a list meanwhile."""
+        body = b'{"user_id": 1}' + b" " * 300
+        head = f"POST /recommend HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
+        streams = [await asyncio.open_connection("127.0.0.1", PORT) for _ in range(50)]
+        for _, writer in streams:
+            writer.write(head.encode())
+        taken = []
+        async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
+            for i in range(40):
+                for _, writer in streams:
+                    writer.write(body[i : i + 1])
+                begin = time.perf_counter()
+                answer = await client.post("/recommend", json={"user_id": i})
+                taken.append(1000 * (time.perf_counter() - begin))
+                self.statuses[answer.status_code] += 1
+                await asyncio.sleep(0.5)
+        for _, writer in streams:
+            writer.close()
+        self.lines.append(f"50 slow clients: lists of others take {np.median(taken):.0f} ms")
+
+    async def schemathesis(self, examples: int) -> None:
+        """Send what the OpenAPI description allows and what it forbids."""
+        command = [sys.executable, "-m", "schemathesis.cli", "run", f"{ADDRESS}/openapi.json"]
+        command += ["--checks", "not_a_server_error", "--max-examples", str(examples)]
+        command += ["--phases", "fuzzing", "--mode", "all", "--seed", "1", "--no-color"]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        text = (await process.communicate())[0].decode()
+        if process.returncode:
+            print(text)
+        found = re.search(r"Test cases:\s+([^\n]+?)\n", text)
+        what = found[1].strip() if found else "no cases"
+        end = "no 5xx" if process.returncode == 0 else f"exit code {process.returncode}"
+        self.lines.append(f"schemathesis: {what}; {end}")
+
+    async def watch(self, server: Server) -> None:
+        """Note the memory of the process."""
+        while not self.done:
+            with contextlib.suppress(OSError, TypeError):
+                self.memory[-1].append(server.memory())
+            await asyncio.sleep(2)
+
+    async def run(self, server: Server, minutes: float, examples: int) -> None:
+        """Let things go wrong, one after the other, while there is traffic."""
+        pause = 60 * minutes / 12
+        until = time.monotonic() + 60 * minutes
+        background = [
+            asyncio.create_task(self.traffic()),
+            asyncio.create_task(self.watch(server)),
+        ]
+        first = TwoTower.load(self.model)
+        manifest = (self.model / "manifest.json").read_bytes()
+        for what in ("kill", "swap", "slow", "bad", "schemathesis", "kill", "swap"):
+            await asyncio.sleep(pause)
+            if what == "kill":
+                server.kill()
+                self.memory.append([])
+                await asyncio.to_thread(server.start)
+            elif what == "swap":
+                await asyncio.to_thread(first.save, self.model)
+            elif what == "bad":
+                damaged = manifest.replace(b"sha256", b"sha257", 1)[:-3]
+                (self.model / "manifest.json").write_bytes(damaged)
+                await asyncio.sleep(4)
+                await asyncio.to_thread(first.save, self.model)
+            elif what == "slow":
+                await self.slow_clients()
+            else:
+                await self.schemathesis(examples)
+        await asyncio.sleep(max(pause, until - time.monotonic()))
+        self.done = True
+        await asyncio.gather(*background)
+        text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
+        swaps = {n: re.search(rf"simrec_{n} (\d+)", text)[1] for n in ("model_swaps_total",)}
+        self.lines.append(f"swaps since the last kill: {swaps['model_swaps_total']}")
+        server.kill(signal.SIGTERM)
+
+    def report(self) -> list[str]:
+        """Return what was counted."""
+        kept = {row.get("list_id") for kind, row in Log(self.state).all() if kind == "ratings"}
+        lost = self.acknowledged - kept
+        longest = max(self.memory, key=len)
+        third = max(len(longest) // 3, 1)
+        start, end = np.median(longest[third : 2 * third]), np.median(longest[-third:])
+        return [
+            f"answers to steady traffic: {dict(sorted(self.statuses.items()))}",
+            f"feedback: {len(self.acknowledged):,} acknowledged, {len(lost)} lost",
+            *self.lines,
+            f"memory of the process that lived longest ({2 * len(longest)} s), private: "
+            f"{start:.0f} MB in the middle third, {end:.0f} MB in the last",
+        ]
+
+
+@contextlib.contextmanager
+def small_disk(model: Path, state: Path) -> Iterator[tuple[Server, Path]]:
+    """Serve with a state on a disk of 1 MB, seen in a namespace of its own."""
+    script = 'mount -t tmpfs -o size=1m tmpfs "$0" && exec "$@"'
+    state.mkdir(exist_ok=True)
+    server = Server(model, state, "unshare", "-rm", "sh", "-c", script, str(state))
+    try:
+        yield server, Path(f"/proc/{server.process.pid}/root{state}")
+    finally:
+        server.kill(signal.SIGTERM)
+
+
+def full_disk(model: Path, state: Path) -> list[str]:
+    """Fill the disk of the log: 507 while it is full, and nothing that was acknowledged is lost."""
+    statuses, sent, lists = Counter(), 0, Counter()
+    with small_disk(model, state) as (_, disk), httpx.Client(base_url=ADDRESS, timeout=60) as http:
+
+        def feedback(times: int) -> int:
+            done = 0
+            for _ in range(times):
+                event = {"user_id": 1, "item_id": sent + done, "rating": 3.0, "list_id": "x" * 90}
+                status = http.post("/feedback", json={"events": [event]}).status_code
+                statuses[status] += 1
+                done += status == 200
+                lists[http.post("/recommend", json={"user_id": 2}).status_code] += 1
+            return done
+
+        sent += feedback(20)
+        with contextlib.suppress(OSError), open(disk / "filler", "wb", buffering=0) as file:
+            while file.write(b"x" * 4096):
+                pass
+        sent += feedback(60)
+        (disk / "filler").unlink()
+        sent += feedback(20)
+        copy = state.with_name("copy")
+        shutil.copytree(disk, copy)
+    kept = sum(kind == "ratings" for kind, _ in Log(copy).all())
+    return [
+        f"full disk: feedback is answered {dict(sorted(statuses.items()))}, lists "
+        f"{dict(lists)}; {sent} acknowledged, {kept} kept"
+    ]
+
+
+def machine() -> str:
+    """Say what it ran on, and how busy that was."""
+    text = Path("/proc/cpuinfo").read_text()
+    name = re.search(r"model name\s*:\s*(.+)", text)
+    busy = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    return f"{os.cpu_count()} cores ({name[1] if name else 'unknown'}), load averages {busy}"
 
 
 def main() -> None:
-    """Build, serve, measure."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Build, serve, measure, and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--items", type=int, default=100_000)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--seconds", type=float, default=20)
-    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--minutes", type=float, default=10, help="of the soak; 0 for none")
+    parser.add_argument("--examples", type=int, default=900, help="of schemathesis, by endpoint")
+    parser.add_argument("--model", type=Path, help="where the model is, or is kept")
+    parser.add_argument("--no-load", action="store_true", help="only the soak")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
-        path, state = Path(directory) / "model", Path(directory) / "state"
-        build(path, given.items, given.users)
-        process = start(path, state)
-        V = np.random.default_rng(0).standard_normal((given.items, 129), np.float32)
-        q, times = V[0].copy(), []
-        for _ in range(50):
-            begin = time.perf_counter()
-            np.argpartition(V @ q, -10)
-            times.append(1000 * (time.perf_counter() - begin))
-        print(f"NumPy product and argpartition: median {np.median(times):.1f} ms")
-        for kind in ("known user", "five ratings and a filter"):
-            asyncio.run(load(kind, given.rate, 2, given.items, given.users))
-            taken = asyncio.run(load(kind, given.rate, given.seconds, given.items, given.users))
-            p50, p99 = np.percentile(taken, [50, 99])
-            print(f"{kind}: p50 {p50:.1f} ms, p99 {p99:.1f} ms at {given.rate:g}/s")
-        begin = time.perf_counter()
-        row = {"item_id": given.items + 5, "title": "New", "year": 1999, "genres": ["Drama"]}
-        httpx.post(f"{ADDRESS}/items", json={"rows": [row]}, timeout=60).raise_for_status()
-        body = {"user_id": 1, "items": [given.items + 5]}
-        found = httpx.post(f"{ADDRESS}/recommend", json=body, timeout=60).json()
-        assert found["items"][0]["item_id"] == given.items + 5, json.dumps(found)
-        print(f"a new item, ranked: {1000 * (time.perf_counter() - begin):.0f} ms")
-        process.terminate()
-        process.wait()
-        soak(path, state, given.items, given.users, given.rounds)
+        root = Path(directory)
+        path = given.model or root / "model"
+        if not path.exists():
+            build(path, given.items, given.users)
+        sections = {}
+        if not given.no_load:
+            server = Server(path, root / "state")
+            lines = latency(server, path, given)
+            server.kill(signal.SIGTERM)
+            sections["Load"] = [
+                f"{given.items:,} items, {given.users:,} users, one core, {given.rate:g} a second. "
+                "CPU is that of the service by request, or of one product. " + machine(),
+                "",
+                *lines,
+            ]
+        if given.minutes:
+            copied = root / "soaked"
+            shutil.copytree(path, copied)
+            soak = Soak(copied, root / "soak", given.items, given.users)
+            server = Server(copied, root / "soak")
+            asyncio.run(soak.run(server, given.minutes, given.examples))
+            found = [*soak.report(), *full_disk(path, root / "small")]
+            sections[f"Soak, {given.minutes:g} minutes"] = [f"- {one}" for one in found]
+        text = given.out.read_text() if given.out.exists() else ""
+        kept = dict(re.findall(r"## ([^\n]+)\n\n(.*?)\n(?=\n## |\Z)", text, re.S))
+        kept = {
+            name: body for name, body in kept.items() if name[:4] not in {n[:4] for n in sections}
+        }
+        kept |= {name: "\n".join(lines) for name, lines in sections.items()}
+        pages = [f"## {name}\n\n{body}\n" for name, body in sorted(kept.items())]
+        given.out.write_text("# `benchmarks/serve.py`\n\n" + "\n".join(pages))
+        print(given.out.read_text())
 
 
 if __name__ == "__main__":

@@ -135,7 +135,12 @@ def _run(command: str, values: dict[str, Any]) -> int:
         arguments = commands.arguments(command, values, verbose=progress)
         outcome = call(commands.function(command), arguments)
         _show("", outcome, show)
-    _write_json(outcome, to_json)
+    if to_json == "-":
+        print(json.dumps(outcome, indent=2), flush=True)
+    elif to_json is not None:
+        from simrec.storage.files import write_text
+
+        write_text(to_json, json.dumps(outcome, indent=2) + "\n")
     return 0 if command != "doctor" or outcome["healthy"] else 1
 
 
@@ -143,19 +148,6 @@ def _show(title: str, outcome: Mapping[str, Any], show: bool) -> None:
     if show:
         text = console.result(outcome)
         print("\n".join(part for part in (title, text) if part) + "\n", flush=True)
-
-
-def _write_json(outcome: Any, to_json: str | None) -> None:
-    if to_json is None:
-        return
-    text = json.dumps(outcome, indent=2) + "\n"
-    if to_json == "-":
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
-        from simrec.storage.files import write_text
-
-        write_text(to_json, text)
 
 
 def program() -> str:

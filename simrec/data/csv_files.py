@@ -84,7 +84,7 @@ def _decimal(text: str, delimiter: str) -> str:
     return "."
 
 
-def look_through(path: str, filesystem: fs.FileSystem, dialect: Dialect) -> tuple[pa.Schema, int]:
+def infer_schema(path: str, filesystem: fs.FileSystem, dialect: Dialect) -> tuple[pa.Schema, int]:
     """Return the columns of a file, with types that all of its rows have, and how many rows.
 
     Types are inferred from the first block, and widened where a later row has another: whole

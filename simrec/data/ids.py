@@ -46,7 +46,7 @@ class IdMap:
     ['mate']
     """
 
-    __slots__ = ("_shards", "_starts", "_type")
+    __slots__ = ("_type", "shards", "starts")
 
     def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
         found: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
@@ -58,11 +58,11 @@ class IdMap:
         self.__setstate__(((IdShard.of(found),), found.type))
 
     def __getstate__(self) -> tuple[tuple[IdShard, ...], pa.DataType]:
-        return self._shards, self._type
+        return self.shards, self._type
 
     def __setstate__(self, state: tuple[tuple[IdShard, ...], pa.DataType]) -> None:
-        self._shards, self._type = state
-        self._starts = first_rows([shard.rows for shard in self._shards])
+        self.shards, self._type = state
+        self.starts = first_rows([shard.rows for shard in self.shards])
 
     @classmethod
     def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
@@ -89,7 +89,7 @@ class IdMap:
         >>> ids.ids.to_pylist()
         ['mate', 'tea']
         """
-        chunks = [shard.ids for shard in self._shards]
+        chunks = [shard.ids for shard in self.shards]
         return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
     @property
@@ -99,7 +99,7 @@ class IdMap:
         >>> ids.column.num_chunks
         1
         """
-        return pa.chunked_array([shard.ids for shard in self._shards])
+        return pa.chunked_array([shard.ids for shard in self.shards])
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ class IdMap:
         >>> ids.sizes
         (2,)
         """
-        return tuple(shard.rows for shard in self._shards)
+        return tuple(shard.rows for shard in self.shards)
 
     @property
     def type(self) -> pa.DataType:
@@ -120,7 +120,7 @@ class IdMap:
         return self._type
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return int(self.starts[-1])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
@@ -170,11 +170,11 @@ class IdMap:
     def _find(self, chunk: pa.Array) -> np.ndarray:
         if isinstance(chunk, pa.DictionaryArray):
             return self._find(chunk.dictionary)[as_numpy(chunk.indices)]
-        if len(self._shards) == 1:
-            return self._shards[0].find(chunk)
+        if len(self.shards) == 1:
+            return self.shards[0].find(chunk)
         rows = np.full(len(chunk), -1, np.int64)
         values = as_numpy(chunk) if id_kind(self.type) == "integer" else None
-        for shard, start in zip(self._shards, self._starts, strict=False):
+        for shard, start in zip(self.shards, self.starts, strict=False):
             if not shard.rows:
                 continue
             if values is not None:
@@ -236,11 +236,11 @@ class IdMap:
         if index.size and (index.min() < 0 or index.max() >= len(self)):
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
         index = index.astype(np.int64, copy=False)
-        if len(self._shards) == 1:
-            return self._shards[0].ids.take(as_arrow(index))
+        if len(self.shards) == 1:
+            return self.shards[0].ids.take(as_arrow(index))
         parts, places = [pa.array([], self.type)], [np.empty(0, np.int64)]
-        for number, here, at in divided(index, self._starts):
-            parts.append(self._shards[number].ids.take(as_arrow(at)))
+        for number, here, at in divided(index, self.starts):
+            parts.append(self.shards[number].ids.take(as_arrow(at)))
             places.append(np.arange(len(index))[here])
         return pa.concat_arrays(parts).take(as_arrow(np.argsort(np.concatenate(places))))
 
@@ -250,8 +250,8 @@ class IdMap:
         >>> ids.without([0]).ids.to_pylist()
         ['tea']
         """
-        shards = list(self._shards)
-        for number, _, at in divided(np.unique(np.asarray(rows, np.int64)), self._starts):
+        shards = list(self.shards)
+        for number, _, at in divided(np.unique(np.asarray(rows, np.int64)), self.starts):
             keep = np.ones(shards[number].rows, bool)
             keep[at] = False
             shards[number] = IdShard.of(shards[number].ids.filter(pa.array(keep)))
@@ -273,11 +273,11 @@ class IdMap:
         >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
         ['mate', 'milk', 'tea']
         """
-        if not len(other) or (not len(self) and len(self._shards) == 1):
+        if not len(other) or (not len(self) and len(self.shards) == 1):
             return other if len(other) else self
         other = other.as_kind(self.type)
         shared = shared_type(self, other)
-        shards, more = list(self.cast(shared)._shards), other.cast(shared).ids
+        shards, more = list(self.cast(shared).shards), other.cast(shared).ids
         filled = [i for i, shard in enumerate(shards) if shard.rows] or [0]
         firsts = [shards[i].first for i in filled[1:]]
         starts = [bisect.bisect_left(more, one, key=lambda s: s.as_py()) for one in firsts]
@@ -296,7 +296,7 @@ class IdMap:
         try:
             if type_ == self.type:
                 return self
-            return in_shards([IdShard.of(one.ids.cast(type_)) for one in self._shards], type_)
+            return in_shards([IdShard.of(one.ids.cast(type_)) for one in self.shards], type_)
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
                 f"ids of type {self.type} and {type_} fit no common type: {error}. "
@@ -359,8 +359,3 @@ def in_shards(shards: Sequence[IdShard], type_: pa.DataType) -> IdMap:
     made = IdMap.__new__(IdMap)
     made.__setstate__((tuple(shards), type_))
     return made
-
-
-def shards_of_ids(ids: IdMap) -> tuple[IdShard, ...]:
-    """Return the shards of a map; of one in one piece, that."""
-    return ids.__getstate__()[0]

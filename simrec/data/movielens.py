@@ -70,49 +70,36 @@ def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
     [{'item_id': 31, 'title': 'Heat (1995)', 'year': 1995, 'genres': ['Action', 'Crime']}]
     """
     root = Path(path)
-    for name, read in (("u.data", _ml_100k), ("ratings.dat", _ml_1m), ("ratings.csv", _ml_25m)):
-        if (root / name).is_file():
-            ratings, items, users = read(root)
-            return MovieLens(Ratings.from_table(ratings, name=str(root / name)), items, users)
-    raise InputError(
-        f"{root}: no MovieLens data: there is no u.data, ratings.dat or ratings.csv. Give the "
-        "directory that was in the zip file."
-    )
-
-
-Tables = tuple[pa.Table, pa.Table | None, pa.Table | None]
-
-
-def _ml_100k(root: Path) -> Tables:
-    columns = ("item_id", "title", "date", "video_date", "url", *_GENRES)
-    items = _headless(root / "u.item", "pipe", columns)
-    if items is not None:
-        flags = zip(*(items[genre].to_pylist() for genre in _GENRES[1:]), strict=True)
-        names = [
-            "|".join(g for g, has in zip(_GENRES[1:], row, strict=True) if has) for row in flags
-        ]
-        items = _items(items["item_id"], items["title"], pa.chunked_array([names], pa.string()))
-    about = ("user_id", "age", "gender", "occupation", "zip_code")
-    users = _headless(root / "u.user", "pipe", about)
-    return _headless(root / "u.data", "tab", _RATINGS), items, users
-
-
-def _ml_1m(root: Path) -> Tables:
-    ratings = _colons(root / "ratings.dat", _RATINGS)
-    movies = _colons(root / "movies.dat", ("item_id", "title", "genres"))
-    users = _colons(root / "users.dat", ("user_id", "gender", "age", "occupation", "zip_code"))
-    if users is not None:
-        named = pa.array(_OCCUPATIONS).take(users["occupation"].combine_chunks())
-        users = users.set_column(3, "occupation", named)
-    return ratings, None if movies is None else _items(*movies.columns), users
-
-
-def _ml_25m(root: Path) -> Tables:
-    rename = {"userId": "user_id", "movieId": "item_id"}
-    ratings, items = read_table(root / "ratings.csv", rename=rename), None
-    if (root / "movies.csv").is_file():
-        items = _items(*read_table(root / "movies.csv", ("movieId", "title", "genres")).columns)
-    return ratings, items, None
+    items = users = None
+    if (root / (name := "u.data")).is_file():
+        columns = ("item_id", "title", "date", "video_date", "url", *_GENRES)
+        movies = _headless(root / "u.item", "pipe", columns)
+        if movies is not None:
+            flags = zip(*(movies[genre].to_pylist() for genre in _GENRES[1:]), strict=True)
+            named = ([g for g, has in zip(_GENRES[1:], row, strict=True) if has] for row in flags)
+            genres = pa.chunked_array([["|".join(one) for one in named]], pa.string())
+            items = _items(movies["item_id"], movies["title"], genres)
+        about = ("user_id", "age", "gender", "occupation", "zip_code")
+        users = _headless(root / "u.user", "pipe", about)
+        ratings = _headless(root / name, "tab", _RATINGS)
+    elif (root / (name := "ratings.dat")).is_file():
+        ratings = _colons(root / name, _RATINGS)
+        movies = _colons(root / "movies.dat", ("item_id", "title", "genres"))
+        items = None if movies is None else _items(*movies.columns)
+        users = _colons(root / "users.dat", ("user_id", "gender", "age", "occupation", "zip_code"))
+        if users is not None:
+            named = pa.array(_OCCUPATIONS).take(users["occupation"].combine_chunks())
+            users = users.set_column(3, "occupation", named)
+    elif (root / (name := "ratings.csv")).is_file():
+        ratings = read_table(root / name, rename={"userId": "user_id", "movieId": "item_id"})
+        if (root / "movies.csv").is_file():
+            items = _items(*read_table(root / "movies.csv", ("movieId", "title", "genres")).columns)
+    else:
+        raise InputError(
+            f"{root}: no MovieLens data: there is no u.data, ratings.dat or ratings.csv. Give the "
+            "directory that was in the zip file."
+        )
+    return MovieLens(Ratings.from_table(ratings, name=str(root / name)), items, users)
 
 
 def _headless(path: Path, delimiter: str, columns: tuple[str, ...]) -> pa.Table | None:

@@ -160,7 +160,9 @@ def _pair_keys(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np
     return keys
 
 
-def settled(ratings: "Ratings", rows: np.ndarray, duplicates: str, label: str) -> "Ratings":
+def merge_duplicates(
+    ratings: "Ratings", rows: np.ndarray, duplicates: str, label: str
+) -> "Ratings":
     """Keep one rating of each pair that occurs more than once, or refuse them.
 
     The latest is kept, and the mean where time does not decide. `rows` are the positions of all

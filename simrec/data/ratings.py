@@ -15,10 +15,10 @@ from simrec.data.messages import describe
 from simrec.data.rating_columns import (
     check_bounds,
     finite_numbers,
+    merge_duplicates,
     positions,
     read_columns,
     repeated_pairs,
-    settled,
     show_rating,
     timestamp_values,
 )
@@ -174,7 +174,7 @@ class Ratings:
         if bounds is not None:
             ratings.check_bounds(*bounds, name=label)
         rows = repeated_pairs(user_rows, item_rows, len(items))
-        return settled(ratings, rows, duplicates, label) if len(rows) else ratings
+        return merge_duplicates(ratings, rows, duplicates, label) if len(rows) else ratings
 
     from_parquet = from_arrow = from_pandas = from_table
 

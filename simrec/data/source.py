@@ -69,10 +69,10 @@ class TableFile:
                 with filesystem.open_input_stream(path) as stream:
                     is_csv = stream.read(4) not in (b"PAR1", b"")
             if is_csv:
-                from simrec.data.csv_files import find_dialect, look_through
+                from simrec.data.csv_files import find_dialect, infer_schema
 
                 dialect = find_dialect(path, filesystem, options)
-                schema, n_rows = look_through(path, filesystem, dialect)
+                schema, n_rows = infer_schema(path, filesystem, dialect)
                 rows, uncompressed = (n_rows,) if n_rows else (), stamp[0]
             else:
                 footer = pq.read_metadata(path, filesystem=filesystem)

@@ -78,7 +78,8 @@ def demo(
         "\nOne model, four tasks (RMSE; two_simecs: refine=False; best: what a model that knew "
         "the truth would reach):\n"
     )
-    say(console.table(shown, _shown_columns(tasks)))
+    others = [name for name in tasks[0] if name.startswith("rmse_") or name.endswith("_rmse")]
+    say(console.table(shown, ["task", "n", "rmse", *others]))
 
     outputs = {"model": root / "model", "pairs": root / "pairs.parquet"}
     outputs |= {name: root / f"{name}.parquet" for name in ("scores", "recommendations")}
@@ -124,9 +125,3 @@ def _go_on(program: str, root: Path, user: Any, item: Any) -> list[str]:
         ["explain", *model, *newcomer, "--item", str(item)],
     ]
     return [f"{program} {shlex.join(words)}" for words in commands]
-
-
-def _shown_columns(tasks: list[dict[str, Any]]) -> list[str]:
-    baselines = [name for name in tasks[0] if name.startswith("rmse_") or name.endswith("_rmse")]
-    others = [name for name in baselines if name != "best_rmse"]
-    return ["task", "n", "rmse", *others, "best_rmse"]

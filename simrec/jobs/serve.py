@@ -66,11 +66,6 @@ def serve(
         Bytes of a request, at most.
     poll : float
         Seconds between looks at the model directory.
-
-    Returns
-    -------
-    dict
-        Where it has listened.
     """
     return _serve("serve", model, service, workers, rate=rate, body=max_body, poll=poll)
 

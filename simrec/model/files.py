@@ -15,7 +15,7 @@ import pyarrow as pa
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_shard import IdShard
-from simrec.data.ids import IdMap, in_shards, shards_of_ids
+from simrec.data.ids import IdMap, in_shards
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError, is_number, is_whole
 from simrec.model import catalogue
@@ -260,7 +260,7 @@ def _write_shard(
     for name, matrix in saved.sparse.users.items():
         arrays |= csr_arrays(name, cut(matrix))
     if list(ids.sizes) == list(sizes):
-        mine = shards_of_ids(ids)[number]
+        mine = ids.shards[number]
     else:
         mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
     arrays |= mine.stored or id_arrays(IDS, mine.ids)

@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -244,54 +244,30 @@ def _add_errors(app: FastAPI) -> None:
 def _add_answers(app: FastAPI, service: Service) -> None:
     """Add the endpoints that answer; quick ones at once, long ones and writers in threads."""
 
-    async def in_thread(work: Callable[..., Any], *given: Any) -> Any:
-        return await run_in_threadpool(work, *given)
+    def add(path: str, kind: type[requests.Request], summary: str) -> None:
+        name = path[1:]
+        own = getattr(service, name, None)  # what changes something, or is logged
 
-    @app.post("/recommend", summary="A list for a user: known, new, or with a few ratings")
-    async def recommend(request: requests.Recommend) -> dict[str, Any]:
-        if request.sample is not False:
-            return await in_thread(service.recommend, request)
-        return service.recommend(request)
+        async def answer(request: Any) -> Any:
+            work = own or getattr(service.engine(request.model), name)
+            quick = name in ("score", "history") or getattr(request, "sample", None) is False
+            return work(request) if quick else await run_in_threadpool(work, request)
 
-    @app.post("/score", summary="Predicted ratings of items")
-    async def score(request: requests.Score) -> dict[str, Any]:
-        return service.engine(request.model).score(request)
+        answer.__name__ = name
+        answer.__annotations__ = {"request": kind, "return": dict[str, Any]}
+        app.post(path, summary=summary)(answer)
 
-    @app.post("/similar", summary="Neighbours of an item or a user")
-    async def similar(request: requests.Similar) -> dict[str, Any]:
-        return await in_thread(service.engine(request.model).similar, request)
-
-    @app.post("/explain", summary="What adds how much to a score")
-    async def explain(request: requests.Explain) -> dict[str, Any]:
-        return await in_thread(service.engine(request.model).explain, request)
-
-    @app.post("/embed", summary="Vectors whose scalar product is the score")
-    async def embed(request: requests.Embed) -> dict[str, Any]:
-        return await in_thread(service.engine(request.model).embed, request)
-
-    @app.post("/audience", summary="The users for whom an item adds most")
-    async def audience(request: requests.Audience) -> dict[str, Any]:
-        return await in_thread(service.engine(request.model).audience, request)
-
-    @app.post("/ask", summary="The items whose ratings would tell most of a user")
-    async def questions(request: requests.Ask) -> dict[str, Any]:
-        return await in_thread(service.engine(request.model).ask, request)
-
-    @app.post("/history", summary="What a user has rated")
-    async def history(request: requests.History) -> dict[str, Any]:
-        return service.engine(request.model).history(request)
-
-    @app.post("/items", summary="New items with features, rankable at once")
-    async def items(request: requests.Entities) -> dict[str, Any]:
-        return await in_thread(service.add_items, request)
-
-    @app.post("/users", summary="New users with features")
-    async def users(request: requests.Entities) -> dict[str, Any]:
-        return await in_thread(service.add_users, request)
-
-    @app.post("/feedback", summary="Ratings and events, on disk when answered")
-    async def feedback(request: requests.Feedback) -> dict[str, Any]:
-        return await in_thread(service.feedback, request)
+    add("/recommend", requests.Recommend, "A list for a user: known, new, or with a few ratings")
+    add("/score", requests.Score, "Predicted ratings of items")
+    add("/similar", requests.Similar, "Neighbours of an item or a user")
+    add("/explain", requests.Explain, "What adds how much to a score")
+    add("/embed", requests.Embed, "Vectors whose scalar product is the score")
+    add("/audience", requests.Audience, "The users for whom an item adds most")
+    add("/ask", requests.Ask, "The items whose ratings would tell most of a user")
+    add("/history", requests.History, "What a user has rated")
+    add("/items", requests.Entities, "New items with features, rankable at once")
+    add("/users", requests.Entities, "New users with features")
+    add("/feedback", requests.Feedback, "Ratings and events, on disk when answered")
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import threading
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from simrec.model.run.threads import row_blocks
 from simrec.model.two_tower import TwoTower
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
-from simrec.serve.log import Kind
+from simrec.serve.log import KINDS, Kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,20 +194,27 @@ class Engine:
 
     # What has come in
 
-    def add(self, kind: Kind, row: Mapping[str, Any]) -> None:
-        """Take in a record of the log; what the model knows already changes nothing."""
-        with self._lock:
-            if kind == "items":
-                self.add_items([row])
-            elif kind == "users":
+    def add(self, records: Sequence[tuple[Kind, Mapping[str, Any]]]) -> None:
+        """Take in records of the log; what is known already, or for another model, is left out."""
+        rows = {kind: [row for one, row in records if one == kind] for kind in KINDS}
+        try:
+            self._add_items(rows["items"])
+        except InputError:
+            for row in rows["items"]:
+                with contextlib.suppress(InputError):
+                    self._add_items([row])
+        for row in rows["users"]:
+            with contextlib.suppress(InputError):
                 user = self.id_of(row["user_id"], "users")
                 if self.model.users_.rows([user], "user_id")[0] < 0:
                     self.since.users[user] = dict(row)
-            elif kind == "ratings":
+        for row in rows["ratings"]:
+            with contextlib.suppress(InputError):
                 user = self.id_of(row["user_id"], "users")
                 item = self.id_of(row["item_id"], "items")
                 if not self._learned(user, item):
-                    self.since.ratings.setdefault(user, {})[item] = row.get("rating")
+                    with self._lock:
+                        self.since.ratings.setdefault(user, {})[item] = row.get("rating")
 
     def _learned(self, user: Any, item: Any) -> bool:
         """Tell whether the model was trained with a pair."""
@@ -215,39 +223,33 @@ class Engine:
         what = int(model.items_.rows([item], "item_id")[0])
         return who >= 0 and what >= 0 and what in model.rated_[np.array([who])].indices
 
-    def add_items(self, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Make new items rankable; return how many there were."""
-        model, tower = self.model, self.model.towers_.items
+    def _add_items(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Make new items rankable; features that are given again replace those before."""
         fresh = {}
         for row in rows:
             item = self.id_of(row["item_id"], "items")
-            if model.items_.rows([item], "item_id")[0] < 0:
-                fresh[item] = {**row, "item_id": item}
+            fresh[item] = {**row, "item_id": item}
+        if fresh:
+            known = self.model.items_.contains(list(fresh), "item_id")
+            fresh = {
+                i: row for (i, row), here in zip(fresh.items(), known, strict=True) if not here
+            }
         if not fresh:
-            return 0
+            return
         table = self._typed(list(fresh.values()), "items")
-        found = tower.find(list(fresh), table, "prior")
-        views = {name: self.view(name).heads.items.of(found) for name in self._views}
+        found = self.model.towers_.items.find(list(fresh), table, "prior")
         with self._lock:
-            again = [item in self.since.items for item in fresh]
             self.since.items |= fresh
-            if any(again):  # features that were given again replace those before
-                self._new_ids = list(self.since.items)
-                self._rebuild()
-                return len(fresh)
-            self._new_ids = [*self._new_ids, *fresh]
-            self._describe()
-            for name, vectors in views.items():
-                view = self._views[name]
+            self._new_ids = list(self.since.items)
+            place = {item: i for i, item in enumerate(self._new_ids)}
+            at = [place[item] for item in fresh]
+            for name, view in self._views.items():
+                new = np.zeros((len(place), view.new.shape[1]), np.float32)
+                new[: len(view.new)] = view.new
+                new[at] = vectors = view.heads.items.of(found)
                 longest = float(np.linalg.norm(vectors, axis=1).max(initial=view.longest))
-                new = np.vstack([view.new, vectors])
                 self._views[name] = replace(view, new=new, longest=longest)
-        return len(fresh)
-
-    def _rebuild(self) -> None:
-        self._views = {}
-        self._describe()
-        self.view("both")
+            self._describe()
 
     def _describe(self) -> None:
         """Put the columns of new items below those of the catalogue."""

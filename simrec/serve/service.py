@@ -88,10 +88,9 @@ class Service:
         if not self._lock.acquire(timeout=10):
             return
         try:
-            for kind, row in self.log.new():
-                for engine in self.engines.values():
-                    with contextlib.suppress(InputError):  # meant for another model
-                        engine.add(kind, row)
+            records = self.log.new()
+            for engine in self.engines.values() if records else ():
+                engine.add(records)
         finally:
             self._lock.release()
 
@@ -100,14 +99,10 @@ class Service:
         stamp = self._stamp(name)
         engine = Answers(TwoTower.load(self.paths[name]))
         log = Log(self.log.directory)
-        for kind, row in log.all():
-            with contextlib.suppress(InputError):
-                engine.add(kind, row)
+        engine.add(log.all())
         self.catch_up()
         with self._lock:
-            for kind, row in log.new():
-                with contextlib.suppress(InputError):
-                    engine.add(kind, row)
+            engine.add(log.new())
             self.engines = {**self.engines, name: engine}
             self._stamps[name] = stamp
         logger.info("model %s: %s from %s", name, engine.model.model_id_, self.paths[name])
@@ -160,11 +155,11 @@ class Service:
             self.log.append("lists", [{**shown, "user_id": str(shown["user_id"])}])
         return answer
 
-    def add_items(self, request: requests.Entities) -> dict[str, Any]:
+    def items(self, request: requests.Entities) -> dict[str, Any]:
         """Take in new items; answered once they are on disk and can be ranked."""
         return self._add(request, "items")
 
-    def add_users(self, request: requests.Entities) -> dict[str, Any]:
+    def users(self, request: requests.Entities) -> dict[str, Any]:
         """Take in new users."""
         return self._add(request, "users")
 

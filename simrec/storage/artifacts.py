@@ -217,7 +217,7 @@ def write_shard(
             written[file.name] = array.entry
         else:
             npy.write_npy(file, array)
-            written[file.name] = manifests.entry(file)
+            written[file.name] = files.checksum(file)
     return written
 
 

@@ -29,11 +29,6 @@ FILE = re.compile(rf"({NAME.pattern}(?:\.weights\.[0-9]{{4}})?)(\.npy|\.json)")
 SHARD = re.compile(rf"({NAME.pattern})-([0-9]{{5}})-of-([0-9]{{5}})")
 
 
-def entry(file: Path) -> dict[str, Any]:
-    """Return what a manifest says of a file."""
-    return {"sha256": files.sha256(file), "bytes": file.stat().st_size}
-
-
 def write(
     root: Path,
     kind: str,
@@ -50,13 +45,17 @@ def write(
     missing = set(known) - {file.name for file in found}
     if missing:
         raise FileNotFoundError(f"{root}: {min(missing)} and {len(missing) - 1} more are not there")
-    listed = {file.name: dict(known.get(file.name) or entry(file)) for file in found}
+    listed = {file.name: dict(known.get(file.name) or files.checksum(file)) for file in found}
+    versions = {"python": platform.python_version()}
+    for package in _USED:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     manifest: dict[str, Any] = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
         "kind": kind,
         "simrec": __version__,
-        "packages": _package_versions(),
+        "packages": versions,
         "config": json.loads(files.plain_json("config", config)),
         "facts": json.loads(files.plain_json("facts", facts)),
         "files": listed,
@@ -142,11 +141,3 @@ def _model_id(manifest: Mapping[str, Any]) -> str:
 def _digest(content: Mapping[str, Any]) -> str:
     signed = {name: value for name, value in content.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(signed, sort_keys=True).encode()).hexdigest()
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {"python": platform.python_version()}
-    for package in _USED:
-        with suppress(metadata.PackageNotFoundError):
-            versions[package] = metadata.version(package)
-    return versions

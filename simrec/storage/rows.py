@@ -104,8 +104,14 @@ class Rows(_Sharded):
 
     def take(self, rows: np.ndarray, out: np.ndarray) -> np.ndarray:
         """Fill `out` with rows, which must be in range."""
-        for number, here, at in divided(rows, self.starts):
-            out[here] = np.asarray(self.shards[number])[at]
+        pieces = sorted(divided(rows, self.starts), key=lambda piece: -len(piece[2]))
+        for n, (number, here, at) in enumerate(pieces):
+            shard = np.asarray(self.shards[number])
+            if n == 0 and 2 * len(at) > len(rows):
+                # Without a copy; rows of other shards are clipped, and overwritten below.
+                np.take(shard, rows - self.starts[number], axis=0, out=out, mode="clip")
+            else:
+                out[here] = shard[at]
         return out
 
     def __setitem__(self, rows: Any, values: Any) -> None:

@@ -80,6 +80,7 @@ def test_a_model_saved_by_keras_3(tmp_path):
     np.testing.assert_allclose(X[0], image.ravel() / 255, atol=1e-3)
 
 
+@pytest.mark.parametrize("model_file", ["h5"], indirect=True)
 def test_bad_images_and_models_are_named(model_file, tmp_path):
     good = png(bars(1, np.random.default_rng(0))[0][0])
     kind = {"x": f"image:{model_file}"}

@@ -59,8 +59,13 @@ def test_encoding_any_table(block, tmp_path):
     assert min(outcomes["encoded"], outcomes["refused"]) > 0
 
 
+def some_slow(block):
+    """Leave all but the first two blocks of fits to `make test-all`."""
+    return pytest.param(block, marks=pytest.mark.slow) if block > 1 else block
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("block", range(4 * TIMES))
+@pytest.mark.parametrize("block", map(some_slow, range(4 * TIMES)))
 def test_a_model_of_any_tables(block, tmp_path):
     outcomes = Counter()
     for seed in range(10 * block, 10 * (block + 1)):

@@ -1,4 +1,4 @@
-"""Ratings: what is read, how duplicates are settled, and what is refused."""
+"""Ratings: what is read, how duplicates are merged, and what is refused."""
 
 import logging
 from datetime import UTC, date, datetime

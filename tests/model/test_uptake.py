@@ -290,7 +290,7 @@ def test_equal_ratings_have_no_slope():
     assert slopes_for(np.array([1.0, 5.0])) == (0.0, 0.125, 0.25, 0.5)
 
 
-def test_workers_take_as_many_steps():
+def test_workers_take_as_many_steps(monkeypatch):
     """Whether a regression has converged is for the first worker to say: bits may differ."""
 
     class Second(Workers):
@@ -305,7 +305,8 @@ def test_workers_take_as_many_steps():
 
     X = sparse.random_array((50, 600), density=0.1, rng=0, format="csr", dtype=np.float32)
     workers = Second()
-    Regression(sparse.csr_matrix(X), False, 1e6, workers, steps=7).encoder(np.ones((50, 2), "f4"))
+    monkeypatch.setattr("simrec.model.lists.uptake.encoders._STEPS", 7)
+    Regression(sparse.csr_matrix(X), False, 1e6, workers).encoder(np.ones((50, 2), "f4"))
     assert workers.calls == 2 + 7
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from simrec import off_policy
 from simrec.errors import InputError
-from simrec.model.answer.rerank import draw
+from simrec.model.answer.rerank import propensities
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,14 @@ def simulation():
     scores = chance + rng.normal(0, 0.2, chance.shape)
     other = chance + rng.normal(0, 0.1, chance.shape)
     log, lists = [], []
+    deviations = np.full(n_items, 0.3)
     for user in range(n_users):
+        # As `draw` has it; propensities do not depend on what was drawn, so once for each user.
+        of_all = propensities(scores[user], deviations, k, np.arange(n_items))
         for turn in range(40):
-            places, propensity = draw(scores[user], np.full(n_items, 0.3), k, rng)
+            drawn = scores[user] + deviations * rng.standard_normal(n_items)
+            places = np.argsort(-drawn, kind="stable")[:k]
+            propensity = of_all[places]
             clicks = rng.random(k) < chance[user, places]
             log.append(
                 pd.DataFrame(

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from simrec.data.features import family
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
@@ -20,6 +18,7 @@ from simrec.data.tables import TableLike, read_table, with_usual_ids
 from simrec.errors import InputError
 from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
 from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings
+from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
 
@@ -106,7 +105,13 @@ def make_tested_model(
     usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
     tables = usual.map(lambda table: None if table is None else read_table(table))
     check_tables(model, tables)
-    name = _name_column(tables.items, item_name)
+    if item_name is None:
+        item_name = title_column(tables.items and tables.items.drop_columns("item_id"))
+    elif tables.items is not None and item_name not in tables.items.column_names:
+        names = ", ".join(tables.items.column_names)
+        raise InputError(
+            f"items: no column {item_name!r} for their names; the columns are {names}."
+        )
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     fresh = unfitted_copy(model, ratings=ratings, quiet=True)
@@ -116,7 +121,9 @@ def make_tested_model(
         logger.info("training a copy of the parent on %d ratings", len(known))
         fresh = unfitted_copy(parent, ratings=ratings, quiet=True)
         parent_copy = fitted_copy(fresh, parent, known, tables)
-    return TestedModel(model, copy, parent, parent_copy, ratings, split, tables, name, random_state)
+    return TestedModel(
+        model, copy, parent, parent_copy, ratings, split, tables, item_name, random_state
+    )
 
 
 def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
@@ -130,18 +137,3 @@ def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
         share = min(1.0, float(np.sum(parent.towers_.items.counts)) / n_now)
         known &= train.timestamps <= np.quantile(train.timestamps, share, method="lower")
     return train.select(known)
-
-
-def _name_column(items: pa.Table | None, given: str | None) -> str | None:
-    """Choose the column that looks like a title: text that is nearly different for each item."""
-    if items is None:
-        return None
-    if given is not None and given not in items.column_names:
-        names = ", ".join(items.column_names)
-        raise InputError(f"items: no column {given!r} for their names; the columns are {names}.")
-    usual = ("title", "name", "item_name", "label")
-    for name in sorted(items.column_names, key=lambda name: name.lower() not in usual):
-        text = name != "item_id" and family(items.schema.field(name).type) == "string"
-        if not given and text and pc.count_distinct(items[name]).as_py() > 0.8 * items.num_rows:
-            return name
-    return given

@@ -8,7 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -180,21 +180,16 @@ def _run_in_threads(work: Work, units: Sequence[Unit], workers: int) -> Iterator
     if workers == 1 or len(units) == 1:
         yield from map(work.run, units)
         return
-    queue = iter(units)
-    running: set[Future[Part]] = set()
     with ThreadPoolExecutor(workers) as pool:
+        waiting = {pool.submit(work.run, unit) for unit in units}
         try:
-            while True:
-                while len(running) < workers and (unit := next(queue, None)) is not None:
-                    running.add(pool.submit(work.run, unit))
-                if not running:
-                    return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
+            while waiting:
+                done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 # Parts that are done are handed on before a failed one stops the job.
                 for future in sorted(done, key=lambda f: f.exception() is not None):
                     yield future.result()
         finally:
-            for future in running:
+            for future in waiting:
                 future.cancel()
 
 

@@ -152,6 +152,7 @@ class Entities:
     vectors: Array
     unknown: Unknown
     new: IdMap | None = None
+    some_known: bool = False  # whether some of `new` are known too
 
     @classmethod
     def collect(
@@ -163,12 +164,14 @@ class Entities:
         scratch: Scratch,
     ) -> "Entities":
         """Gather the vectors of all entities a job may meet; a table is embedded once."""
-        new: IdMap | None = None
+        new, some_known = None, False
         if source is not None:
-            new = ids_of(tower, source)
+            listed = ids_of(tower, source)
+            rows = tower.ids.rows(listed.ids, tower.id_column)
             by_features = tower.encoder is not None and len(source.schema.names) > 1
-            unrated = tower.unrated(tower.ids.rows(new.ids, tower.id_column)) & by_features
-            new = IdMap(new.take(np.flatnonzero(unrated))) if unrated.any() else None
+            unrated = np.flatnonzero(tower.unrated(rows) & by_features)
+            new = IdMap(listed.take(unrated)) if len(unrated) else None
+            some_known = bool((rows[unrated] >= 0).any())
         if new is None and unknown != "prior":
             return cls(tower.side, tower.ids, head.vectors, unknown)
         n_new = 0 if new is None else len(new)
@@ -178,7 +181,7 @@ class Entities:
             embed_table(tower, head, source, new, made)
         # Known ones stay where they are.
         vectors = Rows([*shards_of(head.vectors), made])
-        return cls(tower.side, tower.ids, vectors, unknown, new)
+        return cls(tower.side, tower.ids, vectors, unknown, new, some_known)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
@@ -191,8 +194,9 @@ class Entities:
             )
         rows = self.known.rows(values, column)
         if self.new is not None:
-            found = self.new.rows(values, column)
-            rows = np.where(found >= 0, len(self.known) + found, rows)
+            asked = np.arange(len(rows)) if self.some_known else np.flatnonzero(rows < 0)
+            found = self.new.rows(values.take(pa.array(asked)), column)
+            rows[asked] = np.where(found >= 0, len(self.known) + found, rows[asked])
         missing = rows < 0
         n_missing = int(missing.sum())
         if n_missing and self.unknown == "error":

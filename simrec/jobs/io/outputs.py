@@ -132,15 +132,13 @@ class OutputDirectory:
     def begin(self, n_units: int) -> dict[int, Part]:
         """Make or enter the directory aside; return the parts that are done, by unit."""
         found = _read_json(self.staging / _JOB)
-        if found is not None and found != self.job:
-            if not self.overwrite:
-                raise InputError(
-                    f"{self.staging}: parts of another job{_difference(found, self.job)}. Finish "
-                    "that one, delete the directory, or give --overwrite to drop them."
-                )
-            self.discard()
-        elif found is None and self.staging.exists():
-            # Killed before the job's description was written: nothing in it can be relied on.
+        if found not in (None, self.job) and not self.overwrite:
+            raise InputError(
+                f"{self.staging}: parts of another job{_difference(found, self.job)}. Finish "
+                "that one, delete the directory, or give --overwrite to drop them."
+            )
+        if found != self.job:
+            # Of another job, or killed before its description was written.
             self.discard()
         (self.staging / _RECORDS).mkdir(parents=True, exist_ok=True)
         if found != self.job:

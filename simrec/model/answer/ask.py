@@ -4,49 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from simrec.model.head import Found
-from simrec.model.posterior.evidence import Evidence
-from simrec.model.posterior.packed import unpack
-from simrec.model.posterior.posterior import Posterior
-from simrec.storage.rows import Array
-
 
 def questions(
-    evidence: Evidence,
-    user: Found,
-    user_counts: Array,
-    items: np.ndarray,
-    chances: np.ndarray,
-    k: int,
+    unit: np.ndarray, rated: np.ndarray, chances: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Choose items one by one; return their places, and the share of variance each takes away.
 
-    A rating of item j with regressors phi takes ``C phi phi' C / (noise + phi' C phi)`` from the
-    posterior covariance C of the user, and the trace of that with the second moments of all items
-    from the variance of the user's predictions. It counts by the chance that the user can answer.
+    Parameters
+    ----------
+    unit : numpy.ndarray
+        Unit vectors of the items, whose products are correlations of scores: of predicted ratings
+        and of uptake, side by side. In these coordinates users have unit covariance.
+    rated : numpy.ndarray
+        Those of the items that the user has rated.
+    chances : numpy.ndarray
+        The chance that the user knows each item.
+    k : int
+        How many.
+
+    Notes
+    -----
+    A rating with as much noise as signal takes ``C v v' C / (1 + v' C v)`` from the posterior
+    covariance C of the user. It counts by what that takes from the variance of the scores of all
+    these items, times the chance that the user can answer.
     """
-    users, row = evidence.sides.users, int(user.rows[0])
-    if row < user.n_known:
-        packed = users.warm.unpacked(np.array([row])).covariance
-        assert packed is not None
-        C = unpack(packed)[0].astype(np.float64)
-    else:
-        C = users.new_covariance()
-        C = C + users.spread(user_counts) if user.average[0] else C
-    of_items = evidence.sides.items
-    phi = Posterior(np.asarray(of_items.warm.mean[items])).regressors().astype(np.float64)
-    noise = 1 / users.warm_precisions.t + of_items.variance(items)
-    before = float(np.sum(C * users.moments))
+    unit, rated = unit.astype(np.float64), rated.astype(np.float64)
+    C = np.linalg.inv(np.eye(unit.shape[1]) + rated.T @ rated)
+    moments = unit.T @ unit / max(len(unit), 1)
+    before = max(float(np.sum(C * moments)), 1e-12)
     chosen: list[int] = []
-    shares: list[float] = []
-    free = np.ones(len(items), bool)
-    for _ in range(min(k, len(items))):
-        CP = phi @ C
-        gains = np.einsum("ij,jk,ik->i", CP, users.moments, CP)
-        gains /= noise + np.einsum("ij,ij->i", CP, phi)
+    told: list[float] = []
+    free = np.ones(len(unit), bool)
+    for _ in range(min(k, len(unit))):
+        CV = unit @ C
+        gains = np.einsum("ij,ij->i", CV @ moments, CV) / (1 + np.einsum("ij,ij->i", CV, unit))
         best = int(np.argmax(np.where(free, gains * chances, -np.inf)))
         chosen.append(best)
-        shares.append(float(gains[best]) / before)
+        told.append(float(gains[best]) / before)
         free[best] = False
-        C = C - np.outer(CP[best], CP[best]) / (noise[best] + CP[best] @ phi[best])
-    return np.array(chosen, np.int64), np.array(shares)
+        C = C - np.outer(CV[best], CV[best]) / (1 + CV[best] @ unit[best])
+    return np.array(chosen, np.int64), np.array(told)

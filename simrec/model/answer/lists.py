@@ -23,6 +23,9 @@ from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.tower import Unknown
 
+# Items, at most, that are chosen from to ask anybody: those with most ratings.
+_ASKED = 5_000
+
 
 def check_k(k: Any, name: str = "k") -> int:
     """Return a number of results; InputError unless it is a whole number from 1 on."""
@@ -255,7 +258,6 @@ class ListAnswers(FittedModel):
         k: int = 5,
         *,
         items: Any = None,
-        users: TableLike | None = None,
         popularity: bool = True,
         output: TableKind = "pandas",
     ) -> Any:
@@ -269,19 +271,17 @@ class ListAnswers(FittedModel):
             How many items.
         items : id, ids, table or path, optional
             What to choose from. All rated items by default.
-        users : table or path, optional
-            Features of a user the model does not know.
         popularity : bool
             Whether an item counts by the share of users who have rated it: the chance that this
-            one can. False where `items` are known to the user.
+            one knows it. False where `items` are known to the user.
         output : {"pandas", "arrow", "polars", "duckdb"}
             What to return.
 
         Returns
         -------
         pandas.DataFrame or other table
-            Columns item_id, gain (the share of the variance of the user's predictions that a rating
-            takes away, after those above) and rank.
+            Columns item_id, gain (the share of the variance of the user's scores of these items
+            that a rating takes away, after those above) and rank.
 
         Examples
         --------
@@ -291,24 +291,33 @@ class ListAnswers(FittedModel):
         """
         self._check_fitted()
         check_k(k)
-        evidence = self._rating("ask").kept("ask")
-        who = [None] if user is None else [user]
-        tower, candidates = self.towers_.users, self.towers_.items
-        found = Found(np.array([len(tower.ids)]), len(tower.ids), None, np.ones(1, bool))
+        whole, tower, rated = self.whole, self.towers_.items, np.empty(0, np.int64)
         if user is not None:
-            found = tower.find(who, users, "prior")
-        ids, chosen = choose(candidates, items, "error")
-        keep = chosen.pairs(candidates.counts) > 0
-        if user is not None and found.known[0]:
-            asked = exclusions(
-                Sides((ids, chosen), (pa.chunked_array([who]), found)), self.rated_, None
-            )
-            keep[asked.indices] = False
+            found = self.towers_.users.find([user], None, "prior")
+            rated = self.rated_[found.rows[found.known]].indices
+        ids, chosen = choose(tower, items, "error")
+        keep = (chosen.pairs(tower.counts) > 0) & ~np.isin(chosen.rows, rated)
         ids, chosen = only(ids, chosen, keep)
-        counts = np.asarray(candidates.counts[chosen.rows])
-        n_users = max(int((np.asarray(self.whole.towers_.users.counts) > 0).sum()), 1)
-        chances = np.minimum(counts / n_users, 1) if popularity else np.ones(len(counts))
-        places, gain = questions(evidence, found, tower.counts, chosen.rows, chances, int(k))
+        n_users = max(int((np.asarray(whole.towers_.users.counts) > 0).sum()), 1)
+        chances = np.ones(len(chosen.rows))
+        if popularity:
+            chances = np.minimum(np.asarray(tower.counts[chosen.rows]) / n_users, 1)
+            if len(chances) > _ASKED:  # a rare item is worth no question
+                keep = chances >= np.partition(chances, -_ASKED)[-_ASKED]
+                (ids, chosen), chances = only(ids, chosen, keep), chances[keep]
+        units = whole._kept(
+            "ask",
+            lambda: [
+                directions(whole.parts_[name], whole.towers_)
+                for name in ("rating", "uptake")
+                if name in whole.parts_
+            ],
+        )
+        vectors = [
+            np.hstack([unit(some) for unit in units]) / np.sqrt(len(units))
+            for some in (chosen, tower.known(rated))
+        ]
+        places, gain = questions(vectors[0], vectors[1], chances, int(k))
         table = {
             "item_id": ids.take(pa.array(places)),
             "gain": gain,

@@ -34,6 +34,8 @@ NEW = "new_"
 _FEW_HITS, _CELLS = 6, 1 << 20
 # Length of the lists that weights are chosen on.
 K = 20
+# Pairs from which on an item is ranked by its pairs alone: with fewer, also as a new one.
+FEW = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +45,8 @@ class Blend:
     Attributes
     ----------
     factors : dict of str to Sides of numpy.ndarray
-        Of each component, by its name: kinds x coordinates. Items: new, known. Users: nothing
+        Of each component, by its name: kinds x coordinates. Items: new, known (an item with one
+        to four pairs is partly new). Users: nothing
         known, few pairs, whole histories. A component that ranks new items has coordinates of its
         own for them, under its name after `NEW`.
     few, many : float
@@ -73,9 +76,10 @@ class Blend:
 
     def kinds(self, side: Side, counts: np.ndarray) -> np.ndarray:
         """Return the share of each kind in entities with so many pairs; rows sum to 1."""
-        known = np.asarray(counts) > 0
         if side == "items":
-            return np.column_stack([~known, known]).astype(np.float32)
+            share = np.minimum(np.asarray(counts) / FEW, 1)
+            return np.column_stack([1 - share, share]).astype(np.float32)
+        known = np.asarray(counts) > 0
         logs = np.log(np.maximum(counts, 1) / self.few) / np.log(self.many / self.few)
         whole = np.where(known, np.clip(logs, 0, 1), 0)
         return np.column_stack([~known, known - whole, whole]).astype(np.float32)

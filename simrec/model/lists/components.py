@@ -11,14 +11,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
 from simrec.model.contributions import encoded_by_column
-from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
+from simrec.model.head import Encoder, Saved, StoredHead, restored_heads, saved_heads
+from simrec.model.lists.blend import FEW
 from simrec.model.lists.fading import Fading
 from simrec.model.lists.spectrum import EXPONENT
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 from simrec.storage.rows import Array, Sparse, columns, without
@@ -27,8 +30,8 @@ if TYPE_CHECKING:
     from simrec.model.tower import Tower
     from simrec.storage.artifacts import Artifact
 
-# Pairs from which on a new item's vector is that of its pairs alone.
-FEW = 5
+# Share of an item's pairs up to which later ones do not move it.
+_TOO_FEW = 0.05
 # Share of the largest eigenvalue up to which one is 0 but for rounding.
 _ROUNDING = 1e-6
 _OFFSET = {"items": "who took it up", "users": "what they took up"}
@@ -188,30 +191,57 @@ class EasePart(HistoryPart):
     name: ClassVar[str] = "ease"
     kind: ClassVar[str] = "ease"
 
+    def _inputs(self, items: np.ndarray) -> np.ndarray:
+        return np.abs(super()._inputs(items))
+
     def _with_items(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> Self:
-        """Project the users of each item onto the eigenvectors, as fitting to all pairs would."""
+        """Project the users of each item onto the eigenvectors, as fitting to all pairs would.
+
+        An item that came later is no part of the eigenvectors: this is its regression on those that
+        are, which needs no leverage, and its number is negative. Of other items, those that few of
+        their pairs are new to stay as they are.
+        """
+        n = np.diff(columns(rated, rows).indptr)
+        here = later.rows.items[np.isin(later.rows.items, rows)]
+        n_later = np.bincount(np.searchsorted(rows, here), minlength=len(rows))
+        added = np.asarray(self.numbers[rows]) <= 0
+        moved = added | (n_later > _TOO_FEW * n)
+        rows, n, added = rows[moved], n[moved], added[moved]
         pairs = columns(rated, rows)
-        pairs.data = np.ones_like(pairs.data)
-        n = np.diff(pairs.indptr)
         who, place = np.unique(pairs.indices, return_inverse=True)
-        pairs = type(pairs)((pairs.data, place, pairs.indptr), shape=(len(rows), len(who)))
-        total = np.asarray(pairs @ np.asarray(self.heads.users.vectors[who]))
+        ones = np.ones(len(place), np.float32)
+        pairs = type(pairs)((ones, place, pairs.indptr), shape=(len(rows), len(who)))
+        total = np.asarray(pairs @ self._unweighted(who, rated))
+        # What an item adds to its own users tells nothing of it.
+        own = np.asarray(self.heads.items.vectors[rows]) * self._inputs(rows)[:, None]
+        total[added] -= n[added, None] * own[added] if self.weight.slope else 0
         e = self.eigenvalues
         # Of coordinates without weight in fitting, users have rounding errors alone.
         there = e > _ROUNDING * e.max()
         V = total * np.divide(1, e, out=np.zeros_like(e), where=there)
         V *= (np.maximum(n, 1.0) ** -EXPONENT)[:, None]
         leverage = np.minimum(np.square(V) @ (e / (e + self.ridge)), 0.95)
+        leverage[added] = 0
         vectors = V * (np.maximum(n, 1.0) ** EXPONENT / (1 - leverage))[:, None]
         inputs = np.maximum(n, 1.0) ** (-2 * EXPONENT) * (1 - leverage)
         # An item that had no pairs comes in step by step, and is no evidence of taste before.
-        fresh = np.asarray(self.numbers[rows]) == 0
-        vectors[fresh] *= np.minimum(n[fresh] / FEW, 1)[:, None]
-        inputs[fresh & (n < FEW)] = 0
+        vectors[added] *= np.minimum(n[added] / FEW, 1)[:, None]
+        inputs[added & (n < FEW)] = 0
         numbers = np.array(self.numbers)
-        numbers[rows] = inputs
+        numbers[rows] = np.where(added, -inputs, inputs)
         head = self.heads.items.changed(rows, vectors.astype(np.float32))
         return replace(self, heads=self.heads.with_side("items", head), numbers=numbers)
+
+    def _unweighted(self, users: np.ndarray, rated: Sparse) -> np.ndarray:
+        """Return the vectors of users whose pairs all count 1, as those of eigenvectors do."""
+        if not self.weight.slope:
+            return np.asarray(self.heads.users.vectors[users])
+        histories = sparse.csr_matrix(rated[users])
+        used, place = np.unique(histories.indices, return_inverse=True)
+        ones, shape = np.ones(len(place), np.float32), (len(users), len(used))
+        histories = sparse.csr_matrix((ones, place, histories.indptr), shape=shape)
+        inputs = np.asarray(self.heads.items.vectors[used]) * self._inputs(used)[:, None]
+        return np.asarray(histories @ inputs)
 
     def saved(self, in_shards: bool = False) -> Saved:
         """Return the part as plain data."""
@@ -282,19 +312,20 @@ class PopularityPart(HistoryPart):
             at = np.full(len(here), self.fading.until) if later.at is None else later.at
             added = self.fading.weights(np.minimum(at[here], self.fading.until))
         np.add.at(likes, later.rows.items[here], added)
-        vectors = np.array(self.heads.items.vectors[rows], np.float32)
-        # Of an item that had no pairs, what features tell fades as pairs come in.
         n = np.diff(columns(rated, rows).indptr)
-        share = np.minimum(n / FEW, 1)
-        fresh = vectors[:, 2] > 0
-        cold = np.tile(self.heads.items.prior, (len(rows), 1))
-        if later.features is not None:
-            X = later.features.items[rows]
-            cold = self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0)
-        vectors[:, 0] = np.log1p(likes[rows]) * np.where(fresh, share, 1)
-        vectors[:, 1:] = np.where(fresh, 1 - share, 0)[:, None] * cold[:, 1:]
-        head = self.heads.items.changed(rows, vectors)
-        return replace(self, heads=self.heads.with_side("items", head), numbers=likes)
+        X = None if later.features is None else later.features.items[rows]
+        return replace(self, numbers=likes).between(rows, n, X)
+
+    def between(self, rows: np.ndarray, counts: np.ndarray, X: sparse.csr_matrix | None) -> Self:
+        """Let what features tell of items fade as pairs come in."""
+        head, share = self.heads.items, np.minimum(counts / FEW, 1)
+        cold = np.tile(head.prior, (len(rows), 1))
+        if X is not None:
+            cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
+        vectors = (1 - share)[:, None] * cold
+        vectors[:, 0] = np.log1p(np.asarray(self.numbers[rows])) * share
+        head = head.changed(rows, vectors.astype(np.float32))
+        return replace(self, heads=self.heads.with_side("items", head))
 
     def saved(self, in_shards: bool = False) -> Saved:
         """Return the part as plain data."""
@@ -307,3 +338,22 @@ class PopularityPart(HistoryPart):
     def _more(cls, artifact: Artifact, width: int) -> dict[str, Any]:
         document = artifact.documents.get("fading")
         return {} if document is None else {"fading": Fading.restored(document)}
+
+
+def histories(data: Prepared, weight: PairWeight) -> sparse.csr_matrix:
+    """Return this worker's users x items: what each pair counts in a history."""
+    ratings = data.ratings
+    values = weight(ratings.values)
+    shape = (ratings.n_users, ratings.n_items)
+    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
+
+
+def head_of(side: PreparedSide, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
+    """Put the vectors of the rated where they stand, and what features say of all others."""
+    n, out = len(side.tower.ids), vectors.astype(np.float32, copy=False)
+    if len(vectors) < n:
+        out = np.empty((n, vectors.shape[1]), np.float32)
+        unrated = np.asarray(side.tower.counts) == 0
+        out[side.rated_rows] = vectors
+        out[unrated] = encoder(side.tower.features[unrated])
+    return StoredHead(out, encoder, encoder.weights[-1].astype(np.float32))

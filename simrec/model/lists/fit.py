@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
-from simrec.model.head import Encoder, StoredHead
-from simrec.model.lists.blend import NEW, Blend, Scored, choose_weights, list_quality
-from simrec.model.lists.components import ContentPart, EasePart, PairWeight, PopularityPart
+from simrec.model.head import Encoder
+from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality
+from simrec.model.lists.components import (
+    ContentPart,
+    EasePart,
+    PairWeight,
+    PopularityPart,
+    head_of,
+    histories,
+)
+from simrec.model.lists.content import Content, ContentSetting, Maker, choose_content
 from simrec.model.lists.ease_choice import EaseSetting, choose_ease
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.held_out import GIVEN, HeldOut, Task
 from simrec.model.lists.popularity_encoder import popularity_encoder
 from simrec.model.lists.spectrum import Spectrum, spectrum
 from simrec.model.lists.uptake.choices import Choices, choose_uptake
-from simrec.model.lists.uptake.encoders import idf_of
 from simrec.model.lists.uptake.fit import fit_uptake
 from simrec.model.lists.uptake.part import UptakePart
 from simrec.model.part import Part
@@ -33,8 +40,8 @@ from simrec.scoring.threads import one_blas_thread
 # Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
 # the data. Small data sets are drawn from more often.
 _PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
-# Coordinates of EASE and of content profiles, at most.
-_EASE_DIM, _CONTENT_DIM = 512, 128
+# Coordinates of EASE, at most.
+_EASE_DIM = 512
 # Users that are drawn beyond, for the tasks of new users, and the share of users and items that
 # every other draw holds out whole.
 _NEW_USERS, _COLD = 300, 0.2
@@ -42,6 +49,8 @@ _NEW_USERS, _COLD = 300, 0.2
 _BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
 # Users on whom new items are made comparable with others.
 _COMPARED = 300
+# Spread, relative to the largest score, up to which scores are equal but for rounding.
+_ROUNDING = 1e-5
 _SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
 _OFFSETS = tuple(0.5 * j for j in range(-6, 7))
 
@@ -72,6 +81,7 @@ class _Settings:
     uptake: Choices
     ease: EaseSetting
     weight: PairWeight
+    content: ContentSetting
 
 
 def fit_lists(
@@ -118,21 +128,36 @@ def fit_lists(
     spectra = [_spectrum(draw.data, rng) for draw in held]
     share = len(values) / data.workers.total(len(data.ratings))
     ease, weight = choose_ease(held, spectra, weight, share)
-    plain = data.workers.agreed([choices.plain(), asdict(ease), asdict(weight)])
-    settings = _Settings(Choices(**plain[0]), EaseSetting(**plain[1]), PairWeight(**plain[2]))
-    parts = _components(data, settings, _spectrum(data, rng), rng)
+    seed = int(rng.integers(1 << 31))
+
+    @cache
+    def content(data: Prepared, full_columns: bool) -> Content:
+        return Content.of(data, full_columns, np.random.default_rng(seed))
+
+    contents = choose_content(held, content) if data.sides.items.X.shape[1] > 1 else None
+    found = (choices, ease, weight, contents or ContentSetting())
+    plain = data.workers.agreed([asdict(one) for one in found])
+    kinds = (Choices, EaseSetting, PairWeight, ContentSetting)
+    settings = _Settings(*(kind(**one) for kind, one in zip(kinds, plain, strict=True)))
+    parts = _components(data, settings, _spectrum(data, rng), rng, content)
     if fading is not None:
         parts["popularity"] = _popularity(data, settings.weight, rng, fading)
     inner = []
-    for draw, found in zip(held, spectra, strict=True):
+    for draw, axes in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, found, rng, draw.cold)
+        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold)
         inner.append((draw, fitted, draw.with_given(fitted)))
         step()
     names = [*([] if rating is None else ["rating"]), *parts]
     blend, chosen = _blended(inner, names, settings.ease, parts)
     agreed, chosen = data.workers.agreed([blend.plain(), chosen])
     blend = Blend.from_plain(agreed)
+    tower = data.sides.items.tower
+    counts = np.asarray(tower.counts)
+    rare = np.flatnonzero((counts > 0) & (counts < FEW))
+    popularity = parts[PopularityPart.name]
+    assert isinstance(popularity, PopularityPart)
+    parts[popularity.name] = popularity.between(rare, counts[rare], tower.features[rare])
     return FittedLists(parts, blend, {**_described(settings), **chosen})
 
 
@@ -141,6 +166,7 @@ def _components(
     settings: _Settings,
     found: Spectrum,
     rng: np.random.Generator,
+    content: Maker,
     new_items: bool = True,
 ) -> dict[str, Part]:
     """Fit all components but predicted ratings; `new_items`: whether any will be ranked."""
@@ -149,35 +175,17 @@ def _components(
     parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)
     if data.sides.items.X.shape[1] > 1:
-        parts[ContentPart.name] = _content(data, settings.weight, rng)
+        made = content(data, settings.content.full_columns)
+        parts[ContentPart.name] = made.part(data, settings.content, settings.weight)
     return parts
 
 
-def _histories(data: Prepared, weight: PairWeight) -> sparse.csr_matrix:
-    """Return this worker's users x items: what each pair counts in a history."""
-    ratings = data.ratings
-    values = weight(ratings.values)
-    shape = (ratings.n_users, ratings.n_items)
-    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
-
-
-def _head(side: PreparedSide, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
-    """Put the vectors of the rated where they stand, and what features say of all others."""
-    n, out = len(side.tower.ids), vectors.astype(np.float32, copy=False)
-    if len(vectors) < n:
-        out = np.empty((n, vectors.shape[1]), np.float32)
-        unrated = np.asarray(side.tower.counts) == 0
-        out[side.rated_rows] = vectors
-        out[unrated] = encoder(side.tower.features[unrated])
-    return StoredHead(out, encoder, encoder.weights[-1].astype(np.float32))
-
-
 def _spectrum(data: Prepared, rng: np.random.Generator) -> Spectrum:
-    return spectrum(_histories(data, PairWeight()), _EASE_DIM, rng, data.workers)
+    return spectrum(histories(data, PairWeight()), _EASE_DIM, rng, data.workers)
 
 
 def _ease(data: Prepared, settings: _Settings, found: Spectrum) -> EasePart:
-    ease, H = settings.ease, _histories(data, settings.weight)
+    ease, H = settings.ease, histories(data, settings.weight)
     items = found.items(ease.of_items)
     users = np.asarray(H @ found.inputs(), np.float32)
     d = items.shape[1]
@@ -185,27 +193,12 @@ def _ease(data: Prepared, settings: _Settings, found: Spectrum) -> EasePart:
     def none(side: PreparedSide) -> Encoder:
         return Encoder(np.zeros((side.tower.features.shape[1] + 1, d), np.float32))
 
-    heads = data.sides.map(lambda side, v: _head(side, v, none(side)), Sides(items, users))
+    heads = data.sides.map(lambda side, v: head_of(side, v, none(side)), Sides(items, users))
     n = np.maximum(np.linalg.norm(items, axis=1), 1e-30)
     numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
     numbers[data.sides.items.rated_rows] = np.linalg.norm(found.inputs(), axis=1) / n
     ridge = ease.of_items * found.unit
     return EasePart(heads, IDENTITY, settings.weight, numbers, found.e, ridge)
-
-
-def _content(data: Prepared, weight: PairWeight, rng: np.random.Generator) -> ContentPart:
-    X = data.sides.items.X[:, :-1]
-    encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=idf_of(X))
-    T = encoder.inputs(X)
-    V = data.workers.first(spectrum(sparse.csr_matrix(T), _CONTENT_DIM, rng, exponent=0.0).V)
-    encoder = Encoder(np.vstack([V, np.zeros_like(V[:1])]), idf=encoder.idf)
-    items = np.asarray(T @ V, np.float32)
-    users = np.asarray(_histories(data, weight) @ items, np.float32)
-    width = data.sides.users.tower.features.shape[1]
-    nobody = Encoder(np.zeros((width + 1, V.shape[1]), np.float32))
-    heads = Sides(_head(data.sides.items, items, encoder), _head(data.sides.users, users, nobody))
-    numbers = np.ones(len(data.sides.items.tower.ids), np.float32)
-    return ContentPart(heads, IDENTITY, weight, numbers)
 
 
 def _popularity(
@@ -230,10 +223,10 @@ def _popularity(
     X, groups = data.sides.items.X[:, :-1], data.sides.items.groups[:-1]
     encoder = popularity_encoder(X, groups, logs, rng)
     none = np.zeros_like(logs)
-    items = _head(data.sides.items, np.column_stack([logs, none, none]), encoder)
+    items = head_of(data.sides.items, np.column_stack([logs, none, none]), encoder)
     constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
     constant.weights[-1] = 1
-    users = _head(data.sides.users, np.ones((ratings.n_users, 3), np.float32), constant)
+    users = head_of(data.sides.users, np.ones((ratings.n_users, 3), np.float32), constant)
     numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
     numbers[data.sides.items.rated_rows] = likes
     return PopularityPart(Sides(items, users), IDENTITY, weight, numbers, fading)
@@ -265,9 +258,13 @@ def _blended(
                 fitted = after if task == "few_pairs" else before
                 filters = {"ease": ease.filter(before["ease"], few=task == "few_pairs")}
                 scored = _scores(held.tasks[task], fitted, filters)
-                # A component without a spread has nothing to say; popularity always stays.
+                # A component without a spread has nothing to say; nor has one that gives all new
+                # users the same list, since what most people like is known: popularity.
+                axis = 0 if task == "new_users" else 1
                 scored = {
-                    n: z for n, z in scored.items() if n == "popularity" or z.std(axis=1).max() > 0
+                    n: z
+                    for n, z in scored.items()
+                    if n == "popularity" or z.std(axis=axis).max() > _ROUNDING * np.abs(z).max()
                 }
                 groups = (_GROUPS if len(inner) < 3 else 2) if task in _BY_ITEMS else 1
                 draws += _drawn(held.tasks[task], scored, groups)
@@ -395,4 +392,5 @@ def _described(settings: _Settings) -> dict[str, Any]:
         "ease_ridge_known": ease.known,
         "ease_ridge_few": ease.few,
         "rating_slope": settings.weight.slope,
+        **{f"content_{name}": value for name, value in asdict(settings.content).items()},
     }

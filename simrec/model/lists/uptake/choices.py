@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -63,10 +62,6 @@ class Choices:
     # Slope and intercept that make a scalar product the logit of uptake.
     logit_slope: float = 1.0
     logit: float = 0.0
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return asdict(self)
 
 
 class _Draw:

@@ -31,10 +31,6 @@ class Regression:
         Ridge penalty.
     workers : Workers
         The workers between whom the rows are divided.
-    idf : numpy.ndarray, optional
-        Rarity of the features, where it is not that in X.
-    steps : int
-        Steps of conjugate gradients of an encoder, where features are many.
     """
 
     def __init__(
@@ -43,11 +39,9 @@ class Regression:
         by_rarity: bool,
         penalty: float,
         workers: Workers = ONE_WORKER,
-        idf: np.ndarray | None = None,
-        steps: int = _STEPS,
     ) -> None:
-        self._workers, self._steps = workers, steps
-        self._idf = idf_of(X) if by_rarity and idf is None else idf
+        self._workers = workers
+        self._idf = idf_of(X) if by_rarity else None
         inputs = Encoder(np.empty((0, 0)), idf=self._idf).inputs(X)
         constant = sparse.csr_matrix(np.ones((X.shape[0], 1), np.float32))
         self._Z = sparse.hstack([inputs, constant], format="csr", dtype=np.float32)
@@ -78,7 +72,7 @@ class Regression:
 
     def encoder(self, Y: np.ndarray) -> Encoder:
         """Return the encoder that fits the vectors Y."""
-        return Encoder(self._weights(Y, self._steps), idf=self._idf)
+        return Encoder(self._weights(Y, _STEPS), idf=self._idf)
 
     def fitted(self, Y: np.ndarray) -> np.ndarray:
         """Return what features say of the rows with the vectors Y."""

@@ -1,0 +1,139 @@
+"""Content profiles: for each user a ridge regression of the history on the features of items.
+
+With rows T of the items and a history h, the profile is ``h T (T'T + ridge)^-1``, and scores a new
+item by its features alone. In the leading eigenvectors of T'T that is a scalar product of two sums.
+A plain sum of TF-IDF rows is the limit of a large ridge: it counts what all items have in common
+over and over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import Sides
+from simrec.model.head import Encoder
+from simrec.model.lists.blend import list_quality
+from simrec.model.lists.components import ContentPart, PairWeight, head_of, histories
+from simrec.model.lists.held_out import HeldOut
+from simrec.model.lists.spectrum import Spectrum, spectrum
+from simrec.model.lists.uptake.encoders import idf_of
+from simrec.model.lists.uptake.grids import climb
+from simrec.model.prepare import Prepared
+from simrec.scoring.output import IDENTITY
+
+# Ridges in items, whose rows have length 1.
+_RIDGES = tuple(0.1 * 10.0 ** (k / 2) for k in range(8))
+# Coordinates, and how much better lists of new items must be for twice as many.
+_DIMS, _WORTH = (128, 256, 512), 1.05
+# Users and draws that choices are made with.
+_USERS, _DRAWS = 600, 2
+
+
+@dataclass(frozen=True)
+class ContentSetting:
+    """Ridge, number of coordinates, and whether columns that are nearly full enter."""
+
+    ridge: float = _RIDGES[2]
+    embedding_dim: int = _DIMS[0]
+    full_columns: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """Feature rows of the items with pairs, in the leading eigenvectors of their Gram matrix."""
+
+    encoder: Encoder  # weighs features, and brings rows to length 1
+    rows: sparse.csr_matrix
+    axes: Spectrum
+
+    @classmethod
+    def of(cls, data: Prepared, full_columns: bool, rng: np.random.Generator) -> Content:
+        """Weigh sparse features by their rarity, and each nearly full column as much as these."""
+        side = data.sides.items
+        X, groups = side.X[:, :-1], side.groups[:-1]
+        weights = idf_of(X)
+        if full_columns:
+            squares = np.asarray(X.multiply(X).sum(0)).ravel()
+            total = float(squares @ np.square(weights)) or float(X.shape[0])
+            for group in full_groups(X, groups):
+                here = groups == group
+                weights[here] = np.sqrt(total / max(float(squares[here].sum()), 1e-30))
+        encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=weights)
+        rows = sparse.csr_matrix(encoder.inputs(X))
+        return cls(encoder, rows, spectrum(rows, _DIMS[-1], rng, exponent=0.0))
+
+    def projection(self, setting: ContentSetting) -> np.ndarray:
+        """Return features x coordinates; products have the ridge in them."""
+        V, e = (one[..., : setting.embedding_dim] for one in (self.axes.V, self.axes.e))
+        return V * np.sqrt(setting.ridge / (e + setting.ridge)).astype(np.float32)
+
+    def part(self, data: Prepared, setting: ContentSetting, weight: PairWeight) -> ContentPart:
+        """Return the component."""
+        V = data.workers.first(self.projection(setting))
+        encoder = Encoder(np.vstack([V, np.zeros_like(V[:1])]), idf=self.encoder.idf)
+        items = np.asarray(self.rows @ V, np.float32)
+        users = np.asarray(histories(data, weight) @ items, np.float32)
+        width = data.sides.users.tower.features.shape[1]
+        nobody = Encoder(np.zeros((width + 1, V.shape[1]), np.float32))
+        heads = Sides(
+            head_of(data.sides.items, items, encoder), head_of(data.sides.users, users, nobody)
+        )
+        numbers = np.ones(len(data.sides.items.tower.ids), np.float32)
+        return ContentPart(heads, IDENTITY, weight, numbers)
+
+
+def full_groups(X: sparse.csr_matrix, groups: np.ndarray) -> np.ndarray:
+    """Return the columns whose features are there for most items: numbers, vectors, texts."""
+    there = np.bincount(X.indices[X.data != 0], minlength=X.shape[1]) > X.shape[0] / 2
+    share = np.bincount(groups, there) / np.maximum(np.bincount(groups), 1)
+    return np.flatnonzero(share > 0.5)
+
+
+Maker = Callable[[Prepared, bool], Content]
+
+
+def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
+    """Choose on lists of new items for known users.
+
+    Parameters
+    ----------
+    held : sequence of HeldOut
+        Draws of held-out pairs.
+    content : callable
+        Makes what is needed of a draw's data, with or without nearly full columns.
+    """
+    draws = [one for one in held if len(one.tasks["new_items"].users)][:_DRAWS]
+    if not draws:
+        return ContentSetting()
+    tasks = [one.tasks["new_items"].first(_USERS) for one in draws]
+    given = [
+        histories(draw.data, PairWeight())[
+            np.searchsorted(draw.data.sides.users.rated_rows, task.users)
+        ]
+        for draw, task in zip(draws, tasks, strict=True)
+    ]
+
+    def quality(setting: ContentSetting) -> float:
+        found = []
+        for draw, task, H in zip(draws, tasks, given, strict=True):
+            made = content(draw.data, setting.full_columns)
+            V = made.projection(setting)
+            new = made.encoder.inputs(draw.data.sides.items.tower.features[task.items])
+            z = (H @ (made.rows @ V)) @ np.asarray(new @ V).T
+            found.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
+        return float(np.mean(found))
+
+    grids = {"ridge": _RIDGES, "full_columns": (False, True)}
+    best = climb(quality, ContentSetting(), grids)
+    for dim in _DIMS[1:]:
+        wider = climb(
+            quality, ContentSetting(best.ridge, dim, best.full_columns), {"ridge": _RIDGES}
+        )
+        if quality(wider) < _WORTH * quality(best):
+            break
+        best = wider
+    return best
