@@ -17,8 +17,8 @@ Each data set is measured with several tables of items, by the protocol of `qual
 SimRec is measured with every table, peers with the richest: a TF-IDF profile, LightFM, EASE whose
 new items take the weights of their neighbours by content, and MARec. Results are kept in --out
 (content.jsonl) and used again as long as the model's code is the same; the table, content.md, has
-whatever is known. A run of SimRec takes 40 CPU seconds on ml-1m, 20 on frappe, 80 on citeulike;
-all of it with three seeds about 70 CPU minutes.
+whatever is known. A fit of SimRec takes about 45 CPU seconds on ml-1m, 20 on frappe and 75 on
+citeulike: with three seeds 25, 8 and 30 CPU minutes. LightFM on ml-1m takes several more a seed.
 """
 
 import argparse

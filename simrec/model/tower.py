@@ -73,7 +73,9 @@ class Tower:
             table, ids = self.read(features)
             listed, place = unique_ids(ids, self.side, describe(features, self.side))
             if self.encoder is not None and len(table.column_names) > 1:
-                unrated = self.unrated(rows)
+                # What the model knows of an entity counts more than a table without its features.
+                described = not set(self.encoder.columns_).isdisjoint(table.column_names)
+                unrated = self.unrated(rows) if described else rows < 0
                 at = np.full(len(rows), -1, np.int64)
                 at[unrated] = listed.rows(_take(values, unrated), self.id_column)
                 used, position = np.unique(place[at[at >= 0]], return_inverse=True)

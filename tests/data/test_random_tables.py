@@ -65,7 +65,7 @@ def some_slow(block):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("block", map(some_slow, range(4 * TIMES)))
+@pytest.mark.parametrize("block", [*map(some_slow, range(4 * TIMES))])
 def test_a_model_of_any_tables(block, tmp_path):
     outcomes = Counter()
     for seed in range(10 * block, 10 * (block + 1)):

@@ -226,7 +226,8 @@ def test_a_damaged_example_is_refused():
 
 
 def test_real_tables_are_read_as_they_are_meant(movielens_1m):
-    items = pq.read_table(movielens_1m / "items.parquet", ["item_id", "genres", "actors"])
+    columns = ["item_id", "genres", "actors"]
+    items = pq.read_table(movielens_1m / "items.parquet", columns=columns)
     plain = FeatureEncoder(id_column="item_id").fit(items)
     for separator in ("|", ", "):
         for column in ("genres", "actors"):

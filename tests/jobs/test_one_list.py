@@ -76,6 +76,14 @@ def test_what_may_be_in_the_list(titled, tmp_path):
     assert [(row["product"], row["title"]) for row in one["list"]] == [(whole[4], "Four")]
 
 
+def test_a_table_of_names_takes_no_features_from_known_items(titled):
+    """Of items without ratings the model knows the features, which the table does not have."""
+    model, names = TwoTower.load(titled / "m"), {"product": ["i45"], "name": ["Forty-five"]}
+    assert model.towers_.items.counts[model.items_.rows(["i45"])].tolist() == [0]
+    found = model.recommend(1_000_100, items=pd.DataFrame(names))
+    assert found["score"].tolist() == model.recommend(1_000_100, items=["i45"])["score"].tolist()
+
+
 def test_the_list_of_a_newcomer(titled, tmp_path):
     rated = pd.DataFrame({"product": ["i00", "i03", "i07"], "rating": [5.0, 1, 4]})
     rated.to_csv(tmp_path / "new.csv", index=False)

@@ -36,7 +36,7 @@ def data():
 @pytest.mark.parametrize("full_columns", [False, True])
 @pytest.mark.parametrize("ridge", [0.3, 3.0])
 def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, full_columns):
-    content = Content.of(data, full_columns, np.random.default_rng(0))
+    content = Content.of(data, full_columns, 512, np.random.default_rng(0))
     part = content.part(data, ContentSetting(ridge, 512, full_columns), PairWeight())
     T = content.rows.toarray().astype(np.float64)
     assert np.linalg.norm(T, axis=1) == pytest.approx(np.ones(len(T)), abs=1e-5)

@@ -14,6 +14,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
 from simrec.errors import named_arguments
+from simrec.model.answer.explain import alike
 from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose, exclusions
 from simrec.model.answer.similar import similar
@@ -237,6 +238,7 @@ class Answers(ListAnswers):
         ids, tables = Sides(item_id, user_id), Sides(items, users)
         found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
         entities = self.towers_.map(_entity, found)
+        likes = self.towers_.map(alike, entities)
         rows: list[tuple[str, str, str, float, float]] = []
         for name, part in parts.items():
 
@@ -257,8 +259,9 @@ class Answers(ListAnswers):
             for side, mine in pieces.named():
                 bias, taste = (one.tolist() for one in shares(mine, pieces.other(side)))
                 for i in np.argsort(-np.abs(np.add(bias, taste)), kind="stable"):
-                    what = f"{prefix}{mine.names[i]}"
-                    rows.append((SINGULAR[side], what, mine.values[i], bias[i], taste[i]))
+                    what, value = mine.names[i], mine.values[i]
+                    value = likes[side].get(what, value)
+                    rows.append((SINGULAR[side], f"{prefix}{what}", value, bias[i], taste[i]))
         names = ("side", "feature", "value", "bias", "taste")
         table = pa.table({n: list(v) for n, v in zip(names, zip(*rows, strict=True), strict=True)})
         total = pc.add(table["bias"], table["taste"])

@@ -51,7 +51,9 @@ class Content:
     axes: Spectrum
 
     @classmethod
-    def of(cls, data: Prepared, full_columns: bool, rng: np.random.Generator) -> Content:
+    def of(
+        cls, data: Prepared, full_columns: bool, embedding_dim: int, rng: np.random.Generator
+    ) -> Content:
         """Weigh sparse features by their rarity, and each nearly full column as much as these."""
         side = data.sides.items
         X, groups = side.X[:, :-1], side.groups[:-1]
@@ -64,7 +66,7 @@ class Content:
                 weights[here] = np.sqrt(total / max(float(squares[here].sum()), 1e-30))
         encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=weights)
         rows = sparse.csr_matrix(encoder.inputs(X))
-        return cls(encoder, rows, spectrum(rows, _DIMS[-1], rng, exponent=0.0))
+        return cls(encoder, rows, spectrum(rows, embedding_dim, rng, exponent=0.0))
 
     def projection(self, setting: ContentSetting) -> np.ndarray:
         """Return features x coordinates; products have the ridge in them."""
@@ -93,7 +95,8 @@ def full_groups(X: sparse.csr_matrix, groups: np.ndarray) -> np.ndarray:
     return np.flatnonzero(share > 0.5)
 
 
-Maker = Callable[[Prepared, bool], Content]
+# Makes what is needed of some data: with or without nearly full columns, and so many coordinates.
+Maker = Callable[[Prepared, bool, int], Content]
 
 
 def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
@@ -104,7 +107,7 @@ def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
     held : sequence of HeldOut
         Draws of held-out pairs.
     content : callable
-        Makes what is needed of a draw's data, with or without nearly full columns.
+        Makes what is needed of a draw's data.
     """
     draws = [one for one in held if len(one.tasks["new_items"].users)][:_DRAWS]
     if not draws:
@@ -120,14 +123,16 @@ def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
     def quality(setting: ContentSetting) -> float:
         found = []
         for draw, task, H in zip(draws, tasks, given, strict=True):
-            made = content(draw.data, setting.full_columns)
+            made = content(draw.data, setting.full_columns, _DIMS[-1])
             V = made.projection(setting)
             new = made.encoder.inputs(draw.data.sides.items.tower.features[task.items])
             z = (H @ (made.rows @ V)) @ np.asarray(new @ V).T
             found.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
         return float(np.mean(found))
 
-    grids = {"ridge": _RIDGES, "full_columns": (False, True)}
+    items = draws[0].data.sides.items
+    full = len(full_groups(items.X[:, :-1], items.groups[:-1])) > 0
+    grids = {"ridge": _RIDGES, "full_columns": (False, True) if full else (False,)}
     best = climb(quality, ContentSetting(), grids)
     for dim in _DIMS[1:]:
         wider = climb(

@@ -131,8 +131,8 @@ def fit_lists(
     seed = int(rng.integers(1 << 31))
 
     @cache
-    def content(data: Prepared, full_columns: bool) -> Content:
-        return Content.of(data, full_columns, np.random.default_rng(seed))
+    def content(data: Prepared, full_columns: bool, embedding_dim: int) -> Content:
+        return Content.of(data, full_columns, embedding_dim, np.random.default_rng(seed))
 
     contents = choose_content(held, content) if data.sides.items.X.shape[1] > 1 else None
     found = (choices, ease, weight, contents or ContentSetting())
@@ -175,7 +175,7 @@ def _components(
     parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)
     if data.sides.items.X.shape[1] > 1:
-        made = content(data, settings.content.full_columns)
+        made = content(data, settings.content.full_columns, settings.content.embedding_dim)
         parts[ContentPart.name] = made.part(data, settings.content, settings.weight)
     return parts
 
