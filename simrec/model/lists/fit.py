@@ -12,7 +12,7 @@ import numpy as np
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality
+from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality, spread
 from simrec.model.lists.components import (
     ContentPart,
     EasePart,
@@ -328,14 +328,14 @@ def _comparable(
     if not tasks:
         return 1.0, 0.0
     theirs = [[z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1)]
-    spread = [float(np.mean([z.std() if z.size else 0 for z in one])) for one in theirs]
+    spreads = [float(np.mean([spread(z) for z in one])) for one in theirs]
     level = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in theirs]
-    unit = spread[0] / spread[1] if spread[1] > 0 else 1.0
+    unit = spreads[0] / spreads[1] if spreads[1] > 0 else 1.0
 
     def quality(scale: float, offset: float) -> float:
         total = []
         for old, cold, is_new, task in tasks:
-            moved = level[0] + unit * scale * (cold - level[1]) + offset * spread[0]
+            moved = level[0] + unit * scale * (cold - level[1]) + offset * spreads[0]
             z = np.where(is_new[None], moved, old)
             z = np.where(task.exclude, -np.inf, z)
             total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
@@ -346,7 +346,7 @@ def _comparable(
         [best, *((quality(a, best[2]), a, best[2]) for a in _SCALES)], key=lambda one: one[0]
     )
     scale = unit * best[1]
-    return scale, level[0] - scale * level[1] + best[2] * spread[0]
+    return scale, level[0] - scale * level[1] + best[2] * spreads[0]
 
 
 def _factors(
