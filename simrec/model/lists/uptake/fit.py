@@ -17,7 +17,7 @@ from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.uptake.add_pairs import Solver, axes_of, spread_axes
 from simrec.model.lists.uptake.choices import SWEEPS, Choices, Whole, factor_norm
-from simrec.model.lists.uptake.encoders import Regression
+from simrec.model.lists.uptake.encoders import Regression, feature_weights
 from simrec.model.lists.uptake.least_squares import start_vectors
 from simrec.model.lists.uptake.sweeps import factorize, solve_items
 from simrec.model.prepare import Prepared, mean_confidence, pair_matrix
@@ -61,7 +61,8 @@ def fit_uptake(
         X = features.items if features.items.shape[1] else None
         regression = None
         if X is not None:
-            regression = Regression(X, choices.by_rarity, choices.item_penalty)
+            weights = feature_weights(X, data.sides.items.groups[:-1], choices.weighing)
+            regression = Regression(X, weights, choices.item_penalty)
         prior = regression if choices.item_prior else None
         start, sweeps = learned, _SWEEPS - SWEEPS
         if start is None:
@@ -101,7 +102,7 @@ def fit_uptake(
         users.weights[-1] = prior_user
         if features.users.shape[1] and choices.popularity_share < 1:
             share = np.float32(choices.popularity_share)
-            users = Regression(features.users, False, choices.user_penalty, workers).encoder(U)
+            users = Regression(features.users, None, choices.user_penalty, workers).encoder(U)
             users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
             users.weights[-1, -1] = share * unit
         gram = np.zeros((d, d))
