@@ -175,6 +175,8 @@ def _batches(n: np.ndarray, d: int) -> list[np.ndarray]:
     counts, batches, first = n[order], [], 0
     while first < len(order):
         most = max(int(counts[first] * 1.15) + 2, 8)
+        if counts[first] <= _FEW:  # how a row is solved does not depend on others
+            most = min(most, _FEW)
         last = int(np.searchsorted(counts, most, "right"))
         last = min(last, first + max(1, _CELLS // (int(counts[last - 1]) * d)))
         batches.append(order[first:last])
