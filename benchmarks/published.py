@@ -34,8 +34,8 @@ MODELS = ("simrec", "popularity-1", "popularity", "popularity-100", "content")
 MODELS += ("content-popularity", "content-popularity-2", "marec", "marec-500", "content-network")
 _TEXT = "300 numbers of the texts"
 _FILM = "206 columns"
-# NDCG@20 and Recall@20 of LLM-InS's paper (2402.09176), and the item features of the authors' data
-# (ColdRec's data/README.md has their widths).
+# NDCG@20 and Recall@20 as cited, not checked against the papers' tables. Features are those of
+# ColdRec's data (data/README.md there has the widths), which the papers may not have used as such.
 PUBLISHED = {
     "citeulike": {
         "LLM-InS": (0.213, 0.360, f"{_TEXT}, and the texts read by a language model"),

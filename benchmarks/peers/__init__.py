@@ -74,7 +74,7 @@ FAMILIES = {
     **dict.fromkeys(CONTENT, "content profile + popularity"),
     **dict.fromkeys(EASE, "EASE"),
     **dict.fromkeys(NEIGHBOURS, "EASE of content neighbours"),
-    **dict.fromkeys(MAREC, "MARec"),
+    **dict.fromkeys(MAREC, "MARec, our variant"),
     **dict.fromkeys(ALS, "implicit ALS"),
 }
 

@@ -16,7 +16,8 @@ from simrec.model.answer.rerank import Rerank, caps, directions
 from simrec.model.answer.where import matches
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
-from simrec.serve.engine import Engine, Person, View
+from simrec.serve.engine import Engine, Person
+from simrec.serve.view import View
 
 _FILTERS = 256  # whose rows are kept
 

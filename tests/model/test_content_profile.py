@@ -7,7 +7,9 @@ import pytest
 from simrec import Ratings, TwoTower
 from simrec.data.sides import Sides
 from simrec.model.lists.components import PairWeight
-from simrec.model.lists.content import Content, ContentSetting, full_groups
+from simrec.model.lists.content import Content, ContentSetting
+from simrec.model.lists.uptake.encoders import feature_weights
+from simrec.model.lists.uptake.encoders import full_columns as find_full
 from simrec.model.prepare import Encoding, prepare
 
 N_USERS, N_ITEMS, N_NEW = 90, 80, 20
@@ -50,9 +52,15 @@ def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, full_column
 
 def test_vectors_are_nearly_full_columns_and_tags_are_not(data):
     side = data.sides.items
-    names = side.tower.encoder.columns_
-    full = full_groups(side.X[:, :-1], side.groups[:-1])
-    assert [list(names)[group] for group in full] == ["vector"]
+    X, groups = side.X[:, :-1], side.groups[:-1]
+    (full,) = find_full(X, groups)
+    assert list(side.tower.encoder.columns_)[full] == "vector"
+    here = groups == full
+    assert np.abs(feature_weights(X, groups, "rarity")[here]).max() < 0.1
+    weighed = X.toarray() * feature_weights(X, groups, "rarity and full columns")
+    assert np.square(weighed[:, here]).sum() == pytest.approx(
+        np.square(weighed[:, ~here]).sum(), rel=0.05
+    )
 
 
 def test_new_items_are_ranked_by_what_sets_them_apart():

@@ -11,7 +11,7 @@ from simrec import InputError, TwoTower
 from simrec.model.lists.blend import list_quality
 from simrec.model.lists.uptake.add_pairs import moved_by_pairs, spread_axes
 from simrec.model.lists.uptake.choices import noise, slopes_for
-from simrec.model.lists.uptake.encoders import Regression
+from simrec.model.lists.uptake.encoders import Regression, idf_of
 from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
 from simrec.model.lists.uptake.sweeps import factorize
 from simrec.model.run.workers import Workers
@@ -121,7 +121,7 @@ class TestLeastSquares:
         rng = np.random.default_rng(2)
         X = sparse.csr_matrix(sparse.random_array(shape, density=0.3, rng=rng), dtype=np.float32)
         Y = rng.standard_normal((30, 4)).astype(np.float32)
-        encoder = Regression(X, by_rarity, 0.5).encoder(Y)
+        encoder = Regression(X, idf_of(X) if by_rarity else None, 0.5).encoder(Y)
         Z = np.hstack([encoder.inputs(X).toarray(), np.ones((30, 1))]).astype(np.float64)
         exact = np.linalg.solve(Z.T @ Z + 0.5 * np.eye(Z.shape[1]), Z.T @ Y)
         np.testing.assert_allclose(encoder(X), Z @ exact, atol=0.1)
@@ -306,7 +306,7 @@ def test_workers_take_as_many_steps(monkeypatch):
     X = sparse.random_array((50, 600), density=0.1, rng=0, format="csr", dtype=np.float32)
     workers = Second()
     monkeypatch.setattr("simrec.model.lists.uptake.encoders._STEPS", 7)
-    Regression(sparse.csr_matrix(X), False, 1e6, workers).encoder(np.ones((50, 2), "f4"))
+    Regression(sparse.csr_matrix(X), None, 1e6, workers).encoder(np.ones((50, 2), "f4"))
     assert workers.calls == 2 + 7
 
 

@@ -32,6 +32,8 @@ KINDS = Sides(items=2, users=3)
 NEW = "new_"
 # Hits a user up to which ranks are counted, and scores that are compared at once.
 _FEW_HITS, _CELLS = 6, 1 << 20
+# Spread, relative to the largest score, up to which scores are equal but for rounding.
+_ROUNDING = 1e-5
 # Length of the lists that weights are chosen on.
 K = 20
 # Pairs from which on an item is ranked by its pairs alone: with fewer, also as a new one.
@@ -149,11 +151,17 @@ class Scored:
     def total_spread(self, weights: Mapping[str, float]) -> float:
         """Return the standard deviation of a weighted sum of components."""
         z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
-        return float(np.asarray(z)[~self.excluded].std())
+        return spread(np.asarray(z)[~self.excluded])
 
     def spread(self, name: str) -> float:
         """Return the standard deviation of a component's scores."""
-        return float(self.scores[name][~self.excluded].std())
+        return spread(self.scores[name][~self.excluded])
+
+
+def spread(z: np.ndarray) -> float:
+    """Return the standard deviation of scores; 0 where they are equal but for rounding."""
+    found = float(z.std()) if z.size else 0.0
+    return found if found > _ROUNDING * float(np.abs(z).max(initial=0)) else 0.0
 
 
 def list_quality(scores: np.ndarray, hit: np.ndarray, n_hits: np.ndarray, k: int = K) -> np.ndarray:

@@ -20,7 +20,8 @@ from simrec.model.lists.blend import list_quality
 from simrec.model.lists.components import ContentPart, PairWeight, head_of, histories
 from simrec.model.lists.held_out import HeldOut
 from simrec.model.lists.spectrum import Spectrum, spectrum
-from simrec.model.lists.uptake.encoders import idf_of
+from simrec.model.lists.uptake.encoders import Weighing, feature_weights
+from simrec.model.lists.uptake.encoders import full_columns as find_full
 from simrec.model.lists.uptake.grids import climb
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import IDENTITY
@@ -57,13 +58,8 @@ class Content:
         """Weigh sparse features by their rarity, and each nearly full column as much as these."""
         side = data.sides.items
         X, groups = side.X[:, :-1], side.groups[:-1]
-        weights = idf_of(X)
-        if full_columns:
-            squares = np.asarray(X.multiply(X).sum(0)).ravel()
-            total = float(squares @ np.square(weights)) or float(X.shape[0])
-            for group in full_groups(X, groups):
-                here = groups == group
-                weights[here] = np.sqrt(total / max(float(squares[here].sum()), 1e-30))
+        weighing: Weighing = "rarity and full columns" if full_columns else "rarity"
+        weights = feature_weights(X, groups, weighing)
         encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=weights)
         rows = sparse.csr_matrix(encoder.inputs(X))
         return cls(encoder, rows, spectrum(rows, embedding_dim, rng, exponent=0.0))
@@ -86,13 +82,6 @@ class Content:
         )
         numbers = np.ones(len(data.sides.items.tower.ids), np.float32)
         return ContentPart(heads, IDENTITY, weight, numbers)
-
-
-def full_groups(X: sparse.csr_matrix, groups: np.ndarray) -> np.ndarray:
-    """Return the columns whose features are there for most items: numbers, vectors, texts."""
-    there = np.bincount(X.indices[X.data != 0], minlength=X.shape[1]) > X.shape[0] / 2
-    share = np.bincount(groups, there) / np.maximum(np.bincount(groups), 1)
-    return np.flatnonzero(share > 0.5)
 
 
 # Makes what is needed of some data: with or without nearly full columns, and so many coordinates.
@@ -131,7 +120,7 @@ def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
         return float(np.mean(found))
 
     items = draws[0].data.sides.items
-    full = len(full_groups(items.X[:, :-1], items.groups[:-1])) > 0
+    full = len(find_full(items.X[:, :-1], items.groups[:-1])) > 0
     grids = {"ridge": _RIDGES, "full_columns": (False, True) if full else (False,)}
     best = climb(quality, ContentSetting(), grids)
     for dim in _DIMS[1:]:

@@ -12,7 +12,7 @@ import numpy as np
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality
+from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality, spread
 from simrec.model.lists.components import (
     ContentPart,
     EasePart,
@@ -124,7 +124,7 @@ def fit_lists(
     draws = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in draws if draw is not None]
     with one_blas_thread():
-        choices = choose_uptake(held, embedding_dim, rng, step)
+        choices, learned = choose_uptake(held, embedding_dim, rng, step)
     spectra = [_spectrum(draw.data, rng) for draw in held]
     share = len(values) / data.workers.total(len(data.ratings))
     ease, weight = choose_ease(held, spectra, weight, share)
@@ -145,7 +145,7 @@ def fit_lists(
     inner = []
     for draw, axes in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold)
+        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold, learned.get(draw))
         inner.append((draw, fitted, draw.with_given(fitted)))
         step()
     names = [*([] if rating is None else ["rating"]), *parts]
@@ -168,9 +168,13 @@ def _components(
     rng: np.random.Generator,
     content: Maker,
     new_items: bool = True,
+    learned: np.ndarray | None = None,
 ) -> dict[str, Part]:
-    """Fit all components but predicted ratings; `new_items`: whether any will be ranked."""
-    uptake = fit_uptake(data, settings.uptake, rng)
+    """Fit all components but predicted ratings.
+
+    `new_items`: whether any will be ranked; `learned`: item vectors that uptake goes on from.
+    """
+    uptake = fit_uptake(data, settings.uptake, rng, learned)
     parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
     parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
     parts[EasePart.name] = _ease(data, settings, found)
@@ -324,14 +328,14 @@ def _comparable(
     if not tasks:
         return 1.0, 0.0
     theirs = [[z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1)]
-    spread = [float(np.mean([z.std() if z.size else 0 for z in one])) for one in theirs]
+    spreads = [float(np.mean([spread(z) for z in one])) for one in theirs]
     level = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in theirs]
-    unit = spread[0] / spread[1] if spread[1] > 0 else 1.0
+    unit = spreads[0] / spreads[1] if spreads[1] > 0 else 1.0
 
     def quality(scale: float, offset: float) -> float:
         total = []
         for old, cold, is_new, task in tasks:
-            moved = level[0] + unit * scale * (cold - level[1]) + offset * spread[0]
+            moved = level[0] + unit * scale * (cold - level[1]) + offset * spreads[0]
             z = np.where(is_new[None], moved, old)
             z = np.where(task.exclude, -np.inf, z)
             total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
@@ -342,7 +346,7 @@ def _comparable(
         [best, *((quality(a, best[2]), a, best[2]) for a in _SCALES)], key=lambda one: one[0]
     )
     scale = unit * best[1]
-    return scale, level[0] - scale * level[1] + best[2] * spread[0]
+    return scale, level[0] - scale * level[1] + best[2] * spreads[0]
 
 
 def _factors(

@@ -1,7 +1,7 @@
 """What a rating model keeps of each entity, so that later ratings can be added.
 
 An entity has a posterior of the embedding that known partners meet (`warm`) and of the one that new
-partners meet (`cold`, see `simrec.model.layout`). Both are normal, so that further ratings
+partners meet (`cold`, see `simrec.model.rating.layout`). Both are normal, so that further ratings
 enter as they did in `fit`; without ratings the posterior is the prior that features give.
 """
 

@@ -12,7 +12,12 @@ from scipy import sparse
 from simrec.model.lists.blend import clear_gain, list_quality
 from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.uptake.add_pairs import moved_by_pairs, spread_axes
-from simrec.model.lists.uptake.encoders import Regression
+from simrec.model.lists.uptake.encoders import (
+    Regression,
+    Weighing,
+    feature_weights,
+    full_columns,
+)
 from simrec.model.lists.uptake.grids import between, climb
 from simrec.model.lists.uptake.least_squares import products, start_vectors
 from simrec.model.lists.uptake.sweeps import factorize
@@ -31,7 +36,7 @@ _SLOPES = (0.0, 0.25, 0.5, 1.0)
 _PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
 # Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
 _DIM, _LARGE_DIM, _WORTH = 128, 512, 1.05
-_SWEEPS = 2
+SWEEPS = 2
 # Draws and users of a task that choices look at, at most, and zeros that probabilities are
 # calibrated on.
 _DRAWS, _USERS, _ABSENT = 2, 600, 50_000
@@ -52,8 +57,8 @@ class Choices:
     # Share of popularity in the vector of a new user, and the ridge of the encoder of new users.
     popularity_share: float = 1.0
     user_penalty: float = _PENALTIES[5]
-    # The encoder of new items: whether features are weighed by rarity, and its ridge.
-    by_rarity: bool = True
+    # The encoder of new items: how features are weighed, and its ridge.
+    weighing: Weighing = "rarity"
     item_penalty: float = _PENALTIES[2]
     # Whether known items are drawn towards what this encoder says, or towards nothing.
     item_prior: bool = False
@@ -89,8 +94,12 @@ class _Draw:
             self._starts = {key: start_vectors(T, d, np.random.default_rng(self._seed))}
         features = None
         if choices.item_prior:
-            features = Regression(self.X.items, choices.by_rarity, choices.item_penalty)
-        return factorize(T, self._starts[key], self.ridge(choices), choices.zero, _SWEEPS, features)
+            features = self.regression(choices.weighing, choices.item_penalty)
+        return factorize(T, self._starts[key], self.ridge(choices), choices.zero, SWEEPS, features)
+
+    def regression(self, weighing: Weighing, penalty: float) -> Regression:
+        X, groups = self.X.items, self.held.data.sides.items.groups[:-1]
+        return Regression(X, feature_weights(X, groups, weighing), penalty)
 
     def dim(self, choices: Choices) -> int:
         return min(choices.embedding_dim, max(min(self.pairs(choices.weighted).shape) - 1, 1))
@@ -166,8 +175,11 @@ def choose_uptake(
     embedding_dim: int | None,
     rng: np.random.Generator,
     step: Step = no_step,
-) -> Choices:
+) -> tuple[Choices, dict[HeldOut, np.ndarray]]:
     """Choose all that a fit needs on held-out pairs.
+
+    Also returns item vectors that were learned as chosen, of some draws, to go on from: they have
+    had `SWEEPS` passes.
 
     Parameters
     ----------
@@ -185,7 +197,7 @@ def choose_uptake(
     cold = [one for one in draws if one.held.cold][:_DRAWS]
     choices = Choices(embedding_dim=embedding_dim or _DIM)
     if not any(len(one.task("known_users").users) for one in warm):
-        return choices
+        return choices, {}
 
     @cache
     def known(tried: Choices) -> list[np.ndarray]:
@@ -229,10 +241,13 @@ def choose_uptake(
         )
 
     choices = climb(factored, choices, {"exponent": _EXPONENTS}, step)
-    choices = _choose_users(choices, cold, step)
+    new = [_Cold(one, choices) for one in cold]
+    choices = _choose_users(choices, new, step)
     U, V = vectors[0]
-    V = _scaled(V, warm[0].counts(choices), choices.exponent)
-    return _calibrated(choices, warm[0], U, V, rng)
+    scaled = _scaled(V, warm[0].counts(choices), choices.exponent)
+    learned = {one.held: V for one, (_, V) in zip(warm, vectors, strict=True)}
+    learned |= {one.draw.held: one.V for one in new}
+    return _calibrated(choices, warm[0], U, scaled, rng), learned
 
 
 def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
@@ -249,7 +264,7 @@ class _Cold:
 
     def __init__(self, draw: _Draw, choices: Choices) -> None:
         self.draw, self.task = draw, draw.task("new_users")
-        self._regressions: dict[bool, Regression] = {}
+        self._regressions: dict[Weighing, Regression] = {}
         self.U, self.V = draw.vectors(choices)
         counts, n_users = draw.counts(choices), len(self.U)
         popularity = (counts / n_users).astype(np.float32)[:, None]
@@ -264,17 +279,17 @@ class _Cold:
             for one in (np.ones(len(given.values)), given.values - ratings.values.mean())
         )
 
-    def regression(self, by_rarity: bool, penalty: float) -> Regression:
+    def regression(self, weighing: Weighing, penalty: float) -> Regression:
         """Return that of items' vectors on features; it goes on from the last one tried."""
-        if by_rarity not in self._regressions:
-            self._regressions[by_rarity] = Regression(self.draw.X.items, by_rarity, penalty)
-        self._regressions[by_rarity] = self._regressions[by_rarity].with_penalty(penalty)
-        return self._regressions[by_rarity]
+        if weighing not in self._regressions:
+            self._regressions[weighing] = self.draw.regression(weighing, penalty)
+        self._regressions[weighing] = self._regressions[weighing].with_penalty(penalty)
+        return self._regressions[weighing]
 
     def new_items(self, tried: Choices) -> np.ndarray:
         """Return the quality of lists of new items."""
         draw, task = self.draw, self.draw.task("new_items")
-        made = self.regression(tried.by_rarity, tried.item_penalty).encoder(self.V)
+        made = self.regression(tried.weighing, tried.item_penalty).encoder(self.V)
         users = self.U[np.searchsorted(draw.rows.users, task.users)]
         return quality_of(users @ made(draw.tower.items.features[task.items]).T, task)
 
@@ -282,7 +297,7 @@ class _Cold:
     def encoded(self, penalty: float) -> tuple[np.ndarray, np.ndarray]:
         """Return what features say of known users, and of new ones."""
         X = self.draw.X.users
-        made = Regression(X, False, penalty).encoder(self.U)
+        made = Regression(X, None, penalty).encoder(self.U)
         return made(X), made(self.draw.tower.users.features[self.task.users])
 
     def cold_users(self, tried: Choices) -> tuple[np.ndarray, np.ndarray]:
@@ -324,25 +339,26 @@ def _choose_items(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choic
 
     if not cold:
         return choices
-    starts = ((True, _PENALTIES[1]), (False, _PENALTIES[4]))
-    options = [replace(choices, by_rarity=rare, item_penalty=start) for rare, start in starts]
+    starts: dict[Weighing, float] = {"rarity": _PENALTIES[1], "plain": _PENALTIES[4]}
+    if len(full_columns(draws[0].X.items, draws[0].held.data.sides.items.groups[:-1])):
+        starts["rarity and full columns"] = _PENALTIES[1]
+    options = [replace(choices, weighing=one, item_penalty=at) for one, at in starts.items()]
     grids = {"item_penalty": _PENALTIES}
     return max((climb(quality, one, grids, step) for one in options), key=quality)
 
 
-def _choose_users(choices: Choices, draws: Sequence[_Draw], step: Step) -> Choices:
+def _choose_users(choices: Choices, cold: Sequence[_Cold], step: Step) -> Choices:
     """Choose what features, popularity and a few pairs say of new users."""
-    cold = [_Cold(one, choices) for one in draws]
     if not cold:
         return choices
-    if draws[0].X.users.shape[1]:
+    if cold[0].draw.X.users.shape[1]:
         choices = climb(
             lambda tried: _mean([one.new_users(tried) for one in cold]),
             replace(choices, popularity_share=0.6),
             {"user_penalty": _PENALTIES, "popularity_share": _SHARES},
             step,
         )
-    slopes = slopes_for(draws[0].held.data.ratings.values)
+    slopes = slopes_for(cold[0].draw.held.data.ratings.values)
     return climb(
         lambda tried: _mean([one.few_pairs(tried) for one in cold]),
         choices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from typing import Literal
 
 import numpy as np
 from scipy import sparse
@@ -25,8 +26,9 @@ class Regression:
     ----------
     X : csr_matrix
         Feature rows.
-    by_rarity : bool
-        Whether to weigh features by their rarity (idf) and bring rows to unit length.
+    weights : numpy.ndarray or None
+        What features are multiplied with before rows are brought to unit length; None for features
+        as they are.
     penalty : float
         Ridge penalty.
     workers : Workers
@@ -36,12 +38,12 @@ class Regression:
     def __init__(
         self,
         X: sparse.csr_matrix,
-        by_rarity: bool,
+        weights: np.ndarray | None,
         penalty: float,
         workers: Workers = ONE_WORKER,
     ) -> None:
         self._workers = workers
-        self._idf = idf_of(X) if by_rarity else None
+        self._idf = weights
         inputs = Encoder(np.empty((0, 0)), idf=self._idf).inputs(X)
         constant = sparse.csr_matrix(np.ones((X.shape[0], 1), np.float32))
         self._Z = sparse.hstack([inputs, constant], format="csr", dtype=np.float32)
@@ -119,6 +121,38 @@ class Regression:
             p = z + (now / np.maximum(before, 1e-30)) * p
         self._solved = W
         return W
+
+
+# Ways to weigh features.
+Weighing = Literal["plain", "rarity", "rarity and full columns"]
+
+
+def feature_weights(
+    X: sparse.csr_matrix, groups: np.ndarray, weighing: Weighing
+) -> np.ndarray | None:
+    """Return what each feature is multiplied with; None for features as they are.
+
+    By rarity, what is there for nearly all rows (numbers, vectors, texts) counts for nothing; with
+    full columns, each of them as much as all others together. `groups` has the column of each
+    feature.
+    """
+    if weighing == "plain":
+        return None
+    weights = idf_of(X)
+    if weighing == "rarity and full columns":
+        squares = np.asarray(X.multiply(X).sum(0)).ravel()
+        total = float(squares @ np.square(weights)) or float(X.shape[0])
+        for group in full_columns(X, groups):
+            here = groups == group
+            weights[here] = np.sqrt(total / max(float(squares[here].sum()), 1e-30))
+    return weights
+
+
+def full_columns(X: sparse.csr_matrix, groups: np.ndarray) -> np.ndarray:
+    """Return the columns whose features are there for most rows: numbers, vectors, texts."""
+    there = np.bincount(X.indices[X.data != 0], minlength=X.shape[1]) > X.shape[0] / 2
+    share = np.bincount(groups, there) / np.maximum(np.bincount(groups), 1)
+    return np.flatnonzero(share > 0.5)
 
 
 def idf_of(X: sparse.csr_matrix) -> np.ndarray:

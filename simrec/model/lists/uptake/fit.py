@@ -16,8 +16,8 @@ import numpy as np
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.uptake.add_pairs import Solver, axes_of, spread_axes
-from simrec.model.lists.uptake.choices import Choices, Whole, factor_norm
-from simrec.model.lists.uptake.encoders import Regression
+from simrec.model.lists.uptake.choices import SWEEPS, Choices, Whole, factor_norm
+from simrec.model.lists.uptake.encoders import Regression, feature_weights
 from simrec.model.lists.uptake.least_squares import start_vectors
 from simrec.model.lists.uptake.sweeps import factorize, solve_items
 from simrec.model.prepare import Prepared, mean_confidence, pair_matrix
@@ -42,8 +42,14 @@ class UptakeFit:
     output: Output  # from scalar products to probabilities
 
 
-def fit_uptake(data: Prepared, choices: Choices, rng: np.random.Generator) -> UptakeFit:
-    """Learn from the pairs of all workers, as chosen; the generator is the source of the start."""
+def fit_uptake(
+    data: Prepared, choices: Choices, rng: np.random.Generator, learned: np.ndarray | None = None
+) -> UptakeFit:
+    """Learn from the pairs of all workers, as chosen.
+
+    The generator is the source of the start; `learned` are item vectors of the choice to go on from
+    instead.
+    """
     workers, features = data.workers, data.sides.map(lambda side: side.X[:, :-1])
     confidence = mean_confidence(data.ratings, workers) if choices.weighted else 0.0
     R = pair_matrix(data.ratings, confidence)
@@ -55,10 +61,13 @@ def fit_uptake(data: Prepared, choices: Choices, rng: np.random.Generator) -> Up
         X = features.items if features.items.shape[1] else None
         regression = None
         if X is not None:
-            regression = Regression(X, choices.by_rarity, choices.item_penalty)
+            weights = feature_weights(X, data.sides.items.groups[:-1], choices.weighing)
+            regression = Regression(X, weights, choices.item_penalty)
         prior = regression if choices.item_prior else None
-        start = start_vectors(R, d, rng, workers)
-        U, V = factorize(R, start, ridge, choices.zero, _SWEEPS, prior, workers)
+        start, sweeps = learned, _SWEEPS - SWEEPS
+        if start is None:
+            start, sweeps = start_vectors(R, d, rng, workers), _SWEEPS
+        U, V = factorize(R, start, ridge, choices.zero, sweeps, prior, workers)
         items = None
         if regression is not None:
             # Vectors that were drawn towards features would leak features into the target.
@@ -93,7 +102,7 @@ def fit_uptake(data: Prepared, choices: Choices, rng: np.random.Generator) -> Up
         users.weights[-1] = prior_user
         if features.users.shape[1] and choices.popularity_share < 1:
             share = np.float32(choices.popularity_share)
-            users = Regression(features.users, False, choices.user_penalty, workers).encoder(U)
+            users = Regression(features.users, None, choices.user_penalty, workers).encoder(U)
             users.weights = np.pad(users.weights * (1 - share) * np.float32(unit), ((0, 0), (0, 1)))
             users.weights[-1, -1] = share * unit
         gram = np.zeros((d, d))
