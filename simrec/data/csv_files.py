@@ -119,7 +119,7 @@ def _check_names(path: str, names: list[str]) -> None:
         problem = f"more than one column is called {twice[0]!r}. Rename or drop one"
     else:
         return
-    n, usual = len(names), "user_id,item_id,rating,timestamp".split(",")
+    n, usual = len(names), ["user_id", "item_id", "rating", "timestamp"]
     say = ",".join(usual[:n]) if n <= len(usual) and not twice else "item_id,title,..."
     raise InputError(
         f"{path}: {problem}; where there is no row of names, say all {n}: {path}#columns={say}"
