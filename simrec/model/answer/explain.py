@@ -16,7 +16,7 @@ _N_ALIKE, _CANDIDATES = 3, 100
 
 
 def alike(tower: Tower, entity: Entity) -> dict[str, str]:
-    """Name known entities that are most like this one in each column without words of its own."""
+    """Name rated entities that are most like this one in each column without words of its own."""
     encoder, x = entity.encoder, entity.features
     if encoder is None or x is None or not x.nnz:
         return {}
@@ -28,6 +28,7 @@ def alike(tower: Tower, entity: Entity) -> dict[str, str]:
         own = np.zeros(x.shape[1], np.float32)
         own[features] = x[:, features].toarray()[0]
         products = np.concatenate([one.tocsr() @ own for one in shards_of(tower.features)])
+        products[np.asarray(tower.counts) == 0] = 0
         if entity.row >= 0:
             products[entity.row] = 0
         best = np.argsort(-products, kind="stable")[:_CANDIDATES]
