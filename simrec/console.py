@@ -10,6 +10,10 @@ from typing import Any
 # Control characters, lone surrogates, and marks that change the direction or the line of text.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _MOST_DECIMALS = 4
+# Characters of a cell of a table.
+_WIDEST = 60
+# Reasons that are shown; the others are one row. JSON has all.
+_MOST_REASONS = 15
 # Lists of records that a result may hold, with the column to draw as a bar.
 _TABLES = {
     "features": "",
@@ -96,7 +100,7 @@ def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:
         return str(int(value)) if isinstance(value, Id) else f"{value:,}"
     if isinstance(value, float):
         return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:,.0f}"
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return ", ".join(map(number, value))
     return plain(" ".join(str(value).split()))
 
@@ -111,6 +115,7 @@ def table(records: Sequence[Mapping[str, Any]], columns: Sequence[str] | None = 
         values = [Id.of(record.get(name)) for record in records]
         decimals = _decimals([value for value in values if isinstance(value, float)])
         cells = [plain(name), *(number(value, decimals) for value in values)]
+        cells = [c if len(c) <= _WIDEST else f"{c[: _WIDEST - 3].rstrip()}..." for c in cells]
         width = max(map(len, cells))
         cells.insert(1, "-" * width)
         right = all(isinstance(value, int | float) or value is None for value in values)
@@ -130,7 +135,8 @@ def result(values: Mapping[str, Any]) -> str:
     parts = [four_tasks(values["tasks"])] if values.get("tasks") else []
     for name, column in _TABLES.items():
         if values.get(name) or (name in values and name != "features"):
-            rows = _with_bars(values[name], column) if column else values[name]
+            rows = _largest(values[name]) if name == "contributions" else values[name]
+            rows = _with_bars(rows, column) if column else rows
             parts.append(table(rows, _COLUMNS.get(name)))
     rest = {
         name: value
@@ -159,6 +165,18 @@ def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
     return table(lines)
 
 
+def _largest(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Keep the largest contributions, in their order; the last row is the sum of the others."""
+    size = [-abs(record["contribution"]) for record in records]
+    least = sorted(size)[:_MOST_REASONS][-1] if records else 0
+    small = [record for record, by in zip(records, size, strict=True) if by > least]
+    if len(small) < 2:
+        return records
+    sums = {key: sum(one[key] for one in small) for key in ("bias", "taste", "contribution")}
+    rest = {"side": "", "feature": f"{len(small)} smaller ones", "value": "", **sums}
+    return [*(record for record in records if record not in small), rest]
+
+
 def _with_bars(
     records: Sequence[Mapping[str, Any]], column: str, width: int = 24
 ) -> list[dict[str, Any]]:
@@ -182,6 +200,8 @@ def _decimals(values: Sequence[float]) -> int:
 
 
 def _fact(value: Any) -> str:
+    if value and isinstance(value, list | tuple) and all(isinstance(each, int) for each in value):
+        return number(value)
     if isinstance(value, list | tuple):
         return "\n    ".join(["", *(plain(str(each)) for each in value)]) if value else "-"
     if isinstance(value, float):

@@ -416,6 +416,8 @@ def test_figures_are_rounded_to_what_they_mean():
     rows = [{"rating": 3.5, "score": 3.4187654}, {"rating": 4.0, "score": 0.012345679012345678}]
     assert console.table(rows).splitlines()[2:] == ["   3.5  3.4188", "   4.0  0.0123"]
     assert console.facts({"share": 0.012345679012345678}) == "share  0.0123"
+    assert console.facts({"seeds": [0, 1], "none": []}) == "seeds  0, 1\nnone   -"
+    assert max(map(len, console.table([{"text": "word " * 99}]).splitlines())) == 60
 
 
 def test_doctor_names_what_is_too_old(run, monkeypatch, repository):

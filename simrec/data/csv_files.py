@@ -56,6 +56,12 @@ def find_dialect(path: str, filesystem: fs.FileSystem, given: Mapping[str, str])
     delimiter = given.get("delimiter", "")
     delimiter = _DELIMITERS.get(delimiter, delimiter) or _delimiter(text)
     columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
+    first = next(csv.reader(io.StringIO(text), delimiter=delimiter), [])
+    if columns and len(columns) != len(first):
+        raise InputError(
+            f"{path}: {len(columns)} names in #columns={','.join(columns)}, but {len(first)} "
+            f"columns: {', '.join(first[:6])}{', ...' if len(first) > 6 else ''}. Name all of them."
+        )
     decimal = given.get("decimal") or _decimal(text, delimiter)
     return Dialect(delimiter, decimal, encoding, '"' in text, columns)
 
@@ -113,9 +119,10 @@ def _check_names(path: str, names: list[str]) -> None:
         problem = f"more than one column is called {twice[0]!r}. Rename or drop one"
     else:
         return
+    n, usual = len(names), ["user_id", "item_id", "rating", "timestamp"]
+    say = ",".join(usual[:n]) if n <= len(usual) and not twice else "item_id,title,..."
     raise InputError(
-        f"{path}: {problem}; where there is no row of names, say them: "
-        f"{path}#columns=user_id,item_id,rating"
+        f"{path}: {problem}; where there is no row of names, say all {n}: {path}#columns={say}"
     )
 
 

@@ -252,7 +252,8 @@ Split = TypeVar("Split", bound=ColdStartSplit)
 
 def _logged(split: Split) -> Split:
     sizes = {"train": len(split.train), **{task: len(r) for task, r in split.tasks().items()}}
-    logger.info("split of %d ratings: %s", sum(sizes.values()), sizes)
+    shown = ", ".join(f"{task} {size}" for task, size in sizes.items())
+    logger.info("split of %d ratings: %s", sum(sizes.values()), shown)
     return split
 
 

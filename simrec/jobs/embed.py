@@ -66,7 +66,7 @@ def embed(
     if side is not None:
         sides.append("items" if side == "item" else "users")
     if len(sides) != 1:
-        raise InputError("embed: give either items or users, or a side to embed all known ones")
+        raise InputError("embed: give either items or users, or side=item for all known items")
     batch.check_unpartitioned("embed")
     which = sides[0]
     check_apart(out, model=model, items=items, users=users)

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from simrec.console import Id
 from simrec.data.columns import Columns
-from simrec.data.messages import describe
+from simrec.data.messages import describe, no_column
 from simrec.errors import InputError
 from simrec.jobs.io.model import RankBy, fold_in, open_model
 from simrec.jobs.io.tables import open_table, read_id, records
@@ -71,10 +71,10 @@ def similar(
         named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
         if named:
             result["title"] = named[0]
-            order = ("rank", tower.table_column, "title", "similarity")
-            titled = [{**row, "title": t} for row, t in zip(rows, named[1:], strict=True)]
-            rows = [{name: row[name] for name in order} for row in titled]
-    return {**result, "neighbours": rows}
+            rows = [{**row, "title": title} for row, title in zip(rows, named[1:], strict=True)]
+    order = ("rank", tower.table_column, "title", "similarity")
+    shown = [{name: row[name] for name in order if name in row} for row in rows]
+    return {**result, "neighbours": shown}
 
 
 def explain(
@@ -113,7 +113,8 @@ def explain(
     user = read_id(user_id, loaded.users_, "user_id")
     item = read_id(item_id, loaded.items_, "item_id")
     tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
-    parts = records(loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow"))
+    found = loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow")
+    parts = _by_component(records(found))
     pair = pa.table({"user_id": [user], "item_id": [item]})
     named = _titles(loaded, pair["item_id"], items, name_column, own)
     return {
@@ -126,6 +127,21 @@ def explain(
         "contributions": parts,
         "scores": _score_words(loaded, rank_by),
     }
+
+
+def _by_component(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make one row of a component that has one of each side: together they say one thing."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        found.setdefault(part["feature"].partition(": ")[0], []).append(part)
+    rows = []
+    for name, mine in found.items():
+        if [part["side"] for part in mine] == ["item", "user"]:
+            value = ", ".join(f"{part['side']}: {part['value'] or 'new'}" for part in mine)
+            sums = {key: sum(p[key] for p in mine) for key in ("bias", "taste", "contribution")}
+            mine = [{"side": "both", "feature": name, "value": value, **sums}]
+        rows += mine
+    return rows
 
 
 def recommend_one(
@@ -195,6 +211,8 @@ def _fold_in_newcomer(
 ) -> Any:
     """Fold in the ratings of one new user; return the id, of the file, as given, or a free one."""
     ratings, label = open_table(path, "new_user", own).read(), describe(path, "new_user")
+    if "item_id" not in ratings.column_names:
+        raise no_column([own.item_id], ratings.column_names, label)
     if "user_id" in ratings.column_names:
         several = pc.unique(ratings["user_id"]).to_pylist()
         if len(several) != 1:

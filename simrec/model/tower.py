@@ -112,9 +112,9 @@ class Tower:
         table = read_table(source, name=self.side, rename=rename, allow_empty=True)
         label = describe(source, self.side)
         ids = id_values(table, self.id_column, label)
-        return self._with_all_features(table, label), ids
+        return self.with_all_features(table, label), ids
 
-    def _with_all_features(self, table: pa.Table, label: str) -> pa.Table:
+    def with_all_features(self, table: pa.Table, label: str) -> pa.Table:
         """Add columns of features that a table lacks, if it has others: all values are missing."""
         trained = [] if self.encoder is None else list(self.encoder.columns_)
         lacking = [name for name in trained if name not in table.column_names]
@@ -122,7 +122,7 @@ class Tower:
             return table
         if not set(lacking) <= self.warned:  # of the many batches of a job, the first
             logger.warning(
-                "%s: no column %s, which the model has learned from: its values count as missing",
+                "%s: no column %s, which the model has learned from: all values count as missing",
                 label,
                 listing([repr(name) for name in lacking]),
             )
@@ -132,15 +132,17 @@ class Tower:
         return table
 
     def _no_features(self, count: int, example: Any) -> str:
-        what = f"{self.id_column}: {count:,} ids have neither ratings nor features in this model"
+        who = f"{self.singular} {example!r} has"
+        if count > 1:
+            who = f"{count:,} {self.side}, for example {example!r}, have"
+        what = f"{who} neither ratings nor features in this model"
         remedy = (
             f"pass a table with their features as {self.side}="
             if self.encoder is not None
             else f"the model was fitted without features of {self.side}"
         )
         return (
-            f"{what}, for example {example!r}; {remedy}, "
-            f"or unknown='prior' for the answer for an average {self.singular}."
+            f"{what}; {remedy}, or unknown='prior' for the answer for an average {self.singular}."
         )
 
 

@@ -84,6 +84,15 @@ def test_any_rows_of_long_vectors_are_encoded_as_among_all():
         np.testing.assert_array_equal(part, whole[start:stop])
 
 
+def test_a_zero_is_told_as_zero():
+    """Not as 5e-09: numbers are stored standardised, as float32."""
+    table = pa.table({"x": [0.0] * 7 + [1.0] * 4, "year": [*range(1990, 2001)]})
+    encoder = FeatureEncoder()
+    X = encoder.fit_transform(table)
+    assert encoder.words(X[0]) == {"x": "0", "year": "1990"}
+    assert encoder.words(X[9])["x"] == "1"
+
+
 def test_missing_long_vectors_and_stray_ones():
     rows = low_rank(50, 100, 4, np.random.default_rng(3)).tolist()
     table = pa.table({"v": pa.array([*rows, None], pa.list_(pa.float32(), 100))})

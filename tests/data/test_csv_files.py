@@ -58,6 +58,10 @@ def test_what_is_not_found_is_given(tmp_path):
     with pytest.raises(InputError, match="'delimeter' does not say how"):
         read_table(f"{path}#delimeter=tab")
     names = "user_id,item_id,rating,timestamp"
+    with pytest.raises(InputError, match=f"say all 4: .*u.data#columns={names}$"):
+        read_table(path)
+    with pytest.raises(InputError, match="2 names in #columns=a,b, but 4 columns: 196, 242"):
+        read_table(f"{path}#columns=a,b")
     found = read_table(f"{path}#columns={names}", ["item_id", "rating"])
     assert found.to_pylist() == [{"item_id": 242, "rating": 3}, {"item_id": 302, "rating": 3}]
     odd = tmp_path / "odd.csv"
@@ -67,6 +71,19 @@ def test_what_is_not_found_is_given(tmp_path):
     assert reading_options("s3://x/y.csv#delimiter=;") == ("s3://x/y.csv", {"delimiter": ";"})
     (tmp_path / "a#b=1.csv").write_text("x\ny\n")  # a name like any other
     assert read_table(tmp_path / "a#b=1.csv").to_pylist() == [{"x": "y"}]
+
+
+def test_a_first_row_of_values_is_no_row_of_names(tmp_path):
+    path = tmp_path / "u.item"
+    path.write_text("1|Toy Story|0|0|1|1\n2|GoldenEye|0|1|0|0\n")
+    with pytest.raises(InputError, match=r"say all 6: .*u\.item#columns=item_id,title,\.\.\.$"):
+        read_table(path)
+    path.write_text("1|24|M\n2|53|F\n")
+    with pytest.raises(InputError, match=r"say them: #columns=NAME,NAME,\.\.\. after its path"):
+        read_table(path, ["user_id"])
+    with pytest.raises(InputError) as error:
+        read_table(f"{path}#columns=item_id,age,gender", ["a", "b", "c", "d"], name="items")
+    assert str(error.value).startswith(f"items ({path}): no column 'a', 'b', 'c', 'd'. The columns")
 
 
 def test_ids_with_leading_zeros_stay_text(tmp_path, monkeypatch):

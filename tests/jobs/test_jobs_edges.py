@@ -156,6 +156,13 @@ def test_a_list_of_ids_is_no_table_of_features(tables, model_directory, tmp_path
         score(model_directory, tmp_path / "pairs.parquet", tmp_path / "x.parquet", **words)
 
 
+@pytest.mark.parametrize("name", ["lists.xlsx", "lists.JSON"])
+def test_an_ending_that_is_not_written_is_refused(model_directory, tmp_path, name):
+    with pytest.raises(InputError, match="ends in .parquet, .csv or .tsv"):
+        recommend(model_directory, tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_directory_and_a_glob_are_read_alike(tmp_path):
     """Files whose integers differ in width, and one that lacks a column."""
     first = {"user_id": pa.array([1, 2], pa.int32()), "item_id": ["a", "b"], "rating": [1.0, 2.0]}

@@ -95,6 +95,9 @@ def test_the_list_of_a_newcomer(titled, tmp_path):
     rated.assign(customer=1_000_100).to_csv(tmp_path / "known.csv", index=False)
     with pytest.raises(InputError, match="has ratings of user 1000100.*simrec update"):
         recommend(titled / "m", new_user=tmp_path / "known.csv")
+    rated.rename(columns={"product": "film"}).to_csv(tmp_path / "film.csv", index=False)
+    with pytest.raises(InputError, match="no column 'product'.* The columns are: film, rating"):
+        recommend(titled / "m", new_user=tmp_path / "film.csv")
     rated.assign(customer=[1, 1, 2]).to_csv(tmp_path / "two.csv", index=False)
     with pytest.raises(InputError, match="two.csv.*: ratings of 2 users"):
         recommend(titled / "m", new_user=tmp_path / "two.csv")
@@ -106,7 +109,7 @@ def test_one_or_all(titled, tmp_path):
             recommend(titled / "m", **arguments)
     with pytest.raises(InputError, match="no column 'nam'; did you mean 'name'"):
         recommend(titled / "m", user="1000100", name_column="nam")
-    with pytest.raises(InputError, match="user_id: 1 ids have neither ratings nor features"):
+    with pytest.raises(InputError, match="^user 7 has neither ratings nor features"):
         recommend(titled / "m", user="7")
 
 
@@ -116,7 +119,8 @@ def test_similar_with_titles(titled, tables):
     assert [row["title"] for row in found["neighbours"]] == [
         f"Film {row['product']}" for row in found["neighbours"]
     ]
-    assert "title" not in similar(titled / "m", user_id="1000100", k=3)["neighbours"][0]
+    alike = similar(titled / "m", user_id="1000100", k=3)["neighbours"][0]
+    assert list(alike) == ["rank", "customer", "similarity"]
 
 
 @pytest.mark.parametrize("rank_by", ["both", "rating", "uptake"])
@@ -130,6 +134,20 @@ def test_explain_gives_the_score_of_the_list(titled, tmp_path, rank_by):
         assert why["score"] == pytest.approx(best["score"], abs=1e-4)
         assert why["predicted"] == pytest.approx(best["rating"], abs=1e-4)
         assert why["title"] == best["title"]
+
+
+def test_explain_shows_a_component_once_and_the_largest_reasons(titled):
+    why = explain(titled / "m", user_id="1000100", item_id="i00")
+    assert why["score"] == pytest.approx(sum(r["contribution"] for r in why["contributions"]))
+    features = [(row["side"], row["feature"]) for row in why["contributions"]]
+    assert len(set(features)) == len(features)
+    together = [row for row in why["contributions"] if row["side"] == "both"]
+    assert together and all(": " not in row["feature"] for row in together)
+    row = {"side": "item", "feature": "a", "value": "", "bias": 0.0, "taste": 0.0}
+    many = [{**row, "feature": f"f{i}", "contribution": float(i)} for i in range(40)]
+    shown = console.result({"contributions": many})
+    assert "f39" in shown and "f24 " not in shown and "25 smaller ones" in shown
+    assert "300.0" in shown  # 0 + 1 + ... + 24
 
 
 def test_shorter_names_of_options(titled, capsys):

@@ -152,3 +152,10 @@ def test_the_names_are_data_and_not_believed(root, tmp_path):
 def test_an_id_on_the_command_line_needs_no_leading_zeros():
     ids = IdMap.from_values(["000050", "x"])
     assert [read_id(text, ids, "item_id") for text in ("50", "x", "51")] == ["000050", "x", "51"]
+
+
+def test_unknown_ids_are_named_by_the_column_of_the_table(root, tmp_path, capsys):
+    pq.write_table(pa.table({"userId": [100], "movieId": ["zz"]}), tmp_path / "pairs.parquet")
+    words = ["--model", root / "model", "--pairs", tmp_path / "pairs.parquet"]
+    assert run("score", *words, "--out", tmp_path / "out") == 2
+    assert "column movieId: 1 rows with ids the model does not know" in capsys.readouterr().err

@@ -502,6 +502,8 @@ class TestSimilar:
         features = row.drop_columns(["item_id"]).to_pylist()[0]
         by_features = model.similar_items(features, k=2, output="arrow")
         assert set(by_features["item_id"].to_pylist()) == {10**6, 10**6 + 1}
+        del features[next(iter(model.towers_.items.encoder.columns_))]  # counts as missing
+        assert len(model.similar_items(features, k=2)) == 2
 
     def test_agrees_with_what_users_think(self, fitted):
         """The similarity of known items is the correlation of their tastes over users."""

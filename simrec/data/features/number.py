@@ -136,7 +136,8 @@ class NumberColumn(Column):
         if 1 in features:
             return "missing"
         z = values[list(features).index(0)] if 0 in features else 0.0
-        return f"{self.mean + z * self.scale:.6g}"
+        value = self.mean + z * self.scale
+        return f"{0.0 if abs(value) < 1e-6 * abs(self.mean) else value:.6g}"  # not 5e-09
 
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the encoding of float64 (also days), or of numbers in strings."""

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
-from simrec.data.sides import ID_COLUMNS, Side
+from simrec.data.sides import Side
 from simrec.data.source import BadFragment, Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.outputs import Scratch
@@ -148,6 +148,7 @@ class Entities:
     """
 
     side: Side
+    column: str
     known: IdMap
     vectors: Array
     unknown: Unknown
@@ -173,7 +174,7 @@ class Entities:
             new = IdMap(listed.take(unrated)) if len(unrated) else None
             some_known = bool((rows[unrated] >= 0).any())
         if new is None and unknown != "prior":
-            return cls(tower.side, tower.ids, head.vectors, unknown)
+            return cls(tower.side, tower.table_column, tower.ids, head.vectors, unknown)
         n_new = 0 if new is None else len(new)
         made = scratch.empty(f"{tower.side}_vectors", (n_new + 1, head.width), np.float32)
         made[-1] = head.prior
@@ -181,11 +182,12 @@ class Entities:
             embed_table(tower, head, source, new, made)
         # Known ones stay where they are.
         vectors = Rows([*shards_of(head.vectors), made])
-        return cls(tower.side, tower.ids, vectors, unknown, new, some_known)
+        names = tower.side, tower.table_column
+        return cls(*names, tower.ids, vectors, unknown, new, some_known)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
-        column = f"column {ID_COLUMNS[self.side]}"
+        column = f"column {self.column}"
         if values.null_count:
             first = pc.index(pc.is_null(values), True).as_py()
             raise InputError(

@@ -35,6 +35,8 @@ _SCRATCH = "_scratch"
 _STAGED = re.compile(r"part-\d{6,}\.parquet$")
 # What differs between runs of one job.
 _OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
+# Endings of files that people ask for; a directory of such a name would mislead.
+_NOT_WRITTEN = (".xlsx", ".xls", ".json", ".jsonl", ".txt", ".pdf", ".html", ".feather", ".zip")
 
 
 def is_single(path: str | os.PathLike) -> bool:
@@ -76,6 +78,11 @@ class OutputDirectory:
                 "mounted directory. Write there, then copy."
             )
         self.path = Path(os.path.realpath(path))
+        if self.path.name.lower().endswith(_NOT_WRITTEN):
+            raise InputError(
+                f"out: {self.path.name}: outputs are Parquet or CSV. Give a name that ends in "
+                ".parquet, .csv or .tsv (also with .gz), or that of a directory."
+            )
         self.staging = self.path.with_name(self.path.name + ".partial")
         self.lock_file = self.path.with_name(self.path.name + ".lock")
         self.job = json.loads(files.plain_json("job", job))

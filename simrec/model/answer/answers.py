@@ -239,7 +239,7 @@ class Answers(ListAnswers):
         found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
         entities = self.towers_.map(_entity, found)
         likes = self.towers_.map(alike, entities)
-        rows: list[tuple[str, str, str, float, float]] = []
+        rows: dict[tuple[str, str, str], np.ndarray] = {}
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:
@@ -255,15 +255,17 @@ class Answers(ListAnswers):
                 continue
             prefix = "" if len(parts) == 1 else f"{part.name}: "
             if rank_by != "both":
-                rows.append(("model", "mean", "", part.output.shift, 0.0))
+                rows["model", "mean", ""] = np.array([part.output.shift, 0.0])
             for side, mine in pieces.named():
-                bias, taste = (one.tolist() for one in shares(mine, pieces.other(side)))
-                for i in np.argsort(-np.abs(np.add(bias, taste)), kind="stable"):
-                    what, value = mine.names[i], mine.values[i]
-                    value = likes[side].get(what, value)
-                    rows.append((SINGULAR[side], f"{prefix}{what}", value, bias[i], taste[i]))
+                both = np.stack(shares(mine, pieces.other(side)), axis=1)
+                for i in np.argsort(-np.abs(both.sum(1)), kind="stable"):
+                    what = mine.names[i]
+                    value = likes[side].get(what, mine.values[i])
+                    key = (SINGULAR[side], f"{prefix}{what}", value)
+                    rows[key] = rows.get(key, 0.0) + both[i]  # uptake has weights for cold and warm
         names = ("side", "feature", "value", "bias", "taste")
-        table = pa.table({n: list(v) for n, v in zip(names, zip(*rows, strict=True), strict=True)})
+        columns = zip(*((*key, *map(float, both)) for key, both in rows.items()), strict=True)
+        table = pa.table({name: list(values) for name, values in zip(names, columns, strict=True)})
         total = pc.add(table["bias"], table["taste"])
         return self._returned(table.append_column("contribution", total), output)
 

@@ -57,8 +57,11 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
                 f"{tower.singular}: expected the features of one {tower.singular}, got "
                 f"{len(table)} rows."
             )
-        n = len(tower.ids)
-        return None, Found(np.array([n]), n, tower.encoder.transform(table), np.zeros(1, bool))
+        x, n = (
+            tower.encoder.transform(tower.with_all_features(table, tower.singular)),
+            len(tower.ids),
+        )
+        return None, Found(np.array([n]), n, x, np.zeros(1, bool))
     ids = one_or_several(entity, tower.id_column)
     return ids, tower.find(ids)
 
