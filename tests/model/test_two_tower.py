@@ -235,7 +235,7 @@ def test_a_rated_entity_keeps_its_vector_whatever_features_are_given(model, spli
 
 def test_an_id_with_neither_is_refused_or_average(model, split):
     pairs = pa.table({"user_id": [0, 77777], "item_id": ["i001", "i002"]})
-    with pytest.raises(InputError, match=r"user_id: 1 ids.*77777.*users=.*unknown='prior'"):
+    with pytest.raises(InputError, match=r"user 77777 has neither.*users=.*unknown='prior'"):
         model.predict(pairs)
     found = model.predict(pairs, unknown="prior")
     assert np.isfinite(found).all()
