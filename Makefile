@@ -12,7 +12,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 help:
 	@echo "make demo      train, evaluate, score, recommend and report on the embedded sample (about two minutes)"
-	@echo "make test      the tests but the slow ones (four minutes on two cores)"
+	@echo "make test      the tests but the slow ones"
 	@echo "make test-all  all tests"
 	@echo "make lint      ruff, ruff format --check, mypy"
 	@echo "make format    apply ruff's fixes and formatting"

@@ -15,3 +15,8 @@ def saturating(n_users=160, n_items=130, p=6, d=2, share=0.35, noise=0.05, gain=
     items = pa.table({"item_id": np.arange(n_items), **{f"x{k}": X[:, k] for k in range(p)}})
     users = pa.table({"user_id": np.arange(n_users), **{f"z{k}": Z[:, k] for k in range(p)}})
     return pa.table({"user_id": u, "item_id": i, "rating": r}), items, users
+
+
+def rmse(model, part):
+    """Give the error of a model on ratings."""
+    return float(np.sqrt(np.mean((model.predict(part, unknown="prior") - part.values) ** 2)))

@@ -3,9 +3,9 @@
 import base64
 import json
 import re
-import shutil
 
 import pytest
+from browser import chromium
 
 pytestmark = pytest.mark.slow
 PHONE, DESK = (390, 844), (1280, 900)
@@ -45,29 +45,9 @@ return [...document.querySelectorAll('svg.chart')].flatMap(svg => {
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory):
+def browser():
     """Chromium without a window; skipped with the reason where it cannot be had."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    programs = {}
-    for what, names in {
-        "Chromium": ("chromium", "chromium-browser", "google-chrome"),
-        "its driver": ("chromedriver",),
-    }.items():
-        programs[what] = next(filter(None, map(shutil.which, names)), None)
-        if programs[what] is None:
-            pytest.skip(f"{what} is not installed (apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs["Chromium"]
-    for flag in (
-        *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-        *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-        *("--disable-dev-shm-usage", f"--user-data-dir={tmp_path_factory.mktemp('profile')}"),
-    ):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    from selenium.webdriver.chrome.service import Service
-
-    driver = webdriver.Chrome(options=options, service=Service(programs["its driver"]))
+    driver = chromium()
     yield driver
     driver.quit()
 

@@ -8,8 +8,7 @@ from simrec import Ratings, TwoTower
 from simrec.data.sides import Sides
 from simrec.model.lists.components import PairWeight
 from simrec.model.lists.content import Content, ContentSetting
-from simrec.model.lists.uptake.encoders import feature_weights
-from simrec.model.lists.uptake.encoders import full_columns as find_full
+from simrec.model.lists.uptake.encoders import feature_weights, full_columns
 from simrec.model.prepare import Encoding, prepare
 
 N_USERS, N_ITEMS, N_NEW = 90, 80, 20
@@ -35,11 +34,11 @@ def data():
     return prepare(ratings, None, Sides(items, None), Encoding(Sides({}, {}), 2, 5))
 
 
-@pytest.mark.parametrize("full_columns", [False, True])
+@pytest.mark.parametrize("weighing", ["rarity", "rarity and full columns"])
 @pytest.mark.parametrize("ridge", [0.3, 3.0])
-def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, full_columns):
-    content = Content.of(data, full_columns, 512, np.random.default_rng(0))
-    part = content.part(data, ContentSetting(ridge, 512, full_columns), PairWeight())
+def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, weighing):
+    content = Content.of(data, weighing, 512, np.random.default_rng(0))
+    part = content.part(data, ContentSetting(ridge, 512, weighing), PairWeight())
     T = content.rows.toarray().astype(np.float64)
     assert np.linalg.norm(T, axis=1) == pytest.approx(np.ones(len(T)), abs=1e-5)
     H = data.rated().toarray()[:, data.sides.items.rated_rows] > 0
@@ -53,7 +52,7 @@ def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, full_column
 def test_vectors_are_nearly_full_columns_and_tags_are_not(data):
     side = data.sides.items
     X, groups = side.X[:, :-1], side.groups[:-1]
-    (full,) = find_full(X, groups)
+    (full,) = full_columns(X, groups)
     assert list(side.tower.encoder.columns_)[full] == "vector"
     here = groups == full
     assert np.abs(feature_weights(X, groups, "rarity")[here]).max() < 0.1

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planted import saturating
+from planted import rmse, saturating
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split
 from simrec.data.sides import Sides
@@ -23,10 +23,6 @@ TASKS = SPLIT.tasks()
 
 def fitted(train=SPLIT.train, items=ITEMS, users=USERS, **changes):
     return TwoTower(**{**SMALL, **changes}).fit(train, items=items, users=users)
-
-
-def rmse(model, part):
-    return float(np.sqrt(np.mean((model.predict(part, unknown="prior") - part.values) ** 2)))
 
 
 def rating(model):

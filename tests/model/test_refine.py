@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planted import saturating
+from planted import rmse, saturating
 from processes import imported_by
 
 from simrec import InputError, Ratings, SimEc, TwoTower, cold_start_split, make_synthetic
@@ -19,10 +19,6 @@ SMALL = {"refine": False, "embedding_dim": 5, "bounds": (1, 5), "knots": 0, "epo
 
 def fitted(items=ITEMS, users=USERS, train=SPLIT.train, **changes):
     return TwoTower(**{**SMALL, **changes}).fit(train, items=items, users=users)
-
-
-def rmse(model, part):
-    return float(np.sqrt(np.mean((model.predict(part, unknown="prior") - part.values) ** 2)))
 
 
 def rating(model):

@@ -1,38 +1,15 @@
 """The studio in a real Chromium: each of its four views is driven, and looked at."""
 
-import shutil
 import socket
 import threading
 import time
 
 import pytest
+from browser import chromium
 
 pytest.importorskip("fastapi", reason="the extra simrec[serve] is not installed")
 WAIT = 60
 NAMES = "document.querySelectorAll('#asked .name')"
-
-
-def chromium(width, height):
-    """Start Chromium without a window; skipped with the reason where it cannot be had."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    programs = {}
-    for what, names in {
-        "Chromium": ("chromium", "chromium-browser", "google-chrome"),
-        "its driver": ("chromedriver",),
-    }.items():
-        programs[what] = next(filter(None, map(shutil.which, names)), None)
-        if programs[what] is None:
-            pytest.skip(f"{what} is not installed (apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = programs["Chromium"]
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(flag)
-    options.add_argument(f"--window-size={width},{height}")
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    service = webdriver.ChromeService(programs["its driver"])
-    driver = webdriver.Chrome(options=options, service=service)
-    driver.set_window_size(width, height)
-    return driver
 
 
 @pytest.fixture(scope="module")

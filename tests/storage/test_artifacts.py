@@ -3,14 +3,12 @@ import io
 import json
 import multiprocessing
 import os
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from processes import imported_by
+from processes import imported_by, on_a_small_disk
 
 from simrec import InputError
 from simrec.storage import artifacts, files
@@ -459,18 +457,11 @@ def test_the_umask_is_honoured(tmp_path, mask):
 
 
 def test_a_full_disk_is_named_while_saving(tmp_path):
-    small = tmp_path / "small"
-    small.mkdir()
     code = (
         "import numpy as np; from simrec.storage import artifacts\n"
         "artifacts.save('small/m', 'x', {}, {'a': np.ones(10**6)}, {})"
     )
-    command = f'mount -t tmpfs -o size=1m tmpfs small && {sys.executable} -c "{code}"; ls -A small'
-    outcome = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command], cwd=tmp_path, capture_output=True, text=True
-    )
-    if "unshare" in outcome.stderr or "mount" in outcome.stderr:
-        pytest.skip("no file system of its own can be made here")
+    outcome = on_a_small_disk(code, tmp_path)
     assert "the disk is full" in outcome.stderr and "small/m" in outcome.stderr
     assert outcome.stdout == ""
 

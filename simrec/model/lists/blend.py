@@ -158,9 +158,9 @@ class Scored:
         return spread(self.scores[name][~self.excluded])
 
 
-def spread(z: np.ndarray) -> float:
-    """Return the standard deviation of scores; 0 where they are equal but for rounding."""
-    found = float(z.std()) if z.size else 0.0
+def spread(z: np.ndarray, axis: int | None = None) -> float:
+    """Return the (largest) standard deviation; 0 where scores are equal but for rounding."""
+    found = float(z.std(axis=axis).max()) if z.size else 0.0
     return found if found > _ROUNDING * float(np.abs(z).max(initial=0)) else 0.0
 
 

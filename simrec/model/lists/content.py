@@ -9,7 +9,7 @@ over and over.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -20,8 +20,7 @@ from simrec.model.lists.blend import list_quality
 from simrec.model.lists.components import ContentPart, PairWeight, head_of, histories
 from simrec.model.lists.held_out import HeldOut
 from simrec.model.lists.spectrum import Spectrum, spectrum
-from simrec.model.lists.uptake.encoders import Weighing, feature_weights
-from simrec.model.lists.uptake.encoders import full_columns as find_full
+from simrec.model.lists.uptake.encoders import Weighing, feature_weights, full_columns
 from simrec.model.lists.uptake.grids import climb
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import IDENTITY
@@ -36,11 +35,11 @@ _USERS, _DRAWS = 600, 2
 
 @dataclass(frozen=True)
 class ContentSetting:
-    """Ridge, number of coordinates, and whether columns that are nearly full enter."""
+    """Ridge, number of coordinates, and how features are weighed."""
 
     ridge: float = _RIDGES[2]
     embedding_dim: int = _DIMS[0]
-    full_columns: bool = False
+    weighing: Weighing = "rarity"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,12 +52,11 @@ class Content:
 
     @classmethod
     def of(
-        cls, data: Prepared, full_columns: bool, embedding_dim: int, rng: np.random.Generator
+        cls, data: Prepared, weighing: Weighing, embedding_dim: int, rng: np.random.Generator
     ) -> Content:
-        """Weigh sparse features by their rarity, and each nearly full column as much as these."""
+        """Weigh the features of items, and find the axes."""
         side = data.sides.items
         X, groups = side.X[:, :-1], side.groups[:-1]
-        weighing: Weighing = "rarity and full columns" if full_columns else "rarity"
         weights = feature_weights(X, groups, weighing)
         encoder = Encoder(np.zeros((X.shape[1] + 1, 1), np.float32), idf=weights)
         rows = sparse.csr_matrix(encoder.inputs(X))
@@ -84,8 +82,8 @@ class Content:
         return ContentPart(heads, IDENTITY, weight, numbers)
 
 
-# Makes what is needed of some data: with or without nearly full columns, and so many coordinates.
-Maker = Callable[[Prepared, bool, int], Content]
+# Makes what is needed of some data: how features are weighed, and so many coordinates.
+Maker = Callable[[Prepared, Weighing, int], Content]
 
 
 def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
@@ -112,7 +110,7 @@ def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
     def quality(setting: ContentSetting) -> float:
         found = []
         for draw, task, H in zip(draws, tasks, given, strict=True):
-            made = content(draw.data, setting.full_columns, _DIMS[-1])
+            made = content(draw.data, setting.weighing, _DIMS[-1])
             V = made.projection(setting)
             new = made.encoder.inputs(draw.data.sides.items.tower.features[task.items])
             z = (H @ (made.rows @ V)) @ np.asarray(new @ V).T
@@ -120,13 +118,12 @@ def choose_content(held: Sequence[HeldOut], content: Maker) -> ContentSetting:
         return float(np.mean(found))
 
     items = draws[0].data.sides.items
-    full = len(find_full(items.X[:, :-1], items.groups[:-1])) > 0
-    grids = {"ridge": _RIDGES, "full_columns": (False, True) if full else (False,)}
-    best = climb(quality, ContentSetting(), grids)
+    weighings: list[Weighing] = ["rarity"]
+    if len(full_columns(items.X[:, :-1], items.groups[:-1])):
+        weighings.append("rarity and full columns")
+    best = climb(quality, ContentSetting(), {"ridge": _RIDGES, "weighing": weighings})
     for dim in _DIMS[1:]:
-        wider = climb(
-            quality, ContentSetting(best.ridge, dim, best.full_columns), {"ridge": _RIDGES}
-        )
+        wider = climb(quality, replace(best, embedding_dim=dim), {"ridge": _RIDGES})
         if quality(wider) < _WORTH * quality(best):
             break
         best = wider

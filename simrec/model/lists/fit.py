@@ -28,6 +28,7 @@ from simrec.model.lists.held_out import GIVEN, HeldOut, Task
 from simrec.model.lists.popularity_encoder import popularity_encoder
 from simrec.model.lists.spectrum import Spectrum, spectrum
 from simrec.model.lists.uptake.choices import Choices, choose_uptake
+from simrec.model.lists.uptake.encoders import Weighing
 from simrec.model.lists.uptake.fit import fit_uptake
 from simrec.model.lists.uptake.part import UptakePart
 from simrec.model.part import Part
@@ -49,8 +50,6 @@ _NEW_USERS, _COLD = 300, 0.2
 _BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
 # Users on whom new items are made comparable with others.
 _COMPARED = 300
-# Spread, relative to the largest score, up to which scores are equal but for rounding.
-_ROUNDING = 1e-5
 _SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
 _OFFSETS = tuple(0.5 * j for j in range(-6, 7))
 
@@ -131,17 +130,15 @@ def fit_lists(
     seed = int(rng.integers(1 << 31))
 
     @cache
-    def content(data: Prepared, full_columns: bool, embedding_dim: int) -> Content:
-        return Content.of(data, full_columns, embedding_dim, np.random.default_rng(seed))
+    def content(data: Prepared, weighing: Weighing, embedding_dim: int) -> Content:
+        return Content.of(data, weighing, embedding_dim, np.random.default_rng(seed))
 
     contents = choose_content(held, content) if data.sides.items.X.shape[1] > 1 else None
     found = (choices, ease, weight, contents or ContentSetting())
     plain = data.workers.agreed([asdict(one) for one in found])
     kinds = (Choices, EaseSetting, PairWeight, ContentSetting)
     settings = _Settings(*(kind(**one) for kind, one in zip(kinds, plain, strict=True)))
-    parts = _components(data, settings, _spectrum(data, rng), rng, content)
-    if fading is not None:
-        parts["popularity"] = _popularity(data, settings.weight, rng, fading)
+    parts = _components(data, settings, _spectrum(data, rng), rng, content, fading=fading)
     inner = []
     for draw, axes in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
@@ -169,6 +166,7 @@ def _components(
     content: Maker,
     new_items: bool = True,
     learned: np.ndarray | None = None,
+    fading: Fading | None = None,
 ) -> dict[str, Part]:
     """Fit all components but predicted ratings.
 
@@ -176,10 +174,12 @@ def _components(
     """
     uptake = fit_uptake(data, settings.uptake, rng, learned)
     parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
-    parts[PopularityPart.name] = _popularity(data, settings.weight, rng if new_items else None)
+    parts[PopularityPart.name] = _popularity(
+        data, settings.weight, rng if new_items else None, fading
+    )
     parts[EasePart.name] = _ease(data, settings, found)
     if data.sides.items.X.shape[1] > 1:
-        made = content(data, settings.content.full_columns, settings.content.embedding_dim)
+        made = content(data, settings.content.weighing, settings.content.embedding_dim)
         parts[ContentPart.name] = made.part(data, settings.content, settings.weight)
     return parts
 
@@ -265,11 +265,7 @@ def _blended(
                 # A component without a spread has nothing to say; nor has one that gives all new
                 # users the same list, since what most people like is known: popularity.
                 axis = 0 if task == "new_users" else 1
-                scored = {
-                    n: z
-                    for n, z in scored.items()
-                    if n == "popularity" or z.std(axis=axis).max() > _ROUNDING * np.abs(z).max()
-                }
+                scored = {n: z for n, z in scored.items() if n == "popularity" or spread(z, axis)}
                 groups = (_GROUPS if len(inner) < 3 else 2) if task in _BY_ITEMS else 1
                 draws += _drawn(held.tasks[task], scored, groups)
         if draws:

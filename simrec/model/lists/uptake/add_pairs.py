@@ -79,7 +79,7 @@ class Solver:
 
     def item_factor(self, counts: np.ndarray) -> np.ndarray:
         """Return the factor of the vectors of known items with these sums of confidences."""
-        return ((counts + 1.0) ** self.exponent / self.exponent_norm).astype(np.float32)
+        return item_factor(counts, self.exponent, self.exponent_norm)
 
     def item_vectors(self, V: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """Return the vectors of known items: v times a factor for popularity, and popularity."""
@@ -205,6 +205,11 @@ class Solver:
         plain = np.array(partners)
         plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
         return plain
+
+
+def item_factor(counts: np.ndarray, exponent: float, norm: float) -> np.ndarray:
+    """Return (count + 1) ** exponent / norm."""
+    return ((counts + 1.0) ** exponent / norm).astype(np.float32)
 
 
 def moved_by_pairs(

@@ -11,7 +11,7 @@ from scipy import sparse
 
 from simrec.model.lists.blend import clear_gain, list_quality
 from simrec.model.lists.held_out import HeldOut, Task
-from simrec.model.lists.uptake.add_pairs import moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.add_pairs import item_factor, moved_by_pairs, spread_axes
 from simrec.model.lists.uptake.encoders import (
     Regression,
     Weighing,
@@ -160,11 +160,6 @@ def noise(shape: tuple[int, int], weight: float, zero: float) -> float:
     return float(deviation * (m**-0.5 + n**-0.5) / (p + zero))
 
 
-def item_factor(counts: np.ndarray, exponent: float) -> np.ndarray:
-    """Return (count + 1) ** exponent, 1 on average over pairs."""
-    return ((counts + 1.0) ** exponent / factor_norm(counts, exponent)).astype(np.float32)
-
-
 def factor_norm(counts: np.ndarray, exponent: float) -> float:
     """Return the average of (count + 1) ** exponent over pairs."""
     return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
@@ -256,7 +251,7 @@ def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]
 
 
 def _scaled(V: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
-    return V * item_factor(counts, exponent)[:, None]
+    return V * item_factor(counts, exponent, factor_norm(counts, exponent))[:, None]
 
 
 class _Cold:
