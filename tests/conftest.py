@@ -10,6 +10,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1")
+# Ray gives way to all else by default: its workers would wait for the tests of other processes.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest
 from hypothesis import settings
@@ -39,9 +41,10 @@ def log_level():
 
 @pytest.fixture(scope="session", autouse=True)
 def one_draw():
-    """Hold out from small data once instead of five times: most tests are not about lists."""
+    """Hold out from small data once instead of eight times: most tests are not about lists."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 2)
+        patch.setattr("simrec.model.lists.fit.LEAST_DRAWS", 1)
+        patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 1)
         yield
 
 

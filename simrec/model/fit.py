@@ -14,8 +14,9 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Sides
 from simrec.data.tables import TableLike
 from simrec.model.checkpoint import Checkpoint, Run, read_rating, write_rating
+from simrec.model.lists.blend import Blend
 from simrec.model.lists.fading import find_fading
-from simrec.model.lists.fit import fit_lists
+from simrec.model.lists.fit import FittedLists, fit_lists
 from simrec.model.new_entities.fit import BothNew, RatingFit, fit_both, fit_new, unrefined
 from simrec.model.params import Settings
 from simrec.model.part import Part
@@ -79,18 +80,21 @@ def fit_model(
                     write_rating(checkpoint, rating, more, progress.history, kept)
             chosen |= more
         check_weights(data)
-        quick = settings.quick(chosen)
-        lists = fit_lists(
-            data,
-            rating,
-            lambda held_out: fit_ratings(held_out, quick, lambda logs: None)[0],
-            settings.embedding_dim,
-            settings.random_state,
-            fading,
-            partial(progress.step, _LISTS),
-        )
-        expected = lists.chosen.get("held_out_ndcg@20_known_users")
-        progress.epoch(_LISTS, {} if expected is None else {"val_lists": expected})
+        if _has_lists(data, settings):
+            quick = settings.quick(chosen)
+            lists = fit_lists(
+                data,
+                rating,
+                lambda held_out: fit_ratings(held_out, quick, lambda logs: None)[0],
+                settings.embedding_dim,
+                settings.random_state,
+                fading,
+                partial(progress.step, _LISTS),
+            )
+            expected = lists.chosen.get("held_out_ndcg@20_known_users")
+            progress.epoch(_LISTS, {} if expected is None else {"val_lists": expected})
+        else:
+            lists = FittedLists({}, Blend.alone("rating"))
     model.parts_ = {**({} if rating is None else {"rating": rating}), **lists.parts}
     model.blend_, model.chosen_ = lists.blend, {**chosen, **lists.chosen}
     model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns
@@ -99,6 +103,11 @@ def fit_model(
     for name, value in model.chosen_.items():
         shown = f"{value:.4g}" if isinstance(value, float) else value
         logger.debug("chosen: %s = %s", name, shown)
+
+
+def _has_lists(data: Prepared, settings: Settings) -> bool:
+    """Tell whether components of lists are fitted; without, predicted ratings rank."""
+    return not data.ratings.has_ratings or (settings.lists and settings.refine)
 
 
 def _progress(
@@ -113,7 +122,8 @@ def _progress(
         verbose = 2  # a bar does not travel from a worker to a terminal
     if data.workers.rank > 0:  # the first one reports for all
         verbose, log_dir = 0, None
-    new, stages = 200 if settings.hidden_layers else 10, [Stage(_LISTS, 80, 60)]
+    new = 200 if settings.hidden_layers else 10
+    stages = [Stage(_LISTS, 80, 60)] if _has_lists(data, settings) else []
     if data.ratings.has_ratings:
         sweeps = Stage(_SWEEPS, 25, settings.epochs)
         stages = [sweeps, Stage(_NEW_ITEMS, new, 6), Stage(_NEW_USERS, new, 6), *stages]

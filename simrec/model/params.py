@@ -30,6 +30,7 @@ class Settings:
     hidden_layers: tuple[int, ...] = ()
     random_state: int = 0
     refine: bool = True
+    lists: bool = True
     rating_output: OutputKind = "auto"
     encoders: Sides[Any] = Sides(None, None)  # noqa: RUF009 (frozen)
     keep_evidence: bool = True
@@ -40,7 +41,7 @@ class Settings:
     @classmethod
     def of(cls, params: Mapping[str, Any]) -> "Settings":
         """Take the arguments by name."""
-        names = ("embedding_dim", "folds", "random_state", "refine", "rating_output")
+        names = ("embedding_dim", "folds", "random_state", "refine", "lists", "rating_output")
         return cls(
             epochs=params["epochs"] or _EPOCHS,
             hidden_layers=tuple(params["hidden_layers"]),
@@ -81,7 +82,7 @@ def check_params(params: Mapping[str, Any]) -> None:
         if not right:
             raise InputError(f"{name} must {expected}, got {params[name]!r}.")
 
-    for name in ("refine", "keep_evidence"):
+    for name in ("refine", "lists", "keep_evidence"):
         check(isinstance(params[name], bool | np.bool_), name, "be True or False")
     output, widths, bounds = (params[n] for n in ("rating_output", "hidden_layers", "bounds"))
     known = isinstance(output, str) and output in ("auto", "identity", "sigmoid")

@@ -34,8 +34,8 @@ class TwoTower(Answers):
     profiles. One model answers for known users and items, new items, new users, and both new.
 
     With ``refine=False`` it is two `SimEc` and nothing else: item features -> ratings, then user
-    features -> ratings with W_l frozen to the item embeddings, and their scalar product;
-    docs/ordered.md compares the two.
+    features -> ratings with W_l frozen to the item embeddings, and their scalar product, which also
+    ranks lists; docs/ordered.md compares the two.
 
     Parameters
     ----------
@@ -66,6 +66,9 @@ class TwoTower(Answers):
     refine : bool
         Whether known items and users have posteriors around their encoded features. Without,
         known items are their encoded features, and known users the last layer of the item SimEc.
+    lists : bool
+        Whether to learn which items are taken up, for lists. Without, lists are ranked by predicted
+        ratings, and a fit takes about half of the time. Interactions without ratings need it.
     rating_output : {"auto", "identity", "sigmoid"}
         What makes a rating of a scalar product: the identity, clipped to the bounds, or a sigmoid
         between the lowest and the highest ratings; by default a sigmoid where held-out ratings
@@ -132,6 +135,7 @@ class TwoTower(Answers):
     user_columns: Mapping[str, str] | None = None
     half_life: float | Literal["auto"] | None = None
     refine: bool = True
+    lists: bool = True
     rating_output: OutputKind = "auto"
     item_encoder: Any = None
     user_encoder: Any = None

@@ -26,7 +26,7 @@ def split(data):
 @pytest.fixture(scope="module")
 def fitted(data, split):
     return [
-        TwoTower(embedding_dim=4, random_state=seed).fit(
+        TwoTower(lists=False, embedding_dim=4, random_state=seed).fit(
             split.train, items=data.items, users=data.users
         )
         for seed in range(4)
@@ -125,7 +125,7 @@ def test_command_line(tables, model_directory, tmp_path, capsys):
 
     other = tmp_path / "other"
     given = {n: str(tables / f"{n}.parquet") for n in ("items", "users")}
-    TwoTower(embedding_dim=1, bounds=(1, 5), epochs=1).fit(
+    TwoTower(lists=False, embedding_dim=1, bounds=(1, 5), epochs=1).fit(
         str(tables / "ratings.parquet"), **given
     ).save(other)
     words = [w for n in ("ratings", "items", "users") for w in (f"--{n}", f"{tables / n}.parquet")]

@@ -83,6 +83,7 @@ def saved(tmp_path_factory):
     root = tmp_path_factory.mktemp("planted")
     options = {"item_columns": {"average": "ignore"}, "bounds": (1, 5), "embedding_dim": 4}
     with pytest.MonkeyPatch.context() as patch:  # what lists are made of is looked at below
+        patch.setattr("simrec.model.lists.fit.LEAST_DRAWS", 5)
         patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 5)
         model = TwoTower(**options, random_state=0).fit(ratings, items=items, users=users)
     model.save(root / "model")

@@ -67,6 +67,7 @@ def test_errors_are_those_of_one_machine(cluster, tables, model_directory, tmp_p
         assert "ids the model does not know" in message
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_costs_its_fragment_only(
     cluster, tables, model_directory, tmp_path, monkeypatch
 ):

@@ -22,7 +22,7 @@ from simrec.model.head import Saved
 from simrec.model.run.workers import WorkerLost, written_together
 from simrec.storage.artifacts import read_manifest
 
-SETTINGS = {"embedding_dim": 4, "epochs": 6, "folds": 2}
+SETTINGS = {"embedding_dim": 4, "epochs": 6, "folds": 2, "lists": False}
 
 
 def vectors(model, side):
@@ -99,7 +99,7 @@ def killed(*arguments, **more):
 
 
 WAYS = {
-    "default": {},
+    "default": {"lists": True},
     "vectors only": {"keep_evidence": False},
     "two SimEcs": {"refine": False},
 }
@@ -110,7 +110,7 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
     settings, path = {**SETTINGS, **WAYS[way]}, tmp_path / "checkpoint"
     whole = fit(TwoTower(**settings), data)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(fit_module, "fit_lists", killed)
+        patch.setattr(fit_module, "check_weights", killed)  # the first thing after ratings
         fit(TwoTower(**settings), data, checkpoint=path)
     plain = fit_module.fit_ratings
 

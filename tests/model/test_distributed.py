@@ -28,6 +28,7 @@ from simrec.model.prepare import Encoding, prepare
 from simrec.model.run.workers import ONE_WORKER, WorkerLost, equal_parts
 
 SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
+RATINGS_ALONE = {**SETTINGS, "lists": False}
 
 
 def vectors(model, side):
@@ -105,9 +106,9 @@ def test_workers_together_are_as_good_as_one(data, split, size):
 
 MANY_WAYS = {
     "default": {},
-    "a sigmoid": {"rating_output": "sigmoid"},
+    "a sigmoid": {"rating_output": "sigmoid", "lists": False},
     "two SimEcs": {"refine": False},
-    "hidden layers": {"hidden_layers": (4,)},
+    "hidden layers": {"hidden_layers": (4,), "lists": False},
 }
 
 
@@ -316,13 +317,14 @@ def ray():
     ray.shutdown()
 
 
+@pytest.mark.slow
 def test_a_training_survives_the_loss_of_a_worker(ray, written, split, alone, tmp_path, caplog):
     tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
     killed = []
     checkpoint = tmp_path / "model.checkpoint"
     killer = threading.Thread(target=kill_a_worker, args=(checkpoint, killed), daemon=True)
     killer.start()
-    result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", engine="ray", workers=2)
+    result = train(TwoTower(**RATINGS_ALONE), tables, tmp_path / "model", engine="ray", workers=2)
     killer.join()
     assert len(killed) == 1 and "has lost a worker" in caplog.text
     assert result["ratings"] == len(split.train)
@@ -353,7 +355,7 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(written, tmp_path, monke
 
 def test_processes_of_one_machine_train_in_shards(ray, written, split, alone, tmp_path):
     tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
-    result = train(TwoTower(**SETTINGS), tables, tmp_path / "model", workers=2)
+    result = train(TwoTower(**RATINGS_ALONE), tables, tmp_path / "model", workers=2)
     assert result["ratings"] == len(split.train) and result["users"] == split.train.n_users
     assert len(result["workers"]) == 2 and result["workers"][0]["sums"] > 100
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
@@ -370,6 +372,7 @@ def test_processes_of_one_machine_train_in_shards(ray, written, split, alone, tm
         train(TwoTower(), tables, tmp_path / "other", workers=0)
 
 
+@pytest.mark.slow
 def test_an_error_of_a_worker_is_told_as_one_machine_tells_it(ray, written, tmp_path):
     ratings = pq.read_table(written / "ratings.parquet")
     values = ratings["rating"].to_numpy().copy()

@@ -71,7 +71,9 @@ def test_ids_with_leading_zeros_join_again(data, tmp_path):
 
     ratings = padded(data.ratings.select(["user_id", "item_id", "rating"]))
     pl.from_arrow(ratings).write_csv(tmp_path / "ratings.csv")
-    model = TwoTower(embedding_dim=2, epochs=2).fit(Ratings.from_table(tmp_path / "ratings.csv"))
+    model = TwoTower(lists=False, embedding_dim=2, epochs=2).fit(
+        Ratings.from_table(tmp_path / "ratings.csv")
+    )
     assert model.items_.take([0]).to_pylist() == [min(ratings["item_id"].to_pylist())]
     model.save(tmp_path / "model")
     score(tmp_path / "model", tmp_path / "ratings.csv", tmp_path / "scores.csv")
@@ -89,7 +91,7 @@ def test_ids_with_leading_zeros_join_again(data, tmp_path):
     fitted = TwoTower(embedding_dim=2, epochs=2).fit(ratings, items=data.items)
     assert len(fitted.items_) == data.items.num_rows
     with pytest.raises(InputError, match=r"string ids were given.*'x1'.*train again with"):
-        TwoTower(embedding_dim=2, epochs=2).fit(data.ratings).predict([1], ["x1"])
+        TwoTower(lists=False, embedding_dim=2, epochs=2).fit(data.ratings).predict([1], ["x1"])
 
 
 def test_new_items_without_a_trained_feature(data, model, caplog):
@@ -114,7 +116,7 @@ def test_a_directory_of_users_is_a_table(data, model, tmp_path, monkeypatch):
 def test_ids_that_are_nearly_known_ones(caplog):
     rows = {"user_id": ["Ann", "Ben"] * 3, "item_id": ["a", "b", "c"] * 2}
     table = pa.table({**rows, "rating": [1.0, 2.0, 3.0, 4.0, 5.0, 1.0]})
-    model = TwoTower(embedding_dim=1, epochs=2).fit(table)
+    model = TwoTower(lists=False, embedding_dim=1, epochs=2).fit(table)
     model.fold_in(
         pa.table({"user_id": ["ann ", "Zoe"], "item_id": ["a", "b"], "rating": [1.0, 2.0]})
     )

@@ -85,7 +85,7 @@ def test_a_fit_that_fails_does_not_fill_the_bar(monkeypatch):
 CODE = """
 from simrec import TwoTower, make_synthetic
 data = make_synthetic(n_users=40, n_items=30, n_ratings=250)
-TwoTower(embedding_dim=2, epochs=2, verbose={verbose}).fit(data.ratings)
+TwoTower(lists=False, embedding_dim=2, epochs=2, verbose={verbose}).fit(data.ratings)
 import logging
 assert not logging.getLogger("simrec.model.run.progress").handlers
 """
@@ -104,7 +104,7 @@ def test_lines_are_seen_where_logging_is_not_configured(verbose):
 
 
 def test_lines_go_where_logging_was_configured_to(data, caplog, capsys):
-    TwoTower(embedding_dim=2, epochs=2, verbose=2).fit(data.ratings)
+    TwoTower(lists=False, embedding_dim=2, epochs=2, verbose=2).fit(data.ratings)
     assert sum(r.getMessage().startswith("epoch") for r in caplog.records) >= 2
     assert logging.getLogger("simrec.model.run.progress").level == logging.NOTSET
     assert "epoch" not in capsys.readouterr().err

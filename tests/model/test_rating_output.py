@@ -15,7 +15,7 @@ from simrec.data.sides import Sides
 from simrec.model.prepare import Encoding, prepare
 from simrec.scoring.output import Output
 
-SMALL = {"embedding_dim": 4, "knots": 0, "bounds": (1, 5)}
+SMALL = {"embedding_dim": 4, "knots": 0, "bounds": (1, 5), "lists": False}
 RATINGS, ITEMS, USERS = saturating(p=12, n_users=240, n_items=200, gain=3.0)
 SPLIT = cold_start_split(Ratings.from_table(RATINGS), random_state=0)
 TASKS = SPLIT.tasks()
@@ -75,15 +75,15 @@ def test_a_sigmoid_ends_where_ratings_end(model):
 
 def test_the_identity_stays_to_the_bit_where_ratings_do_not_saturate():
     ratings = linear()
-    auto = TwoTower(embedding_dim=3).fit(ratings)
+    auto = TwoTower(lists=False, embedding_dim=3).fit(ratings)
     assert auto.chosen_["rating_output"] == "identity"
-    other = TwoTower(embedding_dim=3, rating_output="identity").fit(ratings)
+    other = TwoTower(lists=False, embedding_dim=3, rating_output="identity").fit(ratings)
     for mine, theirs in zip(
         auto.predict(ratings, return_std=True), other.predict(ratings, return_std=True), strict=True
     ):
         assert np.array_equal(mine, theirs)
     assert auto.chosen_ == other.chosen_
-    sigmoid = TwoTower(embedding_dim=3, rating_output="sigmoid").fit(ratings)
+    sigmoid = TwoTower(lists=False, embedding_dim=3, rating_output="sigmoid").fit(ratings)
     assert sigmoid.chosen_["rating_output"] == "sigmoid"
     assert rmse(sigmoid, ratings) > rmse(other, ratings)
 
@@ -211,7 +211,9 @@ def one_of(kind, n_users=40, n_items=30):
 def test_ratings_with_little_to_choose_on(kind, output):
     ratings = one_of(kind)
     bounds = (0, 5) if kind == "constant" else None
-    model = TwoTower(embedding_dim=3, epochs=4, rating_output=output, bounds=bounds).fit(ratings)
+    model = TwoTower(
+        lists=False, embedding_dim=3, epochs=4, rating_output=output, bounds=bounds
+    ).fit(ratings)
     predicted, std = model.predict(ratings, return_std=True)
     assert np.isfinite(predicted).all() and np.isfinite(std).all() and (std >= 0).all()
     low, high = bounds or (ratings.values.min(), ratings.values.max())

@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from simrec import InputError, SimEc, TwoTower, make_synthetic
 from simrec.simec.params import r_squared
 
-SMALL = {"embedding_dim": 2, "epochs": 2}
+SMALL = {"embedding_dim": 2, "epochs": 2, "lists": False}
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +68,16 @@ def test_ratings_apart_and_scorers_by_name(frame):
 def test_interactions_are_scored_by_their_lists(frame):
     pairs = frame[["user_id", "item_id"]]
     train, test = pairs[::2], pairs[1::2]
-    model = TwoTower().fit(train)
+    model = TwoTower(
+        lists=False,
+    ).fit(train)
     assert 0.05 < model.score(test) < 1
     nobody = test.assign(user_id=test["user_id"] + 10_000)
     assert 0 < model.score(nobody) < 1
 
 
 def test_grid_search(data, frame):
-    search = GridSearchCV(TwoTower(epochs=2), {"embedding_dim": [1, 2]}, cv=2)
+    search = GridSearchCV(TwoTower(lists=False, epochs=2), {"embedding_dim": [1, 2]}, cv=2)
     search.fit(frame, items=data.items)
     assert search.best_params_["embedding_dim"] in (1, 2)
     assert search.predict(frame.head(3)).shape == (3,)

@@ -1,5 +1,7 @@
 """The two towers on data whose answers are known."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -10,6 +12,9 @@ from simrec.data.sides import Sides
 from simrec.model.new_entities import fit as new_entities
 from simrec.model.posterior.observed import Observed
 from simrec.model.posterior.posterior import Posterior, Precisions, fit_posterior, statistics
+
+# Most of these tests are about ratings, and lists take most of the time of a small fit.
+rating_tower = partial(TwoTower, lists=False)
 
 
 def vectors(model, side):
@@ -73,7 +78,7 @@ def test_shuffled_features_fall_back_to_the_mean(data, split):
     rng = np.random.default_rng(0)
     items = items.assign(item_id=rng.permutation(items["item_id"]))
     users = users.assign(user_id=rng.permutation(users["user_id"]))
-    model = TwoTower(embedding_dim=4).fit(split.train, items=items, users=users)
+    model = rating_tower(embedding_dim=4).fit(split.train, items=items, users=users)
     found = errors(model, split)
     baseline = np.sqrt(np.mean((split.new_both.values - split.train.mean) ** 2))
     assert found["new_both"] < 1.1 * baseline
@@ -83,7 +88,7 @@ def test_shuffled_features_fall_back_to_the_mean(data, split):
 def test_offsets_let_ratings_correct_what_features_say():
     ratings, items, users = planted(offsets=0.7, seed=5)
     split = cold_start_split(Ratings.from_pandas(ratings), random_state=0)
-    found = errors(TwoTower(embedding_dim=4).fit(split.train, items=items, users=users), split)
+    found = errors(rating_tower(embedding_dim=4).fit(split.train, items=items, users=users), split)
     assert found["warm"] < 0.6 * found["new_items"]
 
 
@@ -92,7 +97,7 @@ def test_noise_features_cost_little(data, split, model):
     rng = np.random.default_rng(7)
     for j in range(20):
         items = items.assign(**{f"noise{j}": rng.normal(size=len(items))})
-    noisy = TwoTower(embedding_dim=4, random_state=1).fit(split.train, items=items, users=users)
+    noisy = rating_tower(embedding_dim=4, random_state=1).fit(split.train, items=items, users=users)
     assert errors(noisy, split)["new_items"] < errors(model, split)["new_items"] + 0.1
 
 
@@ -117,7 +122,7 @@ def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split):
 
 
 def test_predictions_lie_within_the_bounds(data, split):
-    tight = TwoTower(embedding_dim=2, bounds=(0, 6), epochs=3)
+    tight = rating_tower(embedding_dim=2, bounds=(0, 6), epochs=3)
     clipped = Ratings.from_pandas(data[0].assign(rating=data[0]["rating"].clip(0, 6)))
     tight.fit(clipped, items=data[1], users=data[2])
     everyone = pa.table(
@@ -134,14 +139,14 @@ def test_predictions_lie_within_the_bounds(data, split):
 
 def test_same_seed_same_model_and_refit_equals_fresh(data, split):
     tables = {"items": data[1], "users": data[2]}
-    model = TwoTower(embedding_dim=3, epochs=4, random_state=5)
+    model = rating_tower(embedding_dim=3, epochs=4, random_state=5)
     first = vectors(model.fit(split.train, **tables), "items").copy()
     model.fit(split.warm, **tables)
     again = vectors(model.fit(split.train, **tables), "items")
-    fresh = TwoTower(embedding_dim=3, epochs=4, random_state=5).fit(split.train, **tables)
+    fresh = rating_tower(embedding_dim=3, epochs=4, random_state=5).fit(split.train, **tables)
     assert np.array_equal(first, again)
     assert np.array_equal(first, vectors(fresh, "items"))
-    other = TwoTower(embedding_dim=3, epochs=4, random_state=6).fit(split.train, **tables)
+    other = rating_tower(embedding_dim=3, epochs=4, random_state=6).fit(split.train, **tables)
     assert not np.array_equal(first, vectors(other, "items"))
 
 
@@ -149,9 +154,9 @@ def test_number_of_threads_changes_nothing(data, split, monkeypatch):
     from simrec.model.posterior import observed
 
     tables = {"items": data[1], "users": data[2]}
-    first = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
+    first = vectors(rating_tower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     monkeypatch.setattr(observed, "processors", lambda: 1)
-    second = vectors(TwoTower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
+    second = vectors(rating_tower(embedding_dim=3, epochs=3).fit(split.train, **tables), "users")
     assert np.array_equal(first, second)
 
 
@@ -164,7 +169,7 @@ def scores(data):
     split = cold_start_split(Ratings.from_pandas(ratings), random_state=3)
 
     def scores(**settings):
-        model = TwoTower(**{"embedding_dim": 3, "epochs": 4, **settings})
+        model = rating_tower(**{"embedding_dim": 3, "epochs": 4, **settings})
         return model.fit(split.train, items=items, users=users).predict(split.new_both)
 
     plain = scores()
@@ -188,6 +193,25 @@ def scores(data):
 )
 def test_every_parameter_changes_the_result(scores, change):
     assert not np.array_equal(scores(), scores(**change))
+
+
+def test_without_lists_predicted_ratings_rank(model, data, split, tmp_path):
+    bare = TwoTower(embedding_dim=4, random_state=1, lists=False)
+    bare.fit(split.train, items=data[1], users=data[2])
+    assert set(bare.parts_) == {"rating"}
+    assert np.array_equal(bare.predict(split.new_both), model.predict(split.new_both))
+    new = data[2].head(3).assign(user_id=[9001, 9002, 9003])
+    for users in ([1, 2], new):
+        found = bare.recommend(users, k=5, output="arrow")
+        by_rating = model.recommend(users, k=5, rank_by="rating", output="arrow")
+        assert found["item_id"].equals(by_rating["item_id"])
+    bare.save(tmp_path / "bare")
+    assert TwoTower.load(tmp_path / "bare").recommend([1], k=5).equals(bare.recommend([1], k=5))
+    few = pd.DataFrame({"user_id": [9001] * 2, "item_id": ["i001", "i002"], "rating": [5.0, 1.0]})
+    bare.fold_in(few, users=new)
+    assert len(bare.recommend([9001], k=5)) == 5
+    pairs = split.train.to_arrow().select(["user_id", "item_id"])
+    assert "uptake" in TwoTower(embedding_dim=2, lists=False).fit(pairs).parts_
 
 
 def test_save_and_load_give_identical_scores(model, split, data, tmp_path):
@@ -245,7 +269,7 @@ def test_an_id_with_neither_is_refused_or_average(model, split):
 
 def test_without_features_of_one_side_or_both(split, data):
     for tables in ({"items": data[1]}, {"users": data[2]}, {}):
-        model = TwoTower(embedding_dim=4).fit(split.train, **tables)
+        model = rating_tower(embedding_dim=4).fit(split.train, **tables)
         found = model.predict(split.warm)
         assert np.sqrt(np.mean((found - split.warm.values) ** 2)) < 0.25
         cold = model.predict(split.new_both, unknown="prior")
@@ -296,10 +320,10 @@ def test_embeddings_score_by_scalar_product(model, data):
 
 def test_arrow_and_parquet_and_pandas_give_the_same_model(split, data, tmp_path):
     settings = {"embedding_dim": 2, "epochs": 2}
-    first = TwoTower(**settings).fit(split.train, items=data[1], users=data[2])
+    first = rating_tower(**settings).fit(split.train, items=data[1], users=data[2])
     data[1].to_parquet(tmp_path / "items.parquet")
     arrow = pa.Table.from_pandas(data[2], preserve_index=False)
-    second = TwoTower(**settings).fit(
+    second = rating_tower(**settings).fit(
         split.train.to_arrow(), items=tmp_path / "items.parquet", users=arrow
     )
     assert np.array_equal(vectors(first, "items"), vectors(second, "items"))
@@ -338,7 +362,7 @@ def test_degenerate_data_still_gives_an_answer(shape):
         ratings = ratings.head(1)
     else:
         ratings = ratings.assign(rating=4.0)
-    model = TwoTower(embedding_dim=2).fit(ratings, items=items, users=users)
+    model = rating_tower(embedding_dim=2).fit(ratings, items=items, users=users)
     pairs = pa.table({"user_id": np.arange(12), "item_id": ["i001"] * 12})
     found = model.predict(pairs)
     assert np.isfinite(found).all()
@@ -355,7 +379,7 @@ def test_many_sparse_columns_and_text_and_vectors():
     table = table.append_column("plot", pa.array([f"words of number {k} here" for k in range(60)]))
     poster = pa.FixedSizeListArray.from_arrays(pa.array(rng.normal(size=60 * 8)), 8)
     table = table.append_column("poster", poster)
-    model = TwoTower(embedding_dim=2, epochs=4, min_count=1, item_columns={"plot": "text"})
+    model = rating_tower(embedding_dim=2, epochs=4, min_count=1, item_columns={"plot": "text"})
     model.fit(ratings, items=table, users=users)
     assert model.towers_.items.encoder.n_features_ > 2000
     assert np.isfinite(vectors(model, "items")).all()
@@ -393,7 +417,7 @@ def test_bad_tables_are_named(data, split):
 
 def test_rated_items_without_features_are_counted_and_taken_as_average(data, split, caplog):
     with caplog.at_level("WARNING"):
-        model = TwoTower(embedding_dim=2, epochs=3).fit(split.train, items=data[1].head(50))
+        model = rating_tower(embedding_dim=2, epochs=3).fit(split.train, items=data[1].head(50))
     assert "have no row of features" in caplog.text
     assert np.isfinite(vectors(model, "items")).all()
 
@@ -405,10 +429,10 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
     ratings = ratings.assign(rating=ratings["rating"] + effect[ratings["item_id"]].to_numpy())
     split = cold_start_split(Ratings.from_pandas(ratings), random_state=2)
     settings = {"embedding_dim": 2, "epochs": 6, "knots": 0, "folds": 2}
-    deep = TwoTower(hidden_layers=(16,), **settings).fit(split.train, items=items)
-    default = TwoTower(**settings).fit(split.train, items=items)
+    deep = rating_tower(hidden_layers=(16,), **settings).fit(split.train, items=items)
+    default = rating_tower(**settings).fit(split.train, items=items)
     monkeypatch.setattr(new_entities, "_CLEAR_GAIN", 1.0)  # no gain is clear enough
-    linear = TwoTower(**settings).fit(split.train, items=items)
+    linear = rating_tower(**settings).fit(split.train, items=items)
     line, curve, chosen = (
         np.sqrt(np.mean((model.predict(split.new_items) - split.new_items.values) ** 2))
         for model in (linear, deep, default)

@@ -92,7 +92,9 @@ class TestFoldIn:
     def test_no_rating_is_the_cold_answer_exactly(self, data, split, fitted):
         known = np.isin(data.users["user_id"].to_numpy(), split.train.users.ids.to_numpy())
         users = data.users.filter(pa.array(known))
-        model = TwoTower(bounds=(0.5, 5)).fit(split.train, items=data.items, users=users)
+        model = TwoTower(lists=False, bounds=(0.5, 5)).fit(
+            split.train, items=data.items, users=users
+        )
         new = data.users.filter(pa.array(~known))
         cold = model.predict(split.new_users, users=new)
         assert np.array_equal(model.fold_in(None, users=new).predict(split.new_users), cold)
@@ -103,7 +105,7 @@ class TestFoldIn:
         rank, _ = order_within(ratings.user_rows if side == "user" else ratings.item_rows)
         seen, rest = ratings.select(rank % 5 != 0), ratings.select(rank % 5 == 0)
         both = pa.concat_tables([split.train.to_arrow(), seen.to_arrow()])
-        again = TwoTower(bounds=(0.5, 5)).fit(both, items=data.items, users=data.users)
+        again = TwoTower(lists=False, bounds=(0.5, 5)).fit(both, items=data.items, users=data.users)
         folded = copy.copy(fitted).fold_in(seen)
         assert rmse(folded, rest) < 1.01 * rmse(again, rest)
 
@@ -142,7 +144,7 @@ class TestFoldIn:
         assert (model.predict(pairs) > average).all()
 
     def test_without_features(self, split):
-        model = TwoTower(bounds=(0.5, 5)).fit(split.train)
+        model = TwoTower(lists=False, bounds=(0.5, 5)).fit(split.train)
         few, rest = revealed(split.new_users, "user", 10)
         pairs, truth = rest.to_arrow(), rest.values
         cold = model.predict(pairs, unknown="prior")
@@ -180,7 +182,7 @@ class TestFoldIn:
     def test_ratings_may_all_be_the_same(self):
         """Bounds that the ratings gave, and not the person, are not held against later ones."""
         same = {"user_id": [1, 2, 3, 1, 2, 3], "item_id": [1, 1, 1, 2, 2, 2], "rating": [3.0] * 6}
-        model = TwoTower(folds=2, epochs=2).fit(pa.table(same))
+        model = TwoTower(lists=False, folds=2, epochs=2).fit(pa.table(same))
         model.fold_in(pa.table({"user_id": [9], "item_id": [1], "rating": [3.0]}))
         assert model.predict(pa.table({"user_id": [9], "item_id": [2]})) == pytest.approx(3)
 
@@ -202,10 +204,12 @@ class TestUpdate:
     def test_close_to_a_refit(self, data, split):
         late = np.random.default_rng(0).random(len(split.train)) < 0.05
         old, new = split.train.select(~late), split.train.select(late)
-        model = TwoTower(bounds=(0.5, 5)).fit(old, items=data.items, users=data.users)
+        model = TwoTower(lists=False, bounds=(0.5, 5)).fit(old, items=data.items, users=data.users)
         before = rmse(model, split.warm)
         model.update(new)
-        again = TwoTower(bounds=(0.5, 5)).fit(split.train, items=data.items, users=data.users)
+        again = TwoTower(lists=False, bounds=(0.5, 5)).fit(
+            split.train, items=data.items, users=data.users
+        )
         assert rmse(model, split.warm) < 1.005 * rmse(again, split.warm)
         assert rmse(model, split.warm) < before
 
@@ -365,7 +369,9 @@ class TestUncertainty:
     def test_newer_is_less_sure_of_little_data_too(self, seed):
         """Where held-out entities seem no harder than known ones, new ones are no surer."""
         data = make_synthetic(n_users=120, n_items=60, n_ratings=1800, random_state=seed)
-        model = TwoTower(bounds=(0.5, 5)).fit(data.ratings, items=data.items, users=data.users)
+        model = TwoTower(lists=False, bounds=(0.5, 5)).fit(
+            data.ratings, items=data.items, users=data.users
+        )
         for tower, side in (
             (model.towers_.items, model.parts_["rating"].evidence.sides.items),
             (model.towers_.users, model.parts_["rating"].evidence.sides.users),

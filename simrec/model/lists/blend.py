@@ -8,7 +8,7 @@ has a factor for each coordinate of a component, so the sum stays one scalar pro
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -64,6 +64,12 @@ class Blend:
         if not (0 < self.few < self.many < np.inf):
             raise InputError(f"lists.json: {self.few!r} and {self.many!r} are no numbers of pairs")
 
+    @classmethod
+    def alone(cls, name: str) -> Blend:
+        """Return the blend of one component with nothing else."""
+        ones = KINDS.map(lambda n: np.ones((n, 1), np.float32))
+        return cls({name: ones}, 1.0, 2.0)
+
     def plain(self) -> list[Any]:
         """Return it as plain data."""
         named = {n: [one.tolist() for one in sides] for n, sides in self.factors.items()}
@@ -97,8 +103,10 @@ class Scored:
 
     Attributes
     ----------
-    scores : dict of str to numpy.ndarray
-        Of each component: users x candidates.
+    names : tuple of str
+        The components.
+    scores : numpy.ndarray
+        Components x users x candidates.
     hit : numpy.ndarray of bool
         Which candidates are hits.
     n_hits : numpy.ndarray
@@ -107,7 +115,8 @@ class Scored:
         What is no candidate: padding, and what the user has.
     """
 
-    scores: dict[str, np.ndarray]
+    names: tuple[str, ...]
+    scores: np.ndarray
     hit: np.ndarray
     n_hits: np.ndarray
     excluded: np.ndarray
@@ -131,31 +140,45 @@ class Scored:
             return np.take_along_axis(array, top, 1)
 
         out = repeated | take(excluded)
-        kept = {name: np.where(out, 0, take(one)) for name, one in scores.items()}
-        return cls(kept, take(hit) & ~out, hit.sum(1), out)
+        kept = [np.where(out, 0, take(one)).astype(np.float32) for one in scores.values()]
+        return cls(tuple(scores), np.stack(kept), take(hit) & ~out, hit.sum(1), out)
 
     def __len__(self) -> int:
         return len(self.hit)
 
+    def only(self, names: Sequence[str]) -> Scored:
+        """Keep some components."""
+        return replace(
+            self, names=tuple(names), scores=self.scores[[self.names.index(n) for n in names]]
+        )
+
     def thinned(self, most: int) -> Scored:
         """Keep every n-th user, such that no more than `most` are left."""
         n = -(-len(self) // most)
-        scores = {name: one[::n] for name, one in self.scores.items()}
-        return Scored(scores, self.hit[::n], self.n_hits[::n], self.excluded[::n])
+        rest = (one[::n] for one in (self.hit, self.n_hits, self.excluded))
+        return Scored(self.names, self.scores[:, ::n], *rest)
 
-    def quality(self, weights: Mapping[str, float]) -> np.ndarray:
-        """Return the NDCG@20 of each user's list by a weighted sum of components."""
-        z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
-        return list_quality(np.where(self.excluded, -np.inf, z), self.hit, self.n_hits)
+    def quality(self, weights: np.ndarray) -> np.ndarray:
+        """Return the NDCG@20 of each user's list by weighted sums; weights are blends x components.
 
-    def total_spread(self, weights: Mapping[str, float]) -> float:
+        All blends at once: of few users a list takes less time than a call.
+        """
+        n_blends, m = len(weights), self.hit.shape[1]
+        found, step = np.empty((n_blends, len(self))), max(_CELLS // max(n_blends * m, 1), 1)
+        for first in range(0, len(self), step):
+            some = slice(first, first + step)
+            z = np.tensordot(weights.astype(np.float32), self.scores[:, some], 1)
+            z[:, self.excluded[some]] = -np.inf
+            hit, n_hits = (
+                np.concatenate([one[some]] * n_blends) for one in (self.hit, self.n_hits)
+            )
+            found[:, some] = list_quality(z.reshape(-1, m), hit, n_hits).reshape(n_blends, -1)
+        return found
+
+    def spread(self, weights: np.ndarray) -> float:
         """Return the standard deviation of a weighted sum of components."""
-        z = sum(np.float32(weight) * self.scores[name] for name, weight in weights.items())
-        return spread(np.asarray(z)[~self.excluded])
-
-    def spread(self, name: str) -> float:
-        """Return the standard deviation of a component's scores."""
-        return spread(self.scores[name][~self.excluded])
+        z = np.tensordot(weights.astype(np.float32), self.scores, 1)
+        return spread(z[~self.excluded])
 
 
 def spread(z: np.ndarray, axis: int | None = None) -> float:
@@ -198,51 +221,51 @@ def choose_weights(draws: Sequence[Scored]) -> tuple[dict[str, float], float]:
     (dict, float)
         Weights of the components' scores, and the NDCG@20 reached.
     """
-    names = [name for name in draws[0].scores if all(name in draw.scores for draw in draws)]
-    spreads = {n: float(np.mean([draw.spread(n) for draw in draws])) or 1.0 for n in names}
-    seen: dict[tuple[tuple[str, float], ...], list[np.ndarray]] = {}
-
-    def quality(weights: Mapping[str, float]) -> list[np.ndarray]:
-        raw = {name: weight / spreads[name] for name, weight in sorted(weights.items())}
-        key = tuple(raw.items())
-        if key not in seen:
-            seen[key] = [draw.quality(raw) for draw in draws]
-        return seen[key]
-
+    names = [name for name in draws[0].names if all(name in draw.names for draw in draws)]
+    draws = [draw.only(names) for draw in draws]
     few = [draw.thinned(_SCREENED) for draw in draws]
+    units = np.eye(len(names))
+    spreads = np.array([np.mean([draw.spread(one) for draw in draws]) or 1.0 for one in units])
+    seen: dict[tuple[float, ...], list[np.ndarray]] = {}
 
-    def likely(steps: list[dict[str, float]]) -> list[dict[str, float]]:
+    def quality(blends: np.ndarray) -> list[list[np.ndarray]]:
+        """Return the quality for the users of each draw, of each blend."""
+        new = [one for one in dict.fromkeys(map(tuple, blends)) if one not in seen]
+        if new:
+            found = [draw.quality(np.array(new) / spreads) for draw in draws]
+            seen.update({one: [draw[k] for draw in found] for k, one in enumerate(new)})
+        return [seen[one] for one in map(tuple, blends)]
+
+    def likely(steps: np.ndarray) -> np.ndarray:
         """Return the steps that are best for some of the users."""
-        if sum(map(len, few)) == sum(map(len, draws)):
+        if not len(steps) or sum(map(len, few)) == sum(map(len, draws)):
             return steps
-        raw = [{name: w / spreads[name] for name, w in step.items()} for step in steps]
-        found = [float(np.concatenate([one.quality(w) for one in few]).mean()) for w in raw]
-        return [steps[k] for k in np.argsort(found)[-_LIKELY:]]
+        found = np.concatenate([draw.quality(steps / spreads) for draw in few], axis=1).mean(1)
+        return steps[np.argsort(found)[-_LIKELY:]]
 
-    def climbed(weights: dict[str, float]) -> dict[str, float]:
+    def climbed(weights: np.ndarray) -> np.ndarray:
         for _ in range(_ROUNDS):
-            steps = likely(_steps(weights, names))
-            gains = [clear_gain(quality(step), quality(weights)) for step in steps]
+            steps = likely(_steps(weights))
+            [now], tried = quality(weights[None]), quality(steps)
+            gains = [clear_gain(one, now) for one in tried]
             if max(gains, default=0.0) == 0:
                 break
             weights = steps[int(np.argmax(gains))]
         return weights
 
-    def unit(weights: Mapping[str, float]) -> dict[str, float]:
-        raw = {name: weight / spreads[name] for name, weight in weights.items()}
-        spread = float(np.mean([draw.total_spread(raw) for draw in draws])) or 1.0
-        return {name: weight / spread for name, weight in raw.items()}
+    def unit(weights: np.ndarray) -> np.ndarray:
+        """Return weights of the scores with which their sum spreads by 1."""
+        raw = weights / spreads
+        return raw / (float(np.mean([draw.spread(raw) for draw in draws])) or 1.0)
 
-    alone = {name: float(np.concatenate(quality({name: 1.0})).mean()) for name in names}
-    good = [name for name in names if alone[name] >= _GOOD * max(alone.values())]
-    ends = [climbed({name: 1.0}) for name in good]
-    best = max(ends, key=lambda end: float(np.concatenate(quality(end)).mean()))
-    equal = [unit(end) for end in ends if not clear_gain(quality(best), quality(end))]
-    used = sorted({name for end in equal for name in end})
-    weights = {name: float(np.mean([end.get(name, 0.0) for end in equal])) for name in used}
-    return unit({n: w * spreads[n] for n, w in weights.items()}), float(
-        np.concatenate([draw.quality(weights) for draw in draws]).mean()
-    )
+    alone = np.array([np.concatenate(one).mean() for one in quality(units)])
+    ends = [climbed(one) for one in units[alone >= _GOOD * alone.max()]]
+    reached = quality(np.array(ends))
+    best = max(reached, key=lambda one: float(np.concatenate(one).mean()))
+    equal = [unit(end) for end, own in zip(ends, reached, strict=True) if not clear_gain(best, own)]
+    weights = unit(np.mean(equal, axis=0) * spreads)
+    found = {name: float(w) for name, w in zip(names, weights, strict=True) if w}
+    return found, float(np.concatenate([draw.quality(weights[None])[0] for draw in draws]).mean())
 
 
 def clear_gain(new: Sequence[np.ndarray], old: Sequence[np.ndarray]) -> float:
@@ -258,14 +281,15 @@ def clear_gain(new: Sequence[np.ndarray], old: Sequence[np.ndarray]) -> float:
     return max(float(every.mean() - error), 0.0)
 
 
-def _steps(weights: Mapping[str, float], names: Sequence[str]) -> list[dict[str, float]]:
+def _steps(weights: np.ndarray) -> np.ndarray:
     """Return blends one step away: other components or one or two more, or one weight changed."""
-    out = [name for name in names if name not in weights]
-    steps = [{name: 1.0} for name in out]
-    steps += [{**weights, name: w} for name in out for w in _WEIGHTS]
+    units, out = np.eye(len(weights)), np.flatnonzero(weights == 0)
+    steps = [units[i] for i in out]
+    steps += [weights + w * units[i] for i in out for w in _WEIGHTS]
     pairs = combinations(out, 2)
-    steps += [{**weights, **dict.fromkeys(pair, w)} for pair in pairs for w in _WEIGHTS_OF_TWO]
-    if len(weights) > 1:
+    steps += [weights + w * (units[i] + units[j]) for i, j in pairs for w in _WEIGHTS_OF_TWO]
+    used = np.flatnonzero(weights)
+    if len(used) > 1:
         factors = (0.5, 0.7, 1.4, 2.0)
-        steps += [{**weights, name: f * weights[name]} for name in weights for f in factors]
-    return steps
+        steps += [weights * (1 + (f - 1) * units[i]) for i in used for f in factors]
+    return np.array(steps).reshape(-1, len(weights))

@@ -69,7 +69,7 @@ def spectrum(
     workers: Workers = ONE_WORKER,
     exponent: float = EXPONENT,
 ) -> Spectrum:
-    """Find the leading eigenvectors by block power iteration.
+    """Find the leading eigenvectors: exactly where one side is small, else by power iteration.
 
     Parameters
     ----------
@@ -90,7 +90,34 @@ def spectrum(
     Y = sparse.csr_matrix(X @ sparse.diags_array(scale), dtype=np.float32)
     YT = Y.T.tocsr()
     d = max(min(embedding_dim, n_users - 1, n_items - 1), 1)
-    V = rng.standard_normal((n_items, min(d + _MORE, n_items))).astype(np.float32)
+    if n_items <= 2 * d:
+        e, V = (workers.first(one) for one in _eigh(workers.sum((YT @ Y).toarray())))
+    elif n_users <= 2 * d and workers.size == 1:
+        e, U = _eigh((Y @ YT).toarray())
+        V = np.asarray(YT @ (U / np.sqrt(np.maximum(e, 1e-9 * max(e[-1], 1e-30)))))
+    else:
+        e, V = _leading(Y, YT, d, rng, workers)
+    order = np.argsort(-e)[:d]
+    unit = float(np.average(counts * scale.astype(np.float64) ** 2))
+    e = np.maximum(e[order], 1e-9 * max(unit, 1e-30))
+    V = V[:, order]
+    V *= np.where((V**3).sum(0) < 0, -1, 1)  # rounding would choose the sign
+    return Spectrum(V.astype(np.float32), e.astype(np.float32), scale, unit)
+
+
+def _eigh(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.linalg.eigh(gram.astype(np.float64))
+
+
+def _leading(
+    Y: sparse.csr_matrix,
+    YT: sparse.csr_matrix,
+    d: int,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return about d + 16 eigenvalues and eigenvectors, by block power iteration."""
+    V = rng.standard_normal((Y.shape[1], min(d + _MORE, Y.shape[1]))).astype(np.float32)
     for _ in range(_PASSES):
         V = workers.sum(np.asarray(YT @ (Y @ workers.first(_orthonormal(V)))))
     V = workers.first(_orthonormal(V))
@@ -100,12 +127,7 @@ def spectrum(
         gram += image.T @ image
     # The last bits turn eigenvectors of nearly equal eigenvalues: the first worker decides.
     e, W = (workers.first(one) for one in np.linalg.eigh(workers.sum(gram)))
-    order = np.argsort(-e)[:d]
-    unit = float(np.average(counts * scale.astype(np.float64) ** 2))
-    e = np.maximum(e[order], 1e-9 * max(unit, 1e-30))
-    V = V @ W[:, order]
-    V *= np.where((V**3).sum(0) < 0, -1, 1)  # rounding would choose the sign
-    return Spectrum(V.astype(np.float32), e.astype(np.float32), scale, unit)
+    return e, V @ W
 
 
 def _orthonormal(V: np.ndarray) -> np.ndarray:

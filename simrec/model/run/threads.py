@@ -1,7 +1,10 @@
 """Work on many rows, side by side on the processors of this machine."""
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 from simrec.scoring.threads import processors
 
@@ -9,6 +12,7 @@ from simrec.scoring.threads import processors
 _ROWS = 1024
 # Rows that are worked on at a time: bounds the memory of intermediate results.
 BLOCK = 16 * _ROWS
+_NAME = "simrec-rows"
 
 
 def row_blocks(n: int) -> Iterator[slice]:
@@ -27,9 +31,18 @@ def by_blocks(work: Callable[[slice], None], n: int) -> None:
 
 def in_threads(work: Callable[[int], None], n: int) -> None:
     """Call ``work(0) ... work(n - 1)``, side by side where there are cores."""
-    if n == 1 or processors() == 1:
+    inside = threading.current_thread().name.startswith(_NAME)  # would wait for itself
+    if n == 1 or processors() == 1 or inside:
         for i in range(n):
             work(i)
         return
-    with ThreadPoolExecutor(processors()) as pool:
-        list(pool.map(work, range(n)))
+    list(_pool(os.getpid(), processors()).map(work, range(n)))
+
+
+@cache
+def _pool(process: int, n: int) -> ThreadPoolExecutor:
+    """Return the threads of a process: starting them anew each time takes longer than small work.
+
+    A fork has none of its parent's threads, so it gets its own.
+    """
+    return ThreadPoolExecutor(n, _NAME)

@@ -115,6 +115,7 @@ def test_what_is_expected_is_reached(data, split, output):
     rng = np.random.default_rng(1)
     items = data.items.append_column("noise", [rng.normal(size=(len(data.items), 90)).tolist()])
     settings = {"embedding_dim": 4, "epochs": 6, "rating_output": output, "bounds": (0.5, 5)}
+    settings["lists"] = False
     model = TwoTower(**settings).fit(split.train, items=items, users=data.users)
     for part, side in ((split.new_items, "items"), (split.new_users, "users")):
         predicted, std = model.predict(part, return_std=True)

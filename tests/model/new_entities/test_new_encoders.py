@@ -121,7 +121,7 @@ def test_a_hidden_layer_is_chosen_where_columns_work_together_and_only_there():
 
 def test_a_model_that_chose_a_hidden_layer_is_saved_and_explained(tmp_path):
     split, items, users = shop(0.9)
-    model = TwoTower(embedding_dim=4, epochs=6, folds=3, bounds=(1, 5), knots=4)
+    model = TwoTower(lists=False, embedding_dim=4, epochs=6, folds=3, bounds=(1, 5), knots=4)
     model.fit(split.train, items=items, users=users)
     predicted = model.predict(split.new_users)
     model.save(tmp_path / "model")

@@ -7,7 +7,7 @@ from workers import fit_together
 from simrec import Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.model import fit as model_fit
 
-SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0)}
+SETTINGS = {"embedding_dim": 4, "epochs": 5, "folds": 3, "bounds": (0.5, 5.0), "lists": False}
 
 
 @pytest.fixture(scope="module")
