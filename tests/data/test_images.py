@@ -70,6 +70,7 @@ def test_bytes_and_paths_of_images(model_file, tmp_path):
     assert again.words(again.transform(pa.table({"picture": [images[0]]}))) == {"picture": "image"}
 
 
+@pytest.mark.slow
 def test_a_model_saved_by_keras_3(tmp_path):
     newer = pytest.importorskip("keras", minversion="3")
     layers = [newer.Input((8, 8, 3)), newer.layers.Rescaling(1 / 255), newer.layers.Flatten()]
@@ -81,6 +82,7 @@ def test_a_model_saved_by_keras_3(tmp_path):
 
 
 @pytest.mark.parametrize("model_file", ["h5"], indirect=True)
+@pytest.mark.slow
 def test_bad_images_and_models_are_named(model_file, tmp_path):
     good = png(bars(1, np.random.default_rng(0))[0][0])
     kind = {"x": f"image:{model_file}"}

@@ -59,6 +59,7 @@ def test_another_model_has_vectors_of_its_own():
     assert ask([b"a"], OTHER)[1] == [b"a"]
 
 
+@pytest.mark.slow
 def test_processes_write_at_the_same_time(repository, directory):
     words = [sys.executable, "-c", WRITER]
     writers = [subprocess.Popen([*words, str(number)], cwd=repository) for number in range(4)]

@@ -97,6 +97,7 @@ def test_intervals_by_hand():
     assert same == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_coverage_of_the_interval():
     """A small version of benchmarks/coverage_of_compare.py, which asks for 200 comparisons."""
     sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

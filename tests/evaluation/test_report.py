@@ -586,6 +586,7 @@ def test_nothing_held_out(saved):
     assert "Model against" not in text
 
 
+@pytest.mark.slow
 def test_the_parent_stands_beside(saved, tmp_path):
     given = {name: str(saved / f"{name}.parquet") for name in ("items", "users")}
     ratings = pq.read_table(saved / "ratings.parquet")
@@ -635,6 +636,7 @@ def test_command_line(saved, tmp_path, capsys):
     assert pq.read_table(saved / "ratings.parquet").num_rows == 6000
 
 
+@pytest.mark.slow
 def test_the_same_twice(saved, text):
     assert page(measure(model_of(saved)), TODAY) == text
 

@@ -157,6 +157,7 @@ def test_shorter_names_of_options(titled, capsys):
     assert "Film i00" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_is_alike_on_movielens(movielens):
     """Star Wars: its sequels first, not what is popular and of the same year."""
     ratings = pd.read_parquet(movielens / "ratings.parquet")

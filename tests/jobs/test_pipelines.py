@@ -167,6 +167,7 @@ NIGHTLY = """
     """
 
 
+@pytest.mark.slow
 def test_the_second_night(tmp_path, tables):
     rows = pq.read_table(tables / "pairs.parquet")
     pq.write_table(rows, tmp_path / "pairs.parquet")

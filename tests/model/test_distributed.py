@@ -141,6 +141,7 @@ def test_every_part_and_method_is_divided(data, split, alone, way, tmp_path):
 @pytest.mark.parametrize(
     "way", ["two SimEcs", pytest.param("hidden layers", marks=pytest.mark.slow)]
 )
+@pytest.mark.slow
 def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monkeypatch, tmp_path):
     monkeypatch.setattr("simrec.model.new_entities.networks.MOST_RATINGS", 2000)
     settings = {**SETTINGS, **MANY_WAYS[way]}

@@ -293,6 +293,7 @@ def test_columns_that_no_graph_can_take_are_refused_by_name():
     refused("durations", "category", [1, 2], pa.duration("s"))
 
 
+@pytest.mark.slow
 def test_columns_of_any_name_are_exported(data, tmp_path):
     """Python's keywords, names that differ in case only, names of our own inputs."""
     from simrec.simec.keras import tf
@@ -457,6 +458,7 @@ def test_the_command_exports_and_spares_what_is_not_its_own(model_directory, tmp
     assert (tmp_path / "mine" / "note.txt").read_text() == "keep me"
 
 
+@pytest.mark.slow
 def test_the_page_runs(repository, tmp_path, monkeypatch, capsys):
     pytest.importorskip("faiss", reason="Faiss is not installed: simrec[faiss]")
     text = (repository / "docs" / "export.md").read_text(encoding="utf-8")

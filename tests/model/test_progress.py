@@ -57,7 +57,7 @@ def test_the_bar_counts_all_of_the_work(data, monkeypatch, kind):
     assert all(done < bar.total for done in bar.shown[:-1])
     expected = {
         "default": ["ratings", "new items", "new users", "lists"],
-        "two SimEcs": ["ratings", "new items", "new users", "lists"],
+        "two SimEcs": ["ratings", "new items", "new users"],
         "interactions": ["lists"],
     }
     assert list(dict.fromkeys(stages)) == expected[kind]

@@ -284,6 +284,7 @@ def test_simecs_need_ratings():
         _ = pairs.item_simec_
 
 
+@pytest.mark.slow
 def test_the_default_needs_no_tensorflow(tmp_path):
     """Unless it chooses a hidden layer, for which there is no reason here."""
     make_synthetic(n_users=120, n_items=60, n_ratings=1500, random_state=0).write(tmp_path)

@@ -446,6 +446,7 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path, monkeypatch):
     assert np.array_equal(deep.predict(pairs, items=new), loaded.predict(pairs, items=new))
 
 
+@pytest.mark.slow
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 

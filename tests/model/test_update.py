@@ -477,6 +477,7 @@ class TestExplain:
         assert shown["year"] == str(raw["year"])
         assert shown["genres"] == ", ".join(sorted(raw["genres"]))
 
+    @pytest.mark.slow
     def test_a_network_is_taken_apart(self):
         """At x, the weights that stand for a network give what the network gives."""
         from scipy import sparse

@@ -174,6 +174,7 @@ class TestLists:
         name = "held_out_ndcg@20_new_items"
         assert noisy.chosen_[name] < 0.85 * model.chosen_[name]
 
+    @pytest.mark.slow
     def test_weights_count_where_they_help(self, planted):
         rng, pairs = np.random.default_rng(0), planted.train.tocoo()
         spurious = rng.integers(0, [N_USERS, N_ITEMS], (3 * planted.train.nnz, 2))

@@ -86,6 +86,7 @@ def test_least_squares_sweeps_solve_the_linear_encoder():
     np.testing.assert_allclose(model.similarity(X), best_rank(S, 4), atol=0.02)
 
 
+@pytest.mark.slow
 def test_symmetric_by_batches_is_symmetric_by_the_whole_block():
     errors = []
     for block in (10, 100):  # 50 targets: sampled by rows, or whole
