@@ -94,7 +94,7 @@ def fit_model(
             expected = lists.chosen.get("held_out_ndcg@20_known_users")
             progress.epoch(_LISTS, {} if expected is None else {"val_lists": expected})
         else:
-            lists = FittedLists({}, Blend.alone("rating"))
+            lists = FittedLists({}, Blend.single("rating"))
     model.parts_ = {**({} if rating is None else {"rating": rating}), **lists.parts}
     model.blend_, model.chosen_ = lists.blend, {**chosen, **lists.chosen}
     model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns

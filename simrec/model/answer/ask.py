@@ -33,14 +33,14 @@ def questions(
     moments = unit.T @ unit / max(len(unit), 1)
     before = max(float(np.sum(C * moments)), 1e-12)
     chosen: list[int] = []
-    told: list[float] = []
+    shares: list[float] = []
     free = np.ones(len(unit), bool)
     for _ in range(min(k, len(unit))):
         CV = unit @ C
         gains = np.einsum("ij,ij->i", CV @ moments, CV) / (1 + np.einsum("ij,ij->i", CV, unit))
         best = int(np.argmax(np.where(free, gains * chances, -np.inf)))
         chosen.append(best)
-        told.append(float(gains[best]) / before)
+        shares.append(float(gains[best]) / before)
         free[best] = False
         C = C - np.outer(CV[best], CV[best]) / (1 + CV[best] @ unit[best])
-    return np.array(chosen, np.int64), np.array(told)
+    return np.array(chosen, np.int64), np.array(shares)

@@ -65,7 +65,7 @@ class Blend:
             raise InputError(f"lists.json: {self.few!r} and {self.many!r} are no numbers of pairs")
 
     @classmethod
-    def alone(cls, name: str) -> Blend:
+    def single(cls, name: str) -> Blend:
         """Return the blend of one component with nothing else."""
         ones = KINDS.map(lambda n: np.ones((n, 1), np.float32))
         return cls({name: ones}, 1.0, 2.0)
@@ -258,8 +258,8 @@ def choose_weights(draws: Sequence[Scored]) -> tuple[dict[str, float], float]:
         raw = weights / spreads
         return raw / (float(np.mean([draw.spread(raw) for draw in draws])) or 1.0)
 
-    alone = np.array([np.concatenate(one).mean() for one in quality(units)])
-    ends = [climbed(one) for one in units[alone >= _GOOD * alone.max()]]
+    each = np.array([np.concatenate(one).mean() for one in quality(units)])
+    ends = [climbed(one) for one in units[each >= _GOOD * each.max()]]
     reached = quality(np.array(ends))
     best = max(reached, key=lambda one: float(np.concatenate(one).mean()))
     equal = [unit(end) for end, own in zip(ends, reached, strict=True) if not clear_gain(best, own)]

@@ -32,7 +32,7 @@ class Solver:
     ----------
     ridge, zero : float
         Penalty, and weight of an unobserved pair.
-    begun_zero, begun_ridge : float
+    new_zero, new_ridge : float
         For a new user: the share of `zero` that counts, since its unobserved pairs are weaker
         negatives; and a factor of its ridge.
     mean_items, mean_users : float
@@ -53,8 +53,8 @@ class Solver:
 
     ridge: float
     zero: float
-    begun_zero: float
-    begun_ridge: float
+    new_zero: float
+    new_ridge: float
     mean_items: float
     mean_users: float
     exponent: float
@@ -98,7 +98,7 @@ class Solver:
         later: sparse.csr_matrix,
         before: np.ndarray,
         factors: np.ndarray,
-        said: np.ndarray,
+        encoded: np.ndarray,
         partners: np.ndarray,
         partner_factors: np.ndarray,
         axes: np.ndarray,
@@ -114,7 +114,7 @@ class Solver:
             Entities x all partners: confidences of all pairs, and of those that are new.
         before, factors : numpy.ndarray
             Vectors so far, and the factors they carry; 0 for those that had no pairs in `fit`.
-        said : numpy.ndarray
+        encoded : numpy.ndarray
             Their vectors without any pairs: what features say, or those of an average one.
         partners : numpy.ndarray
             Vectors of all partners.
@@ -140,7 +140,7 @@ class Solver:
             more = None if more is None else more[:, used]
         plain = self._plain_partners(side, partners, partner_factors)
         counts = np.asarray(pairs.sum(1)).ravel()
-        out = np.array(said, np.float32)
+        out = np.array(encoded, np.float32)
         fitted = factors > 0
         if fitted.any():
             # Those that were fitted go on from there: what is left of the new pairs is solved for.
@@ -172,8 +172,8 @@ class Solver:
                 self.ridge,
                 self.zero,
                 # Who did not take up an item tells as much of a new one as of any other.
-                self.begun_zero if side == "users" else 1.0,
-                self.begun_ridge if side == "users" else 1.0,
+                self.new_zero if side == "users" else 1.0,
+                self.new_ridge if side == "users" else 1.0,
                 n,
                 begun,
                 None if more is None else more[~fitted],
@@ -220,8 +220,8 @@ def moved_by_pairs(
     mean: float,
     ridge: float,
     zero: float,
-    begun_zero: float,
-    begun_ridge: float,
+    new_zero: float,
+    new_ridge: float,
     n: int | None = None,
     spectrum: Spectrum | None = None,
     more: sparse.csr_matrix | None = None,
@@ -229,7 +229,7 @@ def moved_by_pairs(
     """Move what features say by the pairs of entities that have only begun.
 
     With `mean` pairs or more an entity's zeros count fully and its prior no longer; with none zeros
-    count `begun_zero` times as much, and the ridge `begun_ridge` times. The last coordinate,
+    count `new_zero` times as much, and the ridge `new_ridge` times. The last coordinate,
     popularity, is not solved for.
 
     Parameters
@@ -242,7 +242,7 @@ def moved_by_pairs(
         Vectors of the partners.
     axes : numpy.ndarray
         How vectors are spread around what features say; see `spread_axes`.
-    mean, ridge, zero, begun_zero, begun_ridge : float
+    mean, ridge, zero, new_zero, new_ridge : float
         See `Solver`.
     n, spectrum : optional
         Number of all partners and spectrum of their Gram matrix in these axes, where those without
@@ -258,8 +258,8 @@ def moved_by_pairs(
     explained = products(start, partners, rows, R.indices)
     if more is not None and len(rows):  # SciPy takes no empty lists of places
         explained -= np.asarray(more[rows, R.indices]).ravel()
-    zeros = zero * (begun_zero + (1 - begun_zero) * done)
-    penalties = ridge * begun_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
+    zeros = zero * (new_zero + (1 - new_zero) * done)
+    penalties = ridge * new_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
     moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, spectrum=spectrum)
     start[:, :-1] += moved @ axes
     return start

@@ -30,8 +30,8 @@ _SHARES_OF_NOISE = tuple(0.5 * 2.0**k for k in range(-5, 3))
 _ZEROS = tuple(3.0**-k for k in range(7))
 _EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-_BEGUN_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-_BEGUN_RIDGES = tuple(2.0**k for k in range(-2, 9))
+_NEW_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
+_NEW_RIDGES = tuple(2.0**k for k in range(-2, 9))
 _SLOPES = (0.0, 0.25, 0.5, 1.0)
 _PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
 # Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
@@ -50,8 +50,8 @@ class Choices:
     ridge: float = 0.25
     zero: float = _ZEROS[2]
     exponent: float = 0.0
-    begun_zero: float = 0.03
-    begun_ridge: float = 8.0
+    new_zero: float = 0.03
+    new_ridge: float = 8.0
     slope: float = 0.0
     embedding_dim: int = _DIM
     # Share of popularity in the vector of a new user, and the ridge of the encoder of new users.
@@ -318,8 +318,8 @@ class _Cold:
             self.mean,
             self.draw.ridge(tried),
             tried.zero,
-            tried.begun_zero,
-            tried.begun_ridge,
+            tried.new_zero,
+            tried.new_ridge,
             more=self.beyond * np.float32(tried.slope) if tried.slope else None,
         )
         return quality_of(moved @ self.items.T, self.task)
@@ -357,7 +357,7 @@ def _choose_users(choices: Choices, cold: Sequence[_Cold], step: Step) -> Choice
     return climb(
         lambda tried: _mean([one.few_pairs(tried) for one in cold]),
         choices,
-        {"begun_zero": _BEGUN_ZEROS, "begun_ridge": _BEGUN_RIDGES, "slope": slopes},
+        {"new_zero": _NEW_ZEROS, "new_ridge": _NEW_RIDGES, "slope": slopes},
         step,
     )
 

@@ -78,8 +78,8 @@ def fit_uptake(
         solver = Solver(
             ridge,
             choices.zero,
-            choices.begun_zero,
-            choices.begun_ridge,
+            choices.new_zero,
+            choices.new_ridge,
             whole.weight / whole.shape[1],
             whole.weight / n_users,
             choices.exponent,

@@ -114,7 +114,7 @@ class UptakePart(Part):
             later,
             head.vectors[rows],
             factors,
-            self._said(side, rows, ratings.features),
+            self._encoded(side, rows, ratings.features),
             partners,
             np.asarray(self.factors.other(side)),
             self.axes[side],
@@ -146,7 +146,7 @@ class UptakePart(Part):
         parts = (values.astype(np.float32), pairs.indices, pairs.indptr)
         return sparse.csr_matrix(parts, shape=pairs.shape)
 
-    def _said(self, side: Side, rows: np.ndarray, features: Sides[Sparse] | None) -> np.ndarray:
+    def _encoded(self, side: Side, rows: np.ndarray, features: Sides[Sparse] | None) -> np.ndarray:
         """Return vectors without any pairs: what features say, or those of an average entity."""
         head = self.heads[side]
         if features is None:

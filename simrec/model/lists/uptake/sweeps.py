@@ -83,12 +83,12 @@ def _solve_items(
     diagonal = D + (weights[:, None] * a_pair).astype(np.float32)
     rows = np.repeat(np.arange(RT.shape[0], dtype=np.int32), np.diff(RT.indptr))
 
-    def said(V: np.ndarray) -> np.ndarray:
+    def summed(V: np.ndarray) -> np.ndarray:
         """Return sum c (v . u) u over the users of each item."""
         found = RT.data * products(V, U, rows, RT.indices)
         made = sparse.csr_matrix((found, RT.indices, RT.indptr), shape=RT.shape)
         return workers.sum(np.asarray(made @ U, np.float32))
 
-    right = workers.sum(np.asarray(RT @ U, np.float32)) - said(x)
-    x += conjugate_gradients(lambda p: said(p) + D * p, right, diagonal, workers)
+    right = workers.sum(np.asarray(RT @ U, np.float32)) - summed(x)
+    x += conjugate_gradients(lambda p: summed(p) + D * p, right, diagonal, workers)
     return np.asarray(x @ Q.T)
