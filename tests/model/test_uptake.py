@@ -9,7 +9,7 @@ from scipy import sparse
 
 from simrec import InputError, TwoTower
 from simrec.model.lists.blend import list_quality
-from simrec.model.lists.uptake.add_pairs import moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.add_pairs import NewRidge, Scaled, moved_by_pairs, spread_axes
 from simrec.model.lists.uptake.choices import noise, slopes_for
 from simrec.model.lists.uptake.encoders import Regression, idf_of
 from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
@@ -221,11 +221,9 @@ class TestLife:
             "users",
             nothing,
             nothing,
+            Scaled(cold, none),
             cold,
-            none,
-            cold,
-            fitted.heads.items.vectors,
-            fitted.factors.items,
+            Scaled(fitted.heads.items.vectors, fitted.factors.items),
             fitted.axes.users,
         )
         np.testing.assert_allclose(found, cold, atol=1e-6)
@@ -238,8 +236,8 @@ class TestLife:
             own, none = few[rows], np.zeros(len(rows), np.float32)
             partners, factors = fitted.heads.items.vectors[:N_ITEMS], fitted.factors.items[:N_ITEMS]
             return fitted.solver.solve(
-                *("users", own, own, cold[rows], none, cold[rows]),
-                *(partners, factors, fitted.axes.users),
+                *("users", own, own, Scaled(cold[rows], none), cold[rows]),
+                *(Scaled(partners, factors), fitted.axes.users),
             )
 
         together = solve(np.arange(6))
@@ -271,7 +269,7 @@ class TestLife:
     def test_nobody_moves(self):
         R, some = sparse.csr_matrix((0, 30)), np.ones((30, 5), np.float32)
         axes = np.eye(4, dtype=np.float32)
-        moved = moved_by_pairs(R, some[:0], some, axes, 1.0, 0.1, 0.5, 0, 9, more=R)
+        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9), more=R)
         assert moved.shape == (0, 5)
 
     def test_done_entities_forget_their_prior(self):
@@ -279,7 +277,8 @@ class TestLife:
         partners = rng.standard_normal((30, 5)).astype(np.float32)
         R = sparse.csr_matrix((rng.random((4, 30)) < 0.5).astype(np.float32))
         prior = rng.standard_normal((4, 5)).astype(np.float32)
-        moved = moved_by_pairs(R, prior, partners, np.eye(4, dtype=np.float32), 1.0, 0.1, 0.5, 0, 9)
+        ridge = NewRidge(1.0, 0.1, 0.5, 0, 9)
+        moved = moved_by_pairs(R, prior, partners, np.eye(4, dtype=np.float32), ridge)
         plain = solve_rows(R, partners[:, :-1], ridges(R, 0.1, 0.5), np.full(4, 0.5))
         np.testing.assert_allclose(moved[:, :-1], plain, atol=1e-5)
 

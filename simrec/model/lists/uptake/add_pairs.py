@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -22,6 +22,23 @@ from simrec.model.lists.uptake.least_squares import (
 
 # Eigenvalues and eigenvectors of the last Gram matrices, with the arrays that they are of.
 _SPECTRA: deque[tuple[Any, Any, Spectrum]] = deque(maxlen=4)
+
+
+class Scaled(NamedTuple):
+    """Vectors, and the factor that each carries; 0 for entities that had no pairs in `fit`."""
+
+    vectors: np.ndarray
+    factors: np.ndarray
+
+
+class NewRidge(NamedTuple):
+    """How entities that had no pairs in `fit` are penalised; see `Solver`."""
+
+    mean: float
+    ridge: float
+    zero: float
+    new_zero: float
+    new_ridge: float
 
 
 @dataclass(frozen=True)
@@ -96,11 +113,9 @@ class Solver:
         side: Side,
         pairs: sparse.csr_matrix,
         later: sparse.csr_matrix,
-        before: np.ndarray,
-        factors: np.ndarray,
+        before: Scaled,
         encoded: np.ndarray,
-        partners: np.ndarray,
-        partner_factors: np.ndarray,
+        partners: Scaled,
         axes: np.ndarray,
         more: sparse.csr_matrix | None = None,
     ) -> np.ndarray:
@@ -112,41 +127,39 @@ class Solver:
             Their side.
         pairs, later : csr_matrix
             Entities x all partners: confidences of all pairs, and of those that are new.
-        before, factors : numpy.ndarray
-            Vectors so far, and the factors they carry; 0 for those that had no pairs in `fit`.
+        before : Scaled
+            Vectors so far.
         encoded : numpy.ndarray
             Their vectors without any pairs: what features say, or those of an average one.
-        partners : numpy.ndarray
+        partners : Scaled
             Vectors of all partners.
-        partner_factors : numpy.ndarray
-            Factor that each partner's vector carries; 0 likewise.
         axes : numpy.ndarray
             How vectors of the side are spread around what features say; see `spread_axes`.
         more : csr_matrix, optional
             Entities x all partners: what the pairs of new ones are taken for, beyond 1.
         """
-        n, spectrum, begun = pairs.shape[1], None, None
+        n, spectrum, spectrum_of_new = pairs.shape[1], None, None
+        fitted = before.factors > 0
         if side == "users" and pairs.nnz < n // 8:
             # Partners without pairs enter by the Gram matrix of all, which is kept: a user with a
             # few ratings costs by those.
-            if (factors > 0).any():
-                spectrum = self._kept_spectrum(side, partners, partner_factors)
-            if not (factors > 0).all():
-                begun = self._kept_spectrum(side, partners, partner_factors, axes)
+            if fitted.any():
+                spectrum = self._kept_spectrum(side, partners)
+            if not fitted.all():
+                spectrum_of_new = self._kept_spectrum(side, partners, axes)
             used, place = np.unique(pairs.indices, return_inverse=True)
             shape = (pairs.shape[0], len(used))
             pairs = sparse.csr_matrix((pairs.data, place, pairs.indptr), shape=shape)
-            later, partners, partner_factors = later[:, used], partners[used], partner_factors[used]
+            later, partners = later[:, used], Scaled(*(one[used] for one in partners))
             more = None if more is None else more[:, used]
-        plain = self._plain_partners(side, partners, partner_factors)
+        plain = self._plain_partners(side, partners)
         counts = np.asarray(pairs.sum(1)).ravel()
         out = np.array(encoded, np.float32)
-        fitted = factors > 0
         if fitted.any():
             # Those that were fitted go on from there: what is left of the new pairs is solved for.
             R, new = pairs[fitted], later[fitted]
-            scale = factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
-            start: np.ndarray = np.ascontiguousarray(before[fitted, :-1] / scale[:, None])
+            scale = before.factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
+            start: np.ndarray = np.ascontiguousarray(before.vectors[fitted, :-1] / scale[:, None])
             rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
             left = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
             at = np.flatnonzero(left)  # few among all pairs of an item that many have rated
@@ -161,21 +174,19 @@ class Solver:
             )
         if not fitted.all():
             unit = np.float32(self.unit if side == "users" else 1.0)
-            mean = self.mean_users if side == "users" else self.mean_items
-            start = out[~fitted] / unit
+            # Who did not take up an item tells as much of a new one as of any other.
+            ridge = NewRidge(self.mean_items, self.ridge, self.zero, 1.0, 1.0)
+            if side == "users":
+                numbers = self.mean_users, self.ridge, self.zero, self.new_zero, self.new_ridge
+                ridge = NewRidge(*numbers)
             moved = moved_by_pairs(
                 pairs[~fitted],
-                start,
+                out[~fitted] / unit,
                 plain,
                 axes,
-                mean,
-                self.ridge,
-                self.zero,
-                # Who did not take up an item tells as much of a new one as of any other.
-                self.new_zero if side == "users" else 1.0,
-                self.new_ridge if side == "users" else 1.0,
+                ridge,
                 n,
-                begun,
+                spectrum_of_new,
                 None if more is None else more[~fitted],
             )
             if side == "items":  # what features say of it fades as pairs come in
@@ -184,25 +195,26 @@ class Solver:
         return out
 
     def _kept_spectrum(
-        self, side: Side, partners: np.ndarray, factors: np.ndarray, axes: np.ndarray | None = None
+        self, side: Side, partners: Scaled, axes: np.ndarray | None = None
     ) -> Spectrum:
         """Return that of all partners, kept as long as they are asked for again."""
         # By address, which nothing else can have while the arrays are held here.
-        arrays = (partners, factors) if axes is None else (partners, factors, axes)
+        arrays = (*partners, *([] if axes is None else [axes]))
         key = (side, self.unit, *((a.__array_interface__["data"][0], a.shape) for a in arrays))
         for known, _, spectrum in list(_SPECTRA):
             if known == key:
                 return spectrum
-        plain = self._plain_partners(side, partners, factors)[:, :-1]
+        plain = self._plain_partners(side, partners)[:, :-1]
         spectrum = spectrum_of(plain if axes is None else plain @ axes)
         _SPECTRA.append((key, arrays, spectrum))
         return spectrum
 
-    def _plain_partners(self, side: Side, partners: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    def _plain_partners(self, side: Side, partners: Scaled) -> np.ndarray:
         """Return partners as they were when the other side was solved for."""
+        vectors, factors = partners
         if side == "items":
-            return np.ascontiguousarray(partners / np.float32(self.unit))
-        plain = np.array(partners)
+            return np.ascontiguousarray(vectors / np.float32(self.unit))
+        plain = np.array(vectors)
         plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
         return plain
 
@@ -217,11 +229,7 @@ def moved_by_pairs(
     prior: np.ndarray,
     partners: np.ndarray,
     axes: np.ndarray,
-    mean: float,
-    ridge: float,
-    zero: float,
-    new_zero: float,
-    new_ridge: float,
+    penalty: NewRidge,
     n: int | None = None,
     spectrum: Spectrum | None = None,
     more: sparse.csr_matrix | None = None,
@@ -242,14 +250,15 @@ def moved_by_pairs(
         Vectors of the partners.
     axes : numpy.ndarray
         How vectors are spread around what features say; see `spread_axes`.
-    mean, ridge, zero, new_zero, new_ridge : float
-        See `Solver`.
+    penalty : NewRidge
+        What draws them back.
     n, spectrum : optional
         Number of all partners and spectrum of their Gram matrix in these axes, where those without
         pairs are left out.
     more : csr_matrix, optional
         What each pair is taken for, beyond 1.
     """
+    mean, ridge, zero, new_zero, new_ridge = penalty
     R = sparse.csr_matrix(R, dtype=np.float32)
     count = np.asarray(R.sum(1)).ravel()
     done = np.minimum(count / max(mean, 1e-12), 1).astype(np.float32)

@@ -11,7 +11,12 @@ from scipy import sparse
 
 from simrec.model.lists.blend import clear_gain, list_quality
 from simrec.model.lists.held_out import HeldOut, Task
-from simrec.model.lists.uptake.add_pairs import item_factor, moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.add_pairs import (
+    NewRidge,
+    item_factor,
+    moved_by_pairs,
+    spread_axes,
+)
 from simrec.model.lists.uptake.encoders import (
     Regression,
     Weighing,
@@ -315,11 +320,9 @@ class _Cold:
             prior,
             self.plain,
             spread_axes(self.U - known),
-            self.mean,
-            self.draw.ridge(tried),
-            tried.zero,
-            tried.new_zero,
-            tried.new_ridge,
+            NewRidge(
+                self.mean, self.draw.ridge(tried), tried.zero, tried.new_zero, tried.new_ridge
+            ),
             more=self.beyond * np.float32(tried.slope) if tried.slope else None,
         )
         return quality_of(moved @ self.items.T, self.task)

@@ -11,7 +11,7 @@ from scipy import sparse
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
-from simrec.model.lists.uptake.add_pairs import Solver
+from simrec.model.lists.uptake.add_pairs import Scaled, Solver
 from simrec.model.lists.uptake.fit import UptakeFit
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
@@ -105,18 +105,16 @@ class UptakePart(Part):
         new: sparse.csr_matrix,
         ratings: LaterRatings,
     ) -> UptakePart:
-        head, partners = self.heads[side], np.asarray(self.heads.other(side).vectors)
+        head, others = self.heads[side], self.heads.other(side).vectors
         pairs, later = (self._confidences(matrix, side, rows) for matrix in (rated, new))
         factors = self.factors[side][rows]
         vectors = self.solver.solve(
             side,
             pairs,
             later,
-            head.vectors[rows],
-            factors,
+            Scaled(head.vectors[rows], factors),
             self._encoded(side, rows, ratings.features),
-            partners,
-            np.asarray(self.factors.other(side)),
+            Scaled(np.asarray(others), np.asarray(self.factors.other(side))),
             self.axes[side],
             self._beyond_one(rows, ratings, new.shape) if side == "users" else None,
         )
