@@ -24,7 +24,8 @@ from simrec.model.lists.uptake.encoders import (
     full_columns,
 )
 from simrec.model.lists.uptake.grids import between, climb
-from simrec.model.lists.uptake.least_squares import products, start_vectors
+from simrec.model.lists.uptake.least_squares import start_vectors
+from simrec.model.lists.uptake.logit import logit_line
 from simrec.model.lists.uptake.sweeps import factorize
 from simrec.model.prepare import pair_matrix
 from simrec.model.run.progress import Step, no_step
@@ -42,9 +43,8 @@ _PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
 # Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
 _DIM, _LARGE_DIM, _WORTH = 128, 512, 1.05
 SWEEPS = 2
-# Draws and users of a task that choices look at, at most, and zeros that probabilities are
-# calibrated on.
-_DRAWS, _USERS, _ABSENT = 2, 600, 50_000
+# Draws and users of a task that choices look at, at most.
+_DRAWS, _USERS = 2, 600
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,11 @@ def choose_uptake(
     scaled = _scaled(V, warm[0].counts(choices), choices.exponent)
     learned = {one.held: V for one, (_, V) in zip(warm, vectors, strict=True)}
     learned |= {one.draw.held: one.V for one in new}
-    return _calibrated(choices, warm[0], U, scaled, rng), learned
+    task = warm[0].task("known_users")
+    line = logit_line(task, U[np.searchsorted(warm[0].rows.users, task.users)], scaled, rng)
+    if line is not None:
+        choices = replace(choices, logit_slope=line[0], logit=line[1])
+    return choices, learned
 
 
 def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
@@ -375,49 +379,3 @@ def slopes_for(values: np.ndarray) -> tuple[float, ...]:
 def _mean(quality: Sequence[np.ndarray]) -> float:
     every = np.concatenate(quality)
     return float(every.mean()) if len(every) else 0.0
-
-
-def _calibrated(
-    choices: Choices, draw: _Draw, U: np.ndarray, V: np.ndarray, rng: np.random.Generator
-) -> Choices:
-    """Fit the logit of uptake as a line of the scalar product.
-
-    Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
-    sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
-    stand for ten times as many.
-    """
-    task = draw.task("known_users")
-    ones = np.nonzero(task.hits)
-    if not len(ones[0]):
-        return choices
-    at, shape = np.searchsorted(draw.rows.users, task.users), task.hits.shape
-    n = min(_ABSENT, shape[0] * shape[1])
-    users, items = rng.integers(0, shape[0], n), rng.integers(0, shape[1], n)
-    free = ~(task.hits[users, items] | task.exclude[users, items])
-    users, items = users[free], items[free]
-    rows, columns = np.append(ones[0], users), np.append(ones[1], items)
-    z = products(U, V, at[rows], columns).astype(np.float64)
-    y = np.r_[np.ones(len(ones[0])), np.zeros(len(users))]
-    absent = (~(task.hits | task.exclude)).sum() / max(len(users), 1)
-    weight = np.r_[np.full(len(ones[0]), 10.0), np.full(len(users), absent)]
-    slope, intercept = _logistic_line(z, y, weight)
-    return replace(choices, logit_slope=slope, logit=intercept)
-
-
-def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
-    """Fit a weighted logistic regression on one variable by Newton's method."""
-    rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
-    scale = float(z.std()) or 1.0
-    a, b = 1.0, np.log(rate / (1 - rate))
-    x = z / scale
-    for _ in range(50):
-        p = 1 / (1 + np.exp(-np.clip(a * x + b, -30, 30)))
-        slope, v = weight * (y - p), weight * p * (1 - p)
-        gradient = np.array([(slope * x).sum(), slope.sum()]) - np.array([1e-3 * a, 0])
-        H = np.array([[(v * x * x).sum() + 1e-3, (v * x).sum()], [(v * x).sum(), v.sum()]])
-        step = np.linalg.solve(H + 1e-9 * np.eye(2), gradient)
-        step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
-        a, b = a + step[0], b + step[1]
-        if np.abs(step).max() < 1e-6:
-            break
-    return float(max(a / scale, 1e-6)), float(b)

@@ -1,0 +1,64 @@
+"""From scalar products to probabilities of uptake."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simrec.model.lists.held_out import Task
+from simrec.model.lists.uptake.least_squares import products
+
+# Zeros that probabilities are calibrated on.
+_ABSENT = 50_000
+
+
+def logit_line(
+    task: Task, U: np.ndarray, V: np.ndarray, rng: np.random.Generator
+) -> tuple[float, float] | None:
+    """Fit the logit of uptake as a line of the scalar product; None where there are no pairs.
+
+    Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
+    sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
+    stand for ten times as many.
+
+    Parameters
+    ----------
+    task : Task
+        Users and held-out pairs.
+    U, V : numpy.ndarray
+        Vectors of these users, and of the candidates.
+    rng : numpy.random.Generator
+        Source of the zeros.
+    """
+    ones = np.nonzero(task.hits)
+    if not len(ones[0]):
+        return None
+    shape = task.hits.shape
+    n = min(_ABSENT, shape[0] * shape[1])
+    users, items = rng.integers(0, shape[0], n), rng.integers(0, shape[1], n)
+    free = ~(task.hits[users, items] | task.exclude[users, items])
+    users, items = users[free], items[free]
+    rows, columns = np.append(ones[0], users), np.append(ones[1], items)
+    z = products(U, V, rows, columns).astype(np.float64)
+    y = np.r_[np.ones(len(ones[0])), np.zeros(len(users))]
+    absent = (~(task.hits | task.exclude)).sum() / max(len(users), 1)
+    weight = np.r_[np.full(len(ones[0]), 10.0), np.full(len(users), absent)]
+    return _logistic_line(z, y, weight)
+
+
+def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+    """Fit a weighted logistic regression on one variable by Newton's method."""
+    rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
+    scale = float(z.std()) or 1.0
+    a, b = 1.0, np.log(rate / (1 - rate))
+    x = z / scale
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-np.clip(a * x + b, -30, 30)))
+        slope, v = weight * (y - p), weight * p * (1 - p)
+        gradient = np.array([(slope * x).sum(), slope.sum()]) - np.array([1e-3 * a, 0])
+        H = np.array([[(v * x * x).sum() + 1e-3, (v * x).sum()], [(v * x).sum(), v.sum()]])
+        step = np.linalg.solve(H + 1e-9 * np.eye(2), gradient)
+        step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
+        a, b = a + step[0], b + step[1]
+        if np.abs(step).max() < 1e-6:
+            break
+    return float(max(a / scale, 1e-6)), float(b)
