@@ -15,19 +15,22 @@ from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.spectrum import Spectrum
 
 _SLOPES = (0.25, 0.5, 1.0)
+# Coordinates; twice as many where lists of known users are so much better by them than by half.
+EASE_DIM, _WORTH = 512, 1.05
 # Users that choices are made with.
 _USERS = 400
 
 
 @dataclass(frozen=True)
 class EaseSetting:
-    """Ridges for whole histories and for few pairs, in units of the mean eigenvalue.
+    """Ridges for whole histories and for few pairs, in units of the mean eigenvalue; coordinates.
 
     The defaults are kept where held-out pairs do not clearly gain by others.
     """
 
     known: float = 9.0
     few: float = 27.0
+    embedding_dim: int = EASE_DIM
 
     def filter(self, part: EasePart, few: bool) -> np.ndarray:
         """Return what the ridge leaves of each coordinate of a user."""
@@ -130,5 +133,15 @@ def choose_ease(
     # A ridge is a number of pairs; in units of the mean eigenvalue, which grows with the pairs, its
     # best value falls by about the root of their number.
     shrink = min(share, 1.0) ** 0.5
-    setting = EaseSetting(setting.known * shrink, setting.few * shrink)
+    dim = setting.embedding_dim
+    if min(len(found.e) for found in spectra) == dim:
+        halves = [
+            _Draw(h, weight, one.first(dim // 2)) for h, one in zip(held, spectra, strict=True)
+        ]
+        whole, half = (
+            np.concatenate([draw.quality("known_users", setting, slope) for draw in some]).mean()
+            for some in (draws, halves)
+        )
+        dim = 2 * dim if whole > _WORTH * half else dim
+    setting = EaseSetting(setting.known * shrink, setting.few * shrink, dim)
     return setting, replace(weight, slope=slope * draws[0].unit)

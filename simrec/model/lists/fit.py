@@ -22,7 +22,7 @@ from simrec.model.lists.components import (
     histories,
 )
 from simrec.model.lists.content import Content, ContentSetting, Maker, choose_content
-from simrec.model.lists.ease_choice import EaseSetting, choose_ease
+from simrec.model.lists.ease_choice import EASE_DIM, EaseSetting, choose_ease
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.held_out import GIVEN, HeldOut, Task
 from simrec.model.lists.popularity_encoder import popularity_encoder
@@ -41,8 +41,6 @@ from simrec.scoring.threads import one_blas_thread
 # Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
 # the data. Small data sets are drawn from more often.
 _PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
-# Coordinates of EASE, at most.
-_EASE_DIM = 512
 # Users that are drawn beyond, for the tasks of new users, and the share of users and items that
 # every other draw holds out whole.
 _NEW_USERS, _COLD = 300, 0.2
@@ -124,9 +122,11 @@ def fit_lists(
     held = [draw for draw in draws if draw is not None]
     with one_blas_thread():
         choices, learned = choose_uptake(held, embedding_dim, rng, step)
-    spectra = [_spectrum(draw.data, rng) for draw in held]
+    spectra = [_spectrum(draw.data, EASE_DIM, rng) for draw in held]
     share = len(values) / data.workers.total(len(data.ratings))
     ease, weight = choose_ease(held, spectra, weight, share)
+    if ease.embedding_dim > EASE_DIM:
+        spectra = [_spectrum(draw.data, ease.embedding_dim, rng) for draw in held]
     seed = int(rng.integers(1 << 31))
 
     @cache
@@ -138,7 +138,8 @@ def fit_lists(
     plain = data.workers.agreed([asdict(one) for one in found])
     kinds = (Choices, EaseSetting, PairWeight, ContentSetting)
     settings = _Settings(*(kind(**one) for kind, one in zip(kinds, plain, strict=True)))
-    parts = _components(data, settings, _spectrum(data, rng), rng, content, fading=fading)
+    axes = _spectrum(data, settings.ease.embedding_dim, rng)
+    parts = _components(data, settings, axes, rng, content, fading=fading)
     inner = []
     for draw, axes in zip(held, spectra, strict=True):
         fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
@@ -184,8 +185,8 @@ def _components(
     return parts
 
 
-def _spectrum(data: Prepared, rng: np.random.Generator) -> Spectrum:
-    return spectrum(histories(data, PairWeight()), _EASE_DIM, rng, data.workers)
+def _spectrum(data: Prepared, embedding_dim: int, rng: np.random.Generator) -> Spectrum:
+    return spectrum(histories(data, PairWeight()), embedding_dim, rng, data.workers)
 
 
 def _ease(data: Prepared, settings: _Settings, found: Spectrum) -> EasePart:
@@ -391,6 +392,7 @@ def _described(settings: _Settings) -> dict[str, Any]:
         "uptake_slope": uptake.slope,
         "ease_ridge_known": ease.known,
         "ease_ridge_few": ease.few,
+        "ease_dimensions": ease.embedding_dim,
         "rating_slope": settings.weight.slope,
         **{f"content_{name}": value for name, value in asdict(settings.content).items()},
     }

@@ -9,7 +9,7 @@ the number of items is not limited.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -46,6 +46,10 @@ class Spectrum:
     e: np.ndarray
     scale: np.ndarray
     unit: float
+
+    def first(self, n: int) -> Spectrum:
+        """Keep the first n eigenvectors."""
+        return replace(self, V=self.V[:, :n], e=self.e[:n])
 
     def filter(self, ridge: float) -> np.ndarray:
         """Return what a ridge leaves of each coordinate."""
