@@ -248,14 +248,15 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         name = path[1:]
         own = getattr(service, name, None)  # what changes something, or is logged
 
-        async def answer(request: Any) -> Any:
+        async def answer(request: Any) -> Response:
             work = own or getattr(service.engine(request.model), name)
             quick = name in ("score", "history") or getattr(request, "sample", None) is False
-            return work(request) if quick else await run_in_threadpool(work, request)
+            found = work(request) if quick else await run_in_threadpool(work, request)
+            return JSONResponse(found)  # as it is: plain values, not looked at once more
 
         answer.__name__ = name
-        answer.__annotations__ = {"request": kind, "return": dict[str, Any]}
-        app.post(path, summary=summary)(answer)
+        answer.__annotations__ = {"request": kind}
+        app.post(path, summary=summary, response_model=dict[str, Any])(answer)
 
     add("/recommend", requests.Recommend, "A list for a user: known, new, or with a few ratings")
     add("/score", requests.Score, "Predicted ratings of items")

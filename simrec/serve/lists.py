@@ -19,7 +19,7 @@ from simrec.serve import requests
 from simrec.serve.engine import Engine, Person
 from simrec.serve.view import View
 
-_FILTERS = 256  # whose rows are kept
+_FILTERS = 64  # whose rows are kept
 
 
 class Lists(Engine):
@@ -88,7 +88,7 @@ class Lists(Engine):
                 chosen = rerank.choose(rows, scores, bonus, k, 0)
             rows = chosen.items
             propensity = chosen.propensity if seed is not None else None
-        z = view.scores(query, rows)
+        z = scores if rerank is None and bonus is None else view.scores(query, rows)
         answer = self.listed(rows)
         ratings, std = self._predicted(person, rows, request.uncertainty)
         reasons = self._reasons(person, rows) if request.reasons else None

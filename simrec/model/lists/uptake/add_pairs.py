@@ -133,11 +133,10 @@ class Solver:
                 spectrum = self._kept_spectrum(side, partners, partner_factors)
             if not (factors > 0).all():
                 begun = self._kept_spectrum(side, partners, partner_factors, axes)
-            used, place = np.unique(pairs.indices, return_inverse=True)
-            shape = (pairs.shape[0], len(used))
-            pairs = sparse.csr_matrix((pairs.data, place, pairs.indptr), shape=shape)
-            later, partners, partner_factors = later[:, used], partners[used], partner_factors[used]
-            more = None if more is None else more[:, used]
+            used = np.unique(pairs.indices)
+            pairs, later = _within(pairs, used), _within(later, used)
+            more = None if more is None else _within(more, used)
+            partners, partner_factors = partners[used], partner_factors[used]
         plain = self._plain_partners(side, partners, partner_factors)
         counts = np.asarray(pairs.sum(1)).ravel()
         out = np.array(said, np.float32)
@@ -205,6 +204,12 @@ class Solver:
         plain = np.array(partners)
         plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
         return plain
+
+
+def _within(matrix: sparse.csr_matrix, used: np.ndarray) -> sparse.csr_matrix:
+    """Keep the columns `used`, which ascend and have all entries; SciPy would look at all."""
+    parts = (matrix.data, np.searchsorted(used, matrix.indices), matrix.indptr)
+    return sparse.csr_matrix(parts, shape=(matrix.shape[0], len(used)))
 
 
 def item_factor(counts: np.ndarray, exponent: float, norm: float) -> np.ndarray:
