@@ -11,7 +11,8 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -19,11 +20,11 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from simrec import __version__
 from simrec.errors import InputError
+from simrec.scoring.threads import processors
 from simrec.serve import requests
 from simrec.serve.service import Service, Settings
 from simrec.serve.studio import map_of
@@ -173,7 +174,7 @@ def create_app(settings: Settings) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(service.close)
+        service.close()
 
     errors = {status: {"description": text} for status, text in _ERRORS.items()}
     app = FastAPI(
@@ -242,7 +243,11 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    """Add the endpoints that answer; quick ones at once, long ones and writers in threads."""
+    """Add the endpoints that answer; quick ones at once, long ones and writers in threads.
+
+    Long ones wait for each other: side by side each would hold memory, and none would be sooner.
+    """
+    long, writers = ThreadPoolExecutor(processors()), ThreadPoolExecutor(4)
 
     def add(path: str, kind: type[requests.Request], summary: str) -> None:
         name = path[1:]
@@ -251,7 +256,10 @@ def _add_answers(app: FastAPI, service: Service) -> None:
         async def answer(request: Any) -> Response:
             work = own or getattr(service.engine(request.model), name)
             quick = name in ("score", "history") or getattr(request, "sample", None) is False
-            found = work(request) if quick else await run_in_threadpool(work, request)
+            if quick:
+                found = work(request)
+            else:
+                found = await _in(writers if own else long, work, request)
             return JSONResponse(found)  # as it is: plain values, not looked at once more
 
         answer.__name__ = name
@@ -269,6 +277,11 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     add("/items", requests.Entities, "New items with features, rankable at once")
     add("/users", requests.Entities, "New users with features")
     add("/feedback", requests.Feedback, "Ratings and events, on disk when answered")
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[..., Any], *given: Any) -> Any:
+    """Work in a thread of a pool."""
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
@@ -296,13 +309,15 @@ def _add_studio(app: FastAPI, service: Service) -> None:
         text = resources.files("simrec.serve").joinpath("page/studio.html").read_text("utf-8")
         return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY})
 
+    pool = ThreadPoolExecutor(1)
+
     @app.get("/studio/map", include_in_schema=False)
     async def item_map(model: str = "a", colour: str = "") -> dict[str, Any]:
-        return await run_in_threadpool(map_of, service.engine(model), colour)
+        return await _in(pool, map_of, service.engine(model), colour)
 
     @app.get("/studio/search", include_in_schema=False)
     async def search(text: str, model: str = "a") -> dict[str, Any]:
-        return {"items": await run_in_threadpool(service.engine(model).search, text[:100])}
+        return {"items": await _in(pool, service.engine(model).search, text[:100])}
 
     @app.get("/studio/figures", include_in_schema=False)
     async def figures() -> Any:
