@@ -30,18 +30,10 @@ class Answers(Lists):
         rows = [*given, *(self.since.items[i] for i in ids if i in self.since.items)]
         rows = list({row.get("item_id"): row for row in rows}.values())
         found = self.model.towers_.items.find(ids, self._typed(rows, "items") if rows else None)
-        part = person.model.predictor()
-        users, items = part.heads.users.of(person.found), part.heads.items.of(found)
-        z = score_pairs(users, items, np.zeros(len(ids), int), np.arange(len(ids)))
-        answer = [
-            {"item_id": i, "predicted": float(r)} for i, r in zip(ids, part.output(z), strict=True)
-        ]
-        if request.uncertainty:
-            rating, towers = person.model._rating("uncertainty"), person.model.towers_
-            variance = rating.variance("items", found, towers.items.counts, "uncertainty")
-            own = rating.variance("users", person.found, towers.users.counts, "uncertainty")
-            for one, std in zip(answer, rating.std(z, variance + own, "uncertainty"), strict=True):
-                one["std"] = float(std)
+        ratings, deviations = self._predicted(person, found, request.uncertainty)
+        answer = [{"item_id": i, "predicted": float(r)} for i, r in zip(ids, ratings, strict=True)]
+        for one, std in zip(answer, () if deviations is None else deviations, strict=False):
+            one["std"] = float(std)
         return {"items": answer}
 
     def _described(self, item_id: Any, features: Mapping[str, Any] | None) -> Any:

@@ -20,6 +20,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
 from simrec.errors import InputError
+from simrec.model.answer.rerank import directions
 from simrec.model.catalogue import title_column
 from simrec.model.head import Found, Head
 from simrec.model.run.threads import row_blocks
@@ -221,8 +222,7 @@ class Engine:
                 heads, shift = self.model.ranking(rank_by)  # type: ignore[arg-type]
                 new = np.empty((0, heads.items.width), np.float32)
                 if self._new_ids:
-                    features, tower = self._new_features(), self.model.towers_.items
-                    new = heads.items.of(tower.find(self._new_ids, features, "prior"))
+                    new = heads.items.of(self._found(self.n_known + np.arange(len(self._new_ids))))
                 known, columns, longest = self._known(heads.items)
                 longest = float(np.linalg.norm(new, axis=1).max(initial=longest))
                 self._views[rank_by] = View(heads, known, columns, new, longest, shift)
@@ -274,20 +274,15 @@ class Engine:
         # What is rated and new has no posterior to learn from: it is left out of the list, and
         # moves the user once the model has learned the item.
         learnable = {item: rating for item, rating in ratings.items() if rows[item] < self.n_known}
-        if (not learnable and features is None) or (known and not learnable):
+        if not learnable and (known or features is None):
             if user is not None and not known and who.unknown == "error" and not ratings:
                 tower.find([user])  # raises what there is to say
             if not known:
-                n = len(tower.ids)
-                return Person(
-                    model,
-                    None,
-                    Found(np.array([n]), n, None, np.ones(1, bool)),
-                    np.array(list(liked), np.int64),
-                    liked,
-                )
-            found = tower.known(np.array([row]))
-            seen = model.rated_[found.rows].indices
+                n, user = len(tower.ids), None
+                found, seen = Found(np.array([n]), n, None, np.ones(1, bool)), np.empty(0, int)
+            else:
+                found = tower.known(np.array([row]))
+                seen = model.rated_[found.rows].indices
             return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
         guest, user = self._guest(user, features, learnable, keep=not who.ratings)
         found = guest.towers_.users.find([user])
@@ -343,11 +338,19 @@ class Engine:
         tower = self.model.towers_.items
         if not len(rows) or rows.max() < self.n_known:
             return tower.known(rows)
-        return tower.find(self.items_at(rows), self._new_features(), "prior")
+        ids = self.items_at(rows)
+        return tower.find(
+            ids, self._new_features([i for i in ids if i in self.since.items]), "prior"
+        )
 
-    def _new_features(self) -> pa.Table | None:
-        rows = [self.since.items[item] for item in self._new_ids]
-        return self._typed(rows, "items") if rows else None
+    def _directions(self, rows: np.ndarray) -> np.ndarray:
+        """Return unit vectors of items, whose products are correlations of their scores."""
+        if self._unit is None:
+            self._unit = directions(self.model.predictor(), self.model.towers_)
+        return self._unit(self._found(rows))
+
+    def _new_features(self, ids: Sequence[Any]) -> pa.Table:
+        return self._typed([self.since.items[item] for item in ids], "items")
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
