@@ -339,18 +339,14 @@ class Engine:
         if not len(rows) or rows.max() < self.n_known:
             return tower.known(rows)
         ids = self.items_at(rows)
-        return tower.find(
-            ids, self._new_features([i for i in ids if i in self.since.items]), "prior"
-        )
+        new = [self.since.items[item] for item in ids if item in self.since.items]
+        return tower.find(ids, self._typed(new, "items"), "prior")
 
     def _directions(self, rows: np.ndarray) -> np.ndarray:
         """Return unit vectors of items, whose products are correlations of their scores."""
         if self._unit is None:
             self._unit = directions(self.model.predictor(), self.model.towers_)
         return self._unit(self._found(rows))
-
-    def _new_features(self, ids: Sequence[Any]) -> pa.Table:
-        return self._typed([self.since.items[item] for item in ids], "items")
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
