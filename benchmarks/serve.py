@@ -7,7 +7,7 @@ the same run: the same product by plain NumPy, and the SavedModel that the model
 a process of TensorFlow alone.
 
     python benchmarks/serve.py --minutes 0      # the load
-    python benchmarks/serve.py --no-load        # the soak, ten minutes
+    python benchmarks/serve.py --no-load        # the soak, ten minutes; needs schemathesis
 
 The soak: feedback and lists all the time; the process is killed, its model is replaced by a good
 and by a damaged one, 50 clients send their requests byte by byte, schemathesis sends what its
@@ -17,6 +17,7 @@ OpenAPI description allows and forbids, and the disk is full (a tmpfs of a names
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -336,6 +337,9 @@ class Soak:
 
     async def schemathesis(self, examples: int) -> None:
         """Send what the OpenAPI description allows and what it forbids."""
+        if importlib.util.find_spec("schemathesis") is None:
+            self.lines.append("schemathesis is not installed: no malformed requests were sent")
+            return
         command = [sys.executable, "-m", "schemathesis.cli", "run", f"{ADDRESS}/openapi.json"]
         command += ["--checks", "not_a_server_error", "--max-examples", str(examples)]
         command += ["--phases", "fuzzing", "--mode", "all", "--seed", "1", "--no-color"]

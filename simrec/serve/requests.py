@@ -122,6 +122,7 @@ class Ask(Who):
 
     k: int = Field(5, ge=1, le=100)
     items: list[Id] | None = Field(None, max_length=MOST_IDS)
+    popularity: bool = Field(True, description="false where the user knows all of `items`")
 
 
 class Entities(Request):

@@ -112,6 +112,9 @@ class TestAnswers:
         np.testing.assert_allclose(
             found["items"][0]["vector"], model.embed_items([17])["vector"][0], atol=1e-6
         )
+        known = {"items": [1, 2, 17, 24], "popularity": False}
+        found = client.post("/ask", json={"k": 2, **known}).json()["items"]
+        assert [i["item_id"] for i in found] == model.ask(k=2, **known)["item_id"].tolist()
         found = client.post("/ask", json={"k": 4}).json()["items"]
         assert [i["item_id"] for i in found] == model.ask(k=4)["item_id"].tolist()
         new = {"genres": ["Drama"], "year": 1999}
@@ -165,6 +168,8 @@ class TestWhatComesIn:
         expected = table.set_index("item_id")["score"][5000]
         assert abs(told[5000] - expected) < 1e-6
         assert "Brand new" in answer.text
+        found = client.post("/embed", json={"item_ids": [5000, 17]}).json()["items"]
+        assert {one["item_id"] for one in found} == {5000, 17}
         only = client.post("/recommend", json={"user_id": 7, "where": {"year": 2020}})
         assert 5000 in listed(only)[0]
         client.post("/users", json={"rows": [{"user_id": 9100, "age": 20, "gender": "M"}]})
