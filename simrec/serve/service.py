@@ -127,8 +127,6 @@ class Service:
                 logger.error("%s: refused, the old model goes on: %s", self.paths[name], error)
 
     def _watch(self) -> None:
-        if hasattr(os, "setpriority"):  # a model that is loaded does not keep requests waiting
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
         while not self._stop.wait(self.settings.poll):
             self.check_models()
             if time.monotonic() - self._sealed > _SEAL_SECONDS:
