@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import dataclasses
 import hashlib
 import hmac
@@ -33,6 +35,7 @@ from simrec.storage.files import is_full_disk
 logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "SIMREC_SERVE"
+_MMAP_THRESHOLD = -3  # of glibc's mallopt
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0)
 _PUBLIC = ("/healthz", "/readyz")
 _PATIENCE = 30.0  # seconds to wait for the body of a request
@@ -339,6 +342,10 @@ def _own_process(settings: Settings) -> Any:
     # A missing column or row of features is worth a warning for a table, not for each request.
     for name in ("simrec.model.update.add_entities", "simrec.model.tower"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # glibc keeps what is freed of up to 32 MB once such a piece was freed: models that were
+    # replaced, blocks of vectors. With a fixed limit they go back to the system.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
     return create_app(settings)
 
 
