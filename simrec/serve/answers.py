@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.id_columns import id_kind
+from simrec.data.sides import ID_COLUMNS, Sides
 from simrec.errors import InputError
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
@@ -30,18 +31,10 @@ class Answers(Lists):
         rows = [*given, *(self.since.items[i] for i in ids if i in self.since.items)]
         rows = list({row.get("item_id"): row for row in rows}.values())
         found = self.model.towers_.items.find(ids, self._typed(rows, "items") if rows else None)
-        part = person.model.predictor()
-        users, items = part.heads.users.of(person.found), part.heads.items.of(found)
-        z = score_pairs(users, items, np.zeros(len(ids), int), np.arange(len(ids)))
-        answer = [
-            {"item_id": i, "predicted": float(r)} for i, r in zip(ids, part.output(z), strict=True)
-        ]
-        if request.uncertainty:
-            rating, towers = person.model._rating("uncertainty"), person.model.towers_
-            variance = rating.variance("items", found, towers.items.counts, "uncertainty")
-            own = rating.variance("users", person.found, towers.users.counts, "uncertainty")
-            for one, std in zip(answer, rating.std(z, variance + own, "uncertainty"), strict=True):
-                one["std"] = float(std)
+        ratings, deviations = self._predicted(person, found, request.uncertainty)
+        answer = [{"item_id": i, "predicted": float(r)} for i, r in zip(ids, ratings, strict=True)]
+        for one, std in zip(answer, () if deviations is None else deviations, strict=False):
+            one["std"] = float(std)
         return {"items": answer}
 
     def _described(self, item_id: Any, features: Mapping[str, Any] | None) -> Any:
@@ -87,29 +80,29 @@ class Answers(Lists):
 
     def embed(self, request: requests.Embed) -> dict[str, Any]:
         """Return vectors; see `TwoTower.embed_items`."""
+        sides = Sides((request.item_ids, request.items), (request.user_ids, request.users))
+        embed = Sides(self.model.embed_items, self.model.embed_users)
         answer: dict[str, Any] = {}
-        for side, ids, rows in (
-            ("items", request.item_ids, request.items),
-            ("users", request.user_ids, request.users),
-        ):
-            given = [self.clean(row, side) for row in rows]  # type: ignore[arg-type]
-            embed = self.model.embed_items if side == "items" else self.model.embed_users
-            found: list[dict[str, Any]] = []
-            for what in (
-                [self.id_of(one, side) for one in ids],  # type: ignore[arg-type]
-                self._typed(given, side) if given else None,  # type: ignore[arg-type]
-            ):
-                if what is not None and len(what):
-                    table = embed(what, request.rank_by, output="arrow")
-                    found += _records(table, "item_id" if side == "items" else "user_id")
-            answer[side] = found
+        for side, (named, given) in sides.named():
+            ids, since = [self.id_of(one, side) for one in named], getattr(self.since, side)
+            rows = [self.clean(row, side) for row in given]
+            rows += [since[one] for one in ids if one in since]
+            ids = [one for one in ids if one not in since]
+            tables = [
+                embed[side](what, request.rank_by, output="arrow")
+                for what in (ids, self._typed(rows, side))
+                if len(what)
+            ]
+            answer[side] = [one for table in tables for one in _records(table, ID_COLUMNS[side])]
         return answer
 
     def ask(self, request: requests.Ask) -> dict[str, Any]:
         """Return what to ask a user; see `TwoTower.ask`."""
         person = self.person(request)
         items = request.items and [self.id_of(one, "items") for one in request.items]
-        found = person.model.ask(person.id, request.k, items=items, output="arrow")
+        found = person.model.ask(
+            person.id, request.k, items=items, popularity=request.popularity, output="arrow"
+        )
         rows = self.model.items_.rows(found.column(0), "item_id")
         pairs = zip(self.listed(rows), _records(found, "item_id"), strict=True)
         return {"items": [{**one, **told} for told, one in pairs]}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import dataclasses
 import hashlib
 import hmac
@@ -11,7 +13,8 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
@@ -19,11 +22,11 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from simrec import __version__
 from simrec.errors import InputError
+from simrec.scoring.threads import processors
 from simrec.serve import requests
 from simrec.serve.service import Service, Settings
 from simrec.serve.studio import map_of
@@ -32,6 +35,7 @@ from simrec.storage.files import is_full_disk
 logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "SIMREC_SERVE"
+_MMAP_THRESHOLD = -3  # of glibc's mallopt
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0)
 _PUBLIC = ("/healthz", "/readyz")
 _PATIENCE = 30.0  # seconds to wait for the body of a request
@@ -173,7 +177,7 @@ def create_app(settings: Settings) -> Any:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await run_in_threadpool(service.close)
+        service.close()
 
     errors = {status: {"description": text} for status, text in _ERRORS.items()}
     app = FastAPI(
@@ -242,20 +246,28 @@ def _add_errors(app: FastAPI) -> None:
 
 
 def _add_answers(app: FastAPI, service: Service) -> None:
-    """Add the endpoints that answer; quick ones at once, long ones and writers in threads."""
+    """Add the endpoints that answer; quick ones at once, long ones and writers in threads.
+
+    Long ones wait for each other: side by side each would hold memory, and none would be sooner.
+    """
+    long, writers = ThreadPoolExecutor(processors()), ThreadPoolExecutor(4)
 
     def add(path: str, kind: type[requests.Request], summary: str) -> None:
         name = path[1:]
         own = getattr(service, name, None)  # what changes something, or is logged
 
-        async def answer(request: Any) -> Any:
+        async def answer(request: Any) -> Response:
             work = own or getattr(service.engine(request.model), name)
             quick = name in ("score", "history") or getattr(request, "sample", None) is False
-            return work(request) if quick else await run_in_threadpool(work, request)
+            if quick:
+                found = work(request)
+            else:
+                found = await _in(writers if own else long, work, request)
+            return JSONResponse(found)  # as it is: plain values, not looked at once more
 
         answer.__name__ = name
-        answer.__annotations__ = {"request": kind, "return": dict[str, Any]}
-        app.post(path, summary=summary)(answer)
+        answer.__annotations__ = {"request": kind}
+        app.post(path, summary=summary, response_model=dict[str, Any])(answer)
 
     add("/recommend", requests.Recommend, "A list for a user: known, new, or with a few ratings")
     add("/score", requests.Score, "Predicted ratings of items")
@@ -268,6 +280,11 @@ def _add_answers(app: FastAPI, service: Service) -> None:
     add("/items", requests.Entities, "New items with features, rankable at once")
     add("/users", requests.Entities, "New users with features")
     add("/feedback", requests.Feedback, "Ratings and events, on disk when answered")
+
+
+async def _in(pool: ThreadPoolExecutor, work: Callable[..., Any], *given: Any) -> Any:
+    """Work in a thread of a pool."""
+    return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
 
 
 def _add_operations(app: FastAPI, service: Service) -> None:
@@ -295,13 +312,15 @@ def _add_studio(app: FastAPI, service: Service) -> None:
         text = resources.files("simrec.serve").joinpath("page/studio.html").read_text("utf-8")
         return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY})
 
+    pool = ThreadPoolExecutor(1)
+
     @app.get("/studio/map", include_in_schema=False)
     async def item_map(model: str = "a", colour: str = "") -> dict[str, Any]:
-        return await run_in_threadpool(map_of, service.engine(model), colour)
+        return await _in(pool, map_of, service.engine(model), colour)
 
     @app.get("/studio/search", include_in_schema=False)
     async def search(text: str, model: str = "a") -> dict[str, Any]:
-        return {"items": await run_in_threadpool(service.engine(model).search, text[:100])}
+        return {"items": await _in(pool, service.engine(model).search, text[:100])}
 
     @app.get("/studio/figures", include_in_schema=False)
     async def figures() -> Any:
@@ -323,6 +342,10 @@ def _own_process(settings: Settings) -> Any:
     # A missing column or row of features is worth a warning for a table, not for each request.
     for name in ("simrec.model.update.add_entities", "simrec.model.tower"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    # glibc keeps what is freed of up to 32 MB once such a piece was freed: models that were
+    # replaced, blocks of vectors. With a fixed limit they go back to the system.
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
     return create_app(settings)
 
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,10 +16,13 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.id_columns import id_kind
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
 from simrec.errors import InputError
+from simrec.model.answer.rerank import directions
 from simrec.model.catalogue import title_column
-from simrec.model.head import Found, Head, JoinedHead
+from simrec.model.head import Found, Head
 from simrec.model.run.threads import row_blocks
 from simrec.model.two_tower import TwoTower
 from simrec.serve import requests
@@ -219,31 +222,32 @@ class Engine:
                 heads, shift = self.model.ranking(rank_by)  # type: ignore[arg-type]
                 new = np.empty((0, heads.items.width), np.float32)
                 if self._new_ids:
-                    features, tower = self._new_features(), self.model.towers_.items
-                    new = heads.items.of(tower.find(self._new_ids, features, "prior"))
-                known, columns = self._known(heads.items)
-                longest = max(
-                    float(np.sqrt(np.einsum("ij,ij->i", some, some).max(initial=0)))
-                    for some in (known, new)
-                )
+                    new = heads.items.of(self._found(self.n_known + np.arange(len(self._new_ids))))
+                known, columns, longest = self._known(heads.items)
+                longest = float(np.linalg.norm(new, axis=1).max(initial=longest))
                 self._views[rank_by] = View(heads, known, columns, new, longest, shift)
             return self._views[rank_by]
 
-    def _known(self, head: Head) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors of known items in one piece, and the coordinates that they need.
+    def _known(self, head: Head) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return known items by coordinates, those that are not 0 for all, and the largest norm.
 
         In a blend, known items have zeros where new ones have what their features say.
         """
-        if not isinstance(head, JoinedHead):
-            return np.ascontiguousarray(head.vectors, np.float32), np.arange(head.width)
-        tower, used = self.model.towers_.items, np.zeros(head.width, bool)
-        for rows in row_blocks(self.n_known):
-            used |= head.of(tower.known(np.arange(rows.start, rows.stop))).any(0)
+
+        def blocks() -> Iterator[tuple[slice, np.ndarray]]:
+            for rows in row_blocks(self.n_known):
+                found = self.model.towers_.items.known(np.arange(rows.start, rows.stop))
+                yield rows, head.of(found)
+
+        used, longest = np.zeros(head.width, bool), 0.0
+        for _, vectors in blocks():
+            used |= vectors.any(0)
+            longest = float(np.linalg.norm(vectors, axis=1).max(initial=longest))
         columns = np.flatnonzero(used)
-        out = np.empty((self.n_known, len(columns)), np.float32)
-        for rows in row_blocks(self.n_known):
-            out[rows] = head.of(tower.known(np.arange(rows.start, rows.stop)))[:, columns]
-        return out, columns
+        out = np.empty((len(columns), self.n_known), np.float32)
+        for rows, vectors in blocks():
+            out[:, rows] = vectors[:, columns].T
+        return out, columns, longest
 
     # Who is asked for
 
@@ -265,24 +269,20 @@ class Engine:
             raise InputError(f"item_id: no item {unknown[0]!r} to rate; post it to /items first.")
         liked = {rows[item]: rating for item, rating in ratings.items()}
         tower = model.towers_.users
-        known = user is not None and model.users_.rows([user], "user_id")[0] >= 0
+        row = -1 if user is None else int(model.users_.rows([user], "user_id")[0])
+        known = row >= 0
         # What is rated and new has no posterior to learn from: it is left out of the list, and
         # moves the user once the model has learned the item.
         learnable = {item: rating for item, rating in ratings.items() if rows[item] < self.n_known}
-        if (not learnable and features is None) or (known and not learnable):
+        if not learnable and (known or features is None):
             if user is not None and not known and who.unknown == "error" and not ratings:
                 tower.find([user])  # raises what there is to say
             if not known:
-                n = len(tower.ids)
-                return Person(
-                    model,
-                    None,
-                    Found(np.array([n]), n, None, np.ones(1, bool)),
-                    np.array(list(liked), np.int64),
-                    liked,
-                )
-            found = tower.find([user])
-            seen = model.rated_[found.rows].indices
+                n, user = len(tower.ids), None
+                found, seen = Found(np.array([n]), n, None, np.ones(1, bool)), np.empty(0, int)
+            else:
+                found = tower.known(np.array([row]))
+                seen = model.rated_[found.rows].indices
             return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
         guest, user = self._guest(user, features, learnable, keep=not who.ratings)
         found = guest.towers_.users.find([user])
@@ -312,13 +312,19 @@ class Engine:
             table = self._typed([row], "users")
         given = None
         if ratings:
-            values = list(ratings.values())
-            columns = {"user_id": [user] * len(values), "item_id": list(ratings)}
-            if "rating" in self.model.parts_:
-                if any(value is None for value in values):
-                    raise InputError("ratings: the model was trained with ratings; give each one.")
-                columns["rating"] = values
-            given = pa.table(columns)
+            has_ratings = "rating" in self.model.parts_
+            if has_ratings and None in ratings.values():
+                raise InputError("ratings: the model was trained with ratings; give each one.")
+            items = sorted(ratings)
+            values = [ratings[item] if has_ratings else 1.0 for item in items]
+            given = Ratings(
+                IdMap(pa.array([user])),
+                IdMap(pa.array(items)),
+                np.zeros(len(items), np.int32),
+                np.arange(len(items), dtype=np.int32),
+                np.array(values, np.float32),
+                has_ratings=has_ratings,
+            )
         guest = self.model.guests(given, users=table, user_ids=[user])
         if keep:
             with self._lock:
@@ -332,11 +338,15 @@ class Engine:
         tower = self.model.towers_.items
         if not len(rows) or rows.max() < self.n_known:
             return tower.known(rows)
-        return tower.find(self.items_at(rows), self._new_features(), "prior")
+        ids = self.items_at(rows)
+        new = [self.since.items[item] for item in ids if item in self.since.items]
+        return tower.find(ids, self._typed(new, "items"), "prior")
 
-    def _new_features(self) -> pa.Table | None:
-        rows = [self.since.items[item] for item in self._new_ids]
-        return self._typed(rows, "items") if rows else None
+    def _directions(self, rows: np.ndarray) -> np.ndarray:
+        """Return unit vectors of items, whose products are correlations of their scores."""
+        if self._unit is None:
+            self._unit = directions(self.model.predictor(), self.model.towers_)
+        return self._unit(self._found(rows))
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.sides import Sides
+from simrec.data.sides import SIDES, Sides
 from simrec.errors import InputError
-from simrec.model.answer.rerank import Rerank, caps, directions
+from simrec.model.answer.rerank import Rerank, caps
 from simrec.model.answer.where import matches
+from simrec.model.head import Found
 from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.engine import Engine, Person
 from simrec.serve.view import View
 
-_FILTERS = 256  # whose rows are kept
+_FILTERS = 64  # whose rows are kept
 
 
 class Lists(Engine):
@@ -88,9 +89,10 @@ class Lists(Engine):
                 chosen = rerank.choose(rows, scores, bonus, k, 0)
             rows = chosen.items
             propensity = chosen.propensity if seed is not None else None
-        z = view.scores(query, rows)
+        z = scores if rerank is None and bonus is None else view.scores(query, rows)
         answer = self.listed(rows)
-        ratings, std = self._predicted(person, rows, request.uncertainty)
+        uncertainty = request.uncertainty and "rating" in self.model.parts_
+        ratings, std = self._predicted(person, self._found(rows), uncertainty)
         reasons = self._reasons(person, rows) if request.reasons else None
         for i, one in enumerate(answer):
             one |= {"score": float(z[i] + np.float32(view.shift)), "rank": i + 1}
@@ -117,31 +119,24 @@ class Lists(Engine):
             return Rerank([], 0.0, None, seed), seed
         if not (request.at_most or request.diversity):
             return None, None
-
-        def directions_of(rows: np.ndarray) -> np.ndarray:
-            with self._lock:
-                if self._unit is None:
-                    self._unit = directions(self.model.predictor(), self.model.towers_)
-            return self._unit(self._found(rows))
-
-        return Rerank(caps(request.at_most, table), request.diversity, directions_of, None), None
+        capped = caps(request.at_most, table)
+        return Rerank(capped, request.diversity, self._directions, None), None
 
     def _predicted(
-        self, person: Person, rows: np.ndarray, uncertainty: bool
+        self, person: Person, items: Found, uncertainty: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return predicted ratings of a user, and their standard deviations on request."""
-        items, found = self._found(rows), person.found
-        part = person.model.predictor()
-        vectors = Sides(part.heads.items.of(items), part.heads.users.of(found))
-        z = score_pairs(
-            vectors.users, vectors.items, np.zeros(len(rows), int), np.arange(len(rows))
-        )
-        if not uncertainty or "rating" not in person.model.parts_:
+        part, n = person.model.predictor(), len(items.rows)
+        vectors = Sides(part.heads.items.of(items), part.heads.users.of(person.found))
+        z = score_pairs(vectors.users, vectors.items, np.zeros(n, int), np.arange(n))
+        if not uncertainty:
             return part.output(z), None
         rating, towers = person.model._rating("uncertainty"), person.model.towers_
-        variance = rating.variance("items", items, towers.items.counts, "uncertainty")
-        variance = variance + rating.variance("users", found, towers.users.counts, "uncertainty")
-        return part.output(z), rating.std(z, variance, "uncertainty")
+        found = Sides(items, person.found)
+        variance = sum(
+            rating.variance(side, found[side], towers[side].counts, "uncertainty") for side in SIDES
+        )
+        return part.output(z), rating.std(z, np.asarray(variance), "uncertainty")
 
     def _reasons(self, person: Person, rows: np.ndarray) -> list[list[dict[str, Any]]]:
         """Return for each item what the user has liked that is most like it."""
@@ -152,10 +147,7 @@ class Lists(Engine):
         ][-500:]
         if not liked or not len(rows):
             return [[] for _ in rows]
-        if self._unit is None:
-            self._unit = directions(self.model.predictor(), self.model.towers_)
-        unit = self._unit
-        alike = unit(self._found(rows)) @ unit(self._found(np.array(liked))).T
+        alike = self._directions(rows) @ self._directions(np.array(liked)).T
         found = []
         for one in alike:
             near = [j for j in np.argsort(-one, kind="stable")[:2] if one[j] > 0]

@@ -12,6 +12,8 @@ _LARGEST = 2**63 - 1
 
 Id = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Annotated[str, Field(max_length=500)]
 Row = Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)]
+# Within float32, which models hold
+Number = Annotated[float, Field(ge=-1e30, le=1e30)]
 RankBy = Literal["both", "rating", "uptake"]
 
 
@@ -27,7 +29,7 @@ class Rating(BaseModel):
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     item_id: Id
-    rating: float | None = None
+    rating: Number | None = None
 
 
 class Who(Request):
@@ -120,6 +122,7 @@ class Ask(Who):
 
     k: int = Field(5, ge=1, le=100)
     items: list[Id] | None = Field(None, max_length=MOST_IDS)
+    popularity: bool = Field(True, description="false where the user knows all of `items`")
 
 
 class Entities(Request):
@@ -134,7 +137,7 @@ class Event(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     user_id: Id
     item_id: Id
-    rating: float | None = None
+    rating: Number | None = None
     event: str | None = Field(None, max_length=100)
     value: float | None = None
     timestamp: float | None = Field(None, description="seconds since 1970; now by default")

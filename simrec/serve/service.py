@@ -55,7 +55,6 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.counts: Counter[str] = Counter()
-        self.started = time.time()
         self.paths = {"a": settings.model, **({"b": settings.other} if settings.other else {})}
         state = settings.state or f"{os.path.abspath(settings.model)}.state"
         self.log = Log(state)

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from simrec.data.features.column import family
-from simrec.model.answer.rerank import directions
 from simrec.serve.engine import Engine
 
 # Items on the map, at most: those with most ratings.
@@ -19,7 +18,7 @@ def map_of(engine: Engine, colour: str) -> dict[str, Any]:
     model = engine.model
     counts = np.asarray(model.towers_.items.counts)
     rows = np.sort(np.argsort(-counts, kind="stable")[:_MOST])
-    unit = directions(model.predictor(), model.towers_)(model.towers_.items.known(rows))
+    unit = engine._directions(rows)
     unit = unit - unit.mean(0)
     _, axes = np.linalg.eigh(unit.T @ unit)
     at = unit @ axes[:, :-3:-1]

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pandas as pd
@@ -10,10 +12,12 @@ import pytest
 
 from simrec import TwoTower
 from simrec.errors import InputError
+from simrec.scoring.threads import processors
 
 pytest.importorskip("fastapi", reason="the extra simrec[serve] is not installed")
 from fastapi.testclient import TestClient
 
+from simrec.serve.answers import Answers
 from simrec.serve.app import create_app
 from simrec.serve.log import Log
 from simrec.serve.service import Settings
@@ -108,6 +112,9 @@ class TestAnswers:
         np.testing.assert_allclose(
             found["items"][0]["vector"], model.embed_items([17])["vector"][0], atol=1e-6
         )
+        known = {"items": [1, 2, 17, 24], "popularity": False}
+        found = client.post("/ask", json={"k": 2, **known}).json()["items"]
+        assert [i["item_id"] for i in found] == model.ask(k=2, **known)["item_id"].tolist()
         found = client.post("/ask", json={"k": 4}).json()["items"]
         assert [i["item_id"] for i in found] == model.ask(k=4)["item_id"].tolist()
         new = {"genres": ["Drama"], "year": 1999}
@@ -121,6 +128,22 @@ class TestAnswers:
         assert found["groups"]
         found = client.post("/history", json={"user_id": 7}).json()
         assert found["n"] == model.rated_[model.users_.rows([7])].nnz
+
+    def test_long_answers_are_as_many_at_once_as_there_are_cores(self, shop, tmp_path, monkeypatch):
+        running, most = [], []
+
+        def similar(self, request):
+            running.append(1)
+            most.append(len(running))
+            time.sleep(0.02)
+            running.pop()
+            return {"items": []}
+
+        monkeypatch.setattr(Answers, "similar", similar)
+        with client_of(shop, tmp_path) as client, ThreadPoolExecutor(12) as pool:
+            asked = pool.map(lambda i: client.post("/similar", json={"item_id": i}), range(12))
+            assert [one.status_code for one in asked] == [200] * 12
+        assert max(most) <= processors()
 
     def test_operations(self, client, shop):
         assert client.get("/healthz").json() == {"status": "ok"}
@@ -145,6 +168,8 @@ class TestWhatComesIn:
         expected = table.set_index("item_id")["score"][5000]
         assert abs(told[5000] - expected) < 1e-6
         assert "Brand new" in answer.text
+        found = client.post("/embed", json={"item_ids": [5000, 17]}).json()["items"]
+        assert {one["item_id"] for one in found} == {5000, 17}
         only = client.post("/recommend", json={"user_id": 7, "where": {"year": 2020}})
         assert 5000 in listed(only)[0]
         client.post("/users", json={"rows": [{"user_id": 9100, "age": 20, "gender": "M"}]})

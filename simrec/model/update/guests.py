@@ -66,7 +66,17 @@ class Guests:
                 )
         rows = np.concatenate([tower.ids.rows(some, tower.id_column) for some in ids])
         rows = np.unique(rows[rows >= 0])
-        kept: Any = AllBut(rows)
+        if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
+            base = self._with_newcomer(ratings.users)
+        else:
+            base = self._of(rows)
+        # Only users learn, and all of them.
+        state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
+        return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
+
+    def _of(self, rows: np.ndarray) -> State:
+        """Return the state with these users alone."""
+        tower, kept = self.state.towers.users, AllBut(rows)
         mine = replace(
             tower,
             ids=IdMap(tower.ids.take(rows)) if len(rows) else tower.ids.none(),
@@ -74,17 +84,12 @@ class Guests:
             features=tower.features[rows],
         )
         parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
-        rated = self.state.rated[rows]
-        base = State(Sides(self._items, mine), parts, rated)
-        if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
-            base = self._with_newcomer(base, ratings.users)
-        # Only users learn, and all of them.
-        state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
-        return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
+        return State(Sides(self._items, mine), parts, self.state.rated[rows])
 
-    def _with_newcomer(self, base: State, user: IdMap) -> State:
-        """Return a state with one new user; kept, since guests often go by one id."""
+    def _with_newcomer(self, user: IdMap) -> State:
+        """Return a state with one new user alone; kept, since guests often go by one id."""
         if self._newcomer is None or not self._newcomer.towers.users.ids.contains(user.ids)[0]:
+            base = self._of(np.empty(0, np.int64))
             named = Sides(base.towers.items.ids.none(), user)
             self._newcomer = grown(base, named, Sides(None, None))[0]
         return self._newcomer

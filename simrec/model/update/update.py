@@ -65,8 +65,11 @@ def learn(
 ) -> tuple[State, dict[str, Any]]:
     """Learn from later ratings; return the new state, and what was learned."""
     before = state.towers
-    none = before.map(lambda tower: tower.ids.none())
-    named = none if ratings is None else Sides(ratings.items, ratings.users)
+    named = (
+        before.map(lambda tower: tower.ids.none())
+        if ratings is None
+        else Sides(ratings.items, ratings.users)
+    )
     state, new = grown(state, named, tables)
     towers, parts, rated = state.towers, dict(state.parts), state.rated
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
@@ -75,9 +78,11 @@ def learn(
         counts = towers.map(lambda tower: tower.counts)
         later = _later(ratings, towers, only_new)
         rated = _with_pairs(rated, later)
+        every = []
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
-            learned = learned.map(np.union1d, moved)
+            every.append(moved)
+        learned = Sides.of(lambda side: np.unique(np.concatenate([one[side] for one in every])))
         towers = _counted(towers, later, learned)
         n_used = len(later.values)
     report = {
@@ -229,6 +234,8 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
 
     def counted(side: Side) -> Tower:
         tower, rows = towers[side], later.rows[side]
+        if not len(learned[side]):
+            return tower
         rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
         counts = writable(tower.counts, rows)
         counts[rows] = counts[rows] + times

@@ -147,11 +147,10 @@ class Solver:
                 spectrum = self._kept_spectrum(side, partners)
             if not fitted.all():
                 spectrum_of_new = self._kept_spectrum(side, partners, axes)
-            used, place = np.unique(pairs.indices, return_inverse=True)
-            shape = (pairs.shape[0], len(used))
-            pairs = sparse.csr_matrix((pairs.data, place, pairs.indptr), shape=shape)
-            later, partners = later[:, used], Scaled(*(one[used] for one in partners))
-            more = None if more is None else more[:, used]
+            used = np.unique(pairs.indices)
+            pairs, later = _within(pairs, used), _within(later, used)
+            more = None if more is None else _within(more, used)
+            partners = Scaled(*(one[used] for one in partners))
         plain = self._plain_partners(side, partners)
         counts = np.asarray(pairs.sum(1)).ravel()
         out = np.array(encoded, np.float32)
@@ -217,6 +216,12 @@ class Solver:
         plain = np.array(vectors)
         plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
         return plain
+
+
+def _within(matrix: sparse.csr_matrix, used: np.ndarray) -> sparse.csr_matrix:
+    """Keep the columns `used`, which ascend and have all entries; SciPy would look at all."""
+    parts = (matrix.data, np.searchsorted(used, matrix.indices), matrix.indptr)
+    return sparse.csr_matrix(parts, shape=(matrix.shape[0], len(used)))
 
 
 def item_factor(counts: np.ndarray, exponent: float, norm: float) -> np.ndarray:
