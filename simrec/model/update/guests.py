@@ -74,8 +74,8 @@ class Guests:
             features=tower.features[rows],
         )
         parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
-        rated = self.state.rated[rows]
-        base = State(Sides(self._items, mine), parts, rated)
+        liked = None if self.state.liked is None else self.state.liked[rows]
+        base = State(Sides(self._items, mine), parts, self.state.rated[rows], liked)
         if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
             base = self._with_newcomer(base, ratings.users)
         # Only users learn, and all of them.
