@@ -168,6 +168,12 @@ def restored_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, len(values), buffers)
 
 
+def word_table(tf: Any, words: Sequence[str]) -> Any:
+    """Build the lookup of words in TensorFlow: from each to its place, -1 for others."""
+    keys, places = tf.constant(words, tf.string, [len(words)]), tf.range(len(words), dtype=tf.int64)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, places), -1)
+
+
 def elements_of(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the elements of lists in one column; null lists have none."""
     return pa.chunked_array([c.flatten() for c in values.chunks], values.type.value_type)

@@ -18,6 +18,7 @@ from simrec.data.features.column import (
     family,
     restored_array,
     sparse_rows,
+    word_table,
 )
 from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing
 from simrec.data.features.vector import Components, DenseColumn
@@ -148,9 +149,7 @@ class TextColumn(DenseColumn):
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the components of texts; a missing one is the empty string."""
         n_terms = len(self.terms)
-        terms = tf.constant(self.terms.to_pylist(), tf.string, [n_terms])
-        pairs = tf.lookup.KeyValueTensorInitializer(terms, tf.range(n_terms, dtype=tf.int64))
-        table = tf.lookup.StaticHashTable(pairs, -1)
+        table = word_table(tf, self.terms.to_pylist())
         idf, axes = tf.constant(self.idf), tf.constant(self.components.axes)
 
         def encode(x: Any) -> tuple[Any, Any]:
