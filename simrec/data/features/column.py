@@ -122,11 +122,7 @@ class Column(ABC):
 
 
 def family(type_: pa.DataType) -> str:
-    """Return what a column of this Arrow type holds, as one of few families.
-
-    Two types of one family can stand in for one another: a column may be int32 in one table and
-    int64 (or, from pandas, float with gaps) in the next.
-    """
+    """Return what a column of this Arrow type holds: types of one family replace one another."""
     types = pa.types
     if types.is_dictionary(type_):
         return family(type_.value_type)

@@ -71,11 +71,6 @@ class ContentColumn(VectorColumn):
         return ~null_mask(values)
 
     @classmethod
-    def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Take nothing unless it is asked for."""
-        return False
-
-    @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Encode all rows, and learn the components of their vectors."""
         name = settings.argument

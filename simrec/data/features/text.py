@@ -41,21 +41,19 @@ _N_WORDS, _CLEARLY = 3, 0.5
 
 @dataclass(frozen=True, eq=False)
 class TextColumn(DenseColumn):
-    """The principal components of texts as bags of weighted words.
+    """The principal components of texts as bags of weighted words, of length 1 (TF-IDF).
 
-    A word weighs the more the rarer it is over all texts, and by the logarithm of how often the
-    text has it (TF-IDF); each text has length 1. Words of a single text are left out: they say
-    nothing of others. A text without a known word is taken as missing. `terms` are the words,
-    ascending, `idf` their weights, `topics` the words that weigh most in each component.
+    Words of a single text are left out: they say nothing of others. A text without a known word is
+    taken as missing.
     """
 
     kind: ClassVar[str] = "text"
     families: ClassVar[tuple[str, ...]] = ("string",)
 
-    terms: pa.Array
-    idf: np.ndarray
+    terms: pa.Array  # the words, ascending
+    idf: np.ndarray  # their weights
     components: Components
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # the words that weigh most in each component
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
