@@ -97,8 +97,6 @@ class FeatureEncoder:
         For each feature the place of its column in `columns_`.
     encoders_ : dict of str to Column
         The fitted encoder of each column.
-    warnings_ : list of str
-        What was suspicious when fitting, one sentence for each column. Not saved.
 
     Examples
     --------
@@ -205,7 +203,7 @@ class FeatureEncoder:
             if [type(v) for v in (column, example, missing, values or 0)] != [str, str, int, int]:
                 raise InputError(f"FeatureEncoder: an example of a column is damaged: {column!r}")
             seen[column] = example, values, missing
-        encoder._learn(columns, dict(data["ignored"]), seen, [])
+        encoder._learn(columns, dict(data["ignored"]), seen)
         return encoder
 
     def words(self, row: sparse.csr_matrix) -> dict[str, str]:
@@ -240,23 +238,21 @@ class FeatureEncoder:
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
         settings = ColumnSettings(self.min_count, self.components, self.knots)
-        encoders, warnings = {}, []
+        encoders = {}
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
             encoders[column] = KINDS[kind].fit(values, Context(label, column, data), own)
             if kind == "number" and _is_identifier(values):
-                warnings.append(
-                    f"{label}: column {column!r} has another whole number in nearly every row. "
-                    "If it is an id or a row number, it can leak what it was sorted by: "
-                    f"ignore it ({column}=ignore)."
+                logger.warning(
+                    "%s: column %r has another whole number in nearly every row. If it is an id or "
+                    "a row number, it can leak what it was sorted by: ignore it (%s=ignore).",
+                    *(label, column, column),
                 )
         seen = {column: _seen(data.column(column)) for column in data.column_names}
-        self._learn(encoders, ignored, seen, warnings)
+        self._learn(encoders, ignored, seen)
         for column, reason in ignored.items():
             if reason not in (_THE_ID, _AS_ASKED):
                 logger.warning("%s: column %r is ignored: %s", label, column, reason)
-        for warning in warnings:
-            logger.warning("%s", warning)
         if not chosen:
             logger.warning("%s: no column is left to encode", label)
         return self
@@ -337,13 +333,11 @@ class FeatureEncoder:
         encoders: dict[str, Column],
         ignored: dict[str, str],
         seen: dict[str, tuple[str, int | None, int]],
-        warnings: list[str],
     ) -> None:
         self.encoders_ = encoders
         self.columns_ = {name: column.kind for name, column in encoders.items()}
         self.ignored_ = ignored
         self._seen = seen  # see `_seen`
-        self.warnings_ = warnings
         self.feature_names_ = [n for c, encoder in encoders.items() for n in encoder.names(c)]
         widths = [encoder.width for encoder in encoders.values()]
         self.groups_ = np.repeat(np.arange(len(encoders)), widths)
