@@ -243,12 +243,9 @@ class Answers(ListAnswers):
         liked = self._liked(entities, predictor, predictor.heads.items.of(found.items)[0])
         rows: dict[tuple[str, str, str], np.ndarray] = {}
         for name, part in parts.items():
-            vectors = part.heads.map(lambda head, where: head.of(where)[0], found)
 
-            def apart(
-                side: Side, part: Part = part, name: str = name, vectors: Sides[Any] = vectors
-            ) -> Parts:
-                pieces = part.explained(entities[side], vectors[side])
+            def apart(side: Side, part: Part = part, name: str = name) -> Parts:
+                pieces = part.explained(entities[side], part.heads[side].of(found[side])[0])
                 if rank_by != "both":
                     return pieces
                 factors = self.blend_.of(name, side, np.array([entities[side].count]))[0]
@@ -263,9 +260,10 @@ class Answers(ListAnswers):
                 rows["model", "mean", ""] = np.array([part.output.shift, 0.0])
             for side, mine in pieces.named():
                 both = np.stack(shares(mine, pieces.other(side)), axis=1)
+                partner = pieces.other(side).vectors.sum(0)  # without what lets biases through
                 for i in np.argsort(-np.abs(both.sum(1)), kind="stable"):
                     what, adds = mine.names[i], both[i].sum() > 0
-                    encoder, partner = part.heads[side].encoder, vectors.other(side)
+                    encoder = part.heads[side].encoder
                     value = liked.told(side, what, mine.values[i], adds, encoder, partner)
                     key = (SINGULAR[side], f"{prefix}{what}", value)
                     rows[key] = rows.get(key, 0.0) + both[i]  # uptake has weights for cold and warm

@@ -75,8 +75,8 @@ def _carriers(
 ) -> str:
     """Name entities (of `rows`, or all rated ones) with the same in a column without words.
 
-    They are compared by what the column adds to the score with the partner, coordinate by
-    coordinate of the embedding: directions that do not matter to the partner do not count.
+    They are compared by the relevance of its features: what each adds to the score with the
+    partner beyond biases. Directions that do not matter to the partner do not count.
     """
     x, features = entity.features, entity.encoder
     if features is None or x is None or features.columns_.get(column) not in _WORDLESS:
@@ -85,13 +85,12 @@ def _carriers(
         return ""
     rows = np.flatnonzero(np.asarray(tower.counts)) if rows is None else rows
     own = np.flatnonzero(features.groups_ == list(features.columns_).index(column))
-    weights = encoder.weights[own] * partner
+    weights = encoder.weights[own] @ partner
     if not weights.any():  # it acts by a network alone
-        weights = np.eye(len(own), dtype=np.float32)
-    mine = (encoder.inputs(x)[:, own] @ weights)[0]
+        weights = np.ones(len(own), np.float32)
+    mine = x[:, own].toarray()[0] * weights
     cosines = [
-        _cosines(encoder.inputs(tower.features[some])[:, own] @ weights, mine)
-        for _, some in blocks(rows)
+        _cosines(tower.features[some][:, own].toarray() * weights, mine) for _, some in blocks(rows)
     ]
     return _nearest(tower, rows, np.concatenate([np.empty(0), *cosines]), entity.row)
 
