@@ -32,7 +32,7 @@ _MOST_WORDS = 1 << 17
 # well on plots and titles of MovieLens 1M, and cost half.
 _SHARE = 2
 # Words of a text, on average, from which on it is used without being asked for. Plots and
-# descriptions help new items (ML-1M, Frappe), titles do not: docs/content.md has the figures.
+# descriptions help new items (ML-1M, Frappe), titles were not shown to: docs/content.md.
 _LONG = 10
 # Words that describe a component or a text, and the share of the weight of the first of them that
 # the others need.
