@@ -2,6 +2,7 @@
 
     python benchmarks/content.py --data DIR [DIR ...]        # ml-1m, frappe, citeulike, ml-100k
     python benchmarks/content.py --data DIR --seeds 10 --tables without with --models simrec
+    python benchmarks/content.py --data DIR --speed     # of texts never seen in training
 
 Each data set is measured with several tables of items, by the protocol of `quality.py` and
 `lists.py`; one fit answers for errors and lists.
@@ -19,11 +20,16 @@ new items take the weights of their neighbours by content, and MARec. Results ar
 (content.jsonl) and used again as long as the model's code is the same; the table, content.md, has
 whatever is known. A fit of SimRec takes about 45 CPU seconds on ml-1m, 20 on frappe and 75 on
 citeulike: with three seeds 25, 8 and 30 CPU minutes. LightFM on ml-1m takes several more a seed.
+
+--speed gives users texts of their own (the first content of DIR, at random), and scores new users
+by texts that nobody had in training: by `simrec score`, and by the user tower as a SavedModel.
 """
 
 import argparse
 import json
 import sys
+import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -176,6 +182,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, help="threads a model may use")
     parser.add_argument("--again", action="store_true", help="measure even what is known")
     parser.add_argument("--report", action="store_true", help="only write what is known")
+    parser.add_argument("--speed", action="store_true", help="only measure how fast texts are")
     options = parser.parse_args(arguments)
     for directory in options.data:
         if directory.name not in CONTENT:
@@ -285,9 +292,70 @@ def _changes(
     return [said, markdown(rows), loss]
 
 
+def text_speed(data: Data, n: int = 20_000, repeats: int = 3) -> str:
+    """Score new users by texts never seen in training, both ways in turn; give a table."""
+    import tensorflow as tf
+
+    from simrec import Ratings, TwoTower
+    from simrec.jobs.score import score
+
+    rng = np.random.default_rng(0)
+    texts = pq.read_table(data.items).column(CONTENT[data.name][0]).drop_null().to_pylist()
+    ratings = Ratings.from_parquet(data.ratings)
+    ratings = ratings.select(rng.permutation(len(ratings)) < 100_000)
+    about = [texts[k] for k in rng.integers(0, len(texts), ratings.n_users)]
+    model = TwoTower(epochs=2, user_columns={"about": "text"}, random_state=0)
+    model.fit(ratings, users=pa.table({"user_id": ratings.users.ids, "about": about}))
+    halves = [text.split()[: len(text.split()) // 2] for text in texts]
+    pairs = rng.integers(0, len(halves), (n, 2))
+    new = [" ".join(halves[one] + halves[other]) for one, other in pairs]
+    ids, rows = 10**9 + np.arange(n), rng.integers(0, len(model.items_), n)
+    output, seconds = model.predictor().output, {"`simrec score`": [], "SavedModel": []}
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch)
+        model.save(root / "model")
+        model.export(root / "tower", "tower", side="user", rank_by="rating")
+        model.export(root / "vectors", "parquet", side="item", rank_by="rating")
+        vectors = pq.read_table(root / "vectors" / "items.parquet")["vector"].to_pylist()
+        items = np.array(vectors, np.float32)
+        asked, told = root / "pairs.parquet", root / "users.parquet"
+        pq.write_table(pa.table({"user_id": ids, "item_id": model.items_.take(rows)}), asked)
+        pq.write_table(pa.table({"user_id": ids, "about": new}), told)
+        encode = tf.saved_model.load(str(root / "tower")).signatures["serving_default"]
+        for repeat in range(repeats + 1):
+            start = time.process_time()
+            score(root / "model", asked, root / f"{repeat}.parquet", users=told)
+            seconds["`simrec score`"].append(time.process_time() - start)
+            start = time.process_time()
+            given, z = pq.read_table(told)["about"], np.empty(n, np.float32)
+            for at in range(0, n, 1000):
+                here = slice(at, at + 1000)
+                found = encode(about=tf.constant(given[here].to_pylist()))["vector"].numpy()
+                z[here] = np.einsum("nd,nd->n", found, items[rows[here]])
+            scores = output(z - np.float32(output.shift))
+            seconds["SavedModel"].append(time.process_time() - start)
+        expected = pq.read_table(root / "0.parquet")["score"].to_numpy()
+    np.testing.assert_allclose(scores, expected, atol=1e-3)
+    table = [["way", "CPU s", "texts a CPU second"], ["---"] * 3]
+    for way, all_ in seconds.items():
+        median = float(np.median(all_[1:]))  # the first one warms up
+        table.append([way, f"{median:.2f}", f"{n / median:,.0f}"])
+    words = np.mean([len(text.split()) for text in new])
+    said = f"{n:,} new users with texts of {words:.0f} words on average, one item each; "
+    said += f"medians of {repeats} runs, ways in turn. {machine()}."
+    return "\n\n".join([f"### Texts never seen in training: {data.name}", said, markdown(table)])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run from the command line."""
     options = parse(arguments)
+    if options.speed:
+        data = [Data(one.name, **tables_in(one)) for one in options.data]
+        text = "\n\n".join(map(text_speed, data)) + "\n"
+        options.out.mkdir(parents=True, exist_ok=True)
+        (options.out / "content-speed.md").write_text(text, encoding="utf-8")
+        print(text)
+        return 0
     results, texts = Results(options.out, "content"), []
     for directory in options.data:
         data = Data(directory.name, **tables_in(directory))

@@ -174,7 +174,7 @@ class Entities:
         encoder = FeatureEncoder(id_column=key).fit(known)
         of_text = [c for c, kind in encoder.columns_.items() if kind == "text"]
         if of_text and texts != "components":
-            encoder = FeatureEncoder(id_column=key, ignore=of_text).fit(known)
+            encoder = FeatureEncoder(dict.fromkeys(of_text, "ignore"), id_column=key).fit(known)
         of_words = of_text if texts == "words" else []
         blocks, groups = [encoder.transform(table)], [encoder.groups_]
         numbers = [column for column, kind in encoder.columns_.items() if kind == "number"]

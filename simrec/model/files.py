@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="FittedModel")
 
 KIND = "two_tower"
+_LIKED = f"{EVIDENCE}_liked"
 # Users in shards are ranges of ascending ids. What is known of a shard without reading it: users,
 # those with ratings, lowest and highest id.
 IDS, COUNTS, _KNOWN = "users_ids", "users_n_ratings", ("rows", "rated", "first", "last")
@@ -149,6 +150,8 @@ def content(model: FittedModel, in_shards: bool) -> Saved:
     for part in model.parts_.values():
         saved.add(part.saved(in_shards))
     saved.sparse.users["rated"] = model.rated_
+    if model.liked_ is not None:
+        saved.sparse.users[_LIKED] = model.liked_
     return saved
 
 
@@ -179,6 +182,9 @@ def load(
             model.parts_[name] = kind.restored(_output(document["output"]), artifact, towers)
         shape = (len(towers.users.ids), len(towers.items.ids))
         model.rated_ = artifact.csr_matrix("rated", shape, towers.users.ids.sizes)
+        model.liked_ = None
+        if f"{_LIKED}_data" in artifact.arrays:
+            model.liked_ = artifact.csr_matrix(_LIKED, shape, towers.users.ids.sizes, "i")
         rating = model.parts_.get("rating")
         if isinstance(rating, RatingPart):
             model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))

@@ -99,6 +99,7 @@ def fit_model(
     model.blend_, model.chosen_ = lists.blend, {**chosen, **lists.chosen}
     model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns
     model.rated_, model.history_, model.schema_ = data.rated(), progress.history, data.schema
+    model.liked_ = data.liked() if settings.keep_evidence else None
     model.model_id_, model.parent_, model.updates_ = None, None, []
     for name, value in model.chosen_.items():
         shown = f"{value:.4g}" if isinstance(value, float) else value

@@ -43,6 +43,7 @@ class FittedModel(Params):
     columns_: Columns
     parts_: dict[str, Part]
     rated_: Sparse
+    liked_: Sparse | None
     blend_: Blend
     history_: list[dict[str, float]]
     chosen_: dict[str, Any]

@@ -17,7 +17,7 @@ from simrec.data.features import FeatureEncoder
 from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
-from simrec.data.ratings import Ratings
+from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
@@ -80,7 +80,21 @@ class Prepared:
 
     def rated(self) -> sparse.csr_matrix:
         """Return users x items, all that are known: confidence in each pair, 1 without weights."""
-        matrix, sides = pair_matrix(self.ratings), self.sides
+        return self._placed(pair_matrix(self.ratings))
+
+    def liked(self) -> sparse.csr_matrix | None:
+        """Return users x items, all that are known: 1 for each pair that was rated as liked."""
+        ratings = self.ratings
+        if not ratings.has_ratings:
+            return None
+        rows = np.flatnonzero(ratings.values >= liked_from(self.bounds))
+        places = np.ones(len(rows), np.int8), (ratings.user_rows[rows], ratings.item_rows[rows])
+        shape = (ratings.n_users, ratings.n_items)
+        return self._placed(sparse.csr_matrix(places, shape=shape))
+
+    def _placed(self, matrix: sparse.csr_matrix) -> sparse.csr_matrix:
+        """Put the rows and columns of rated entities among those of all that are known."""
+        sides = self.sides
         lengths = np.zeros(len(sides.users.tower.ids), matrix.indptr.dtype)
         lengths[sides.users.rated_rows] = np.diff(matrix.indptr)
         places = sides.items.rated_rows.astype(matrix.indices.dtype)

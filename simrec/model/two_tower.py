@@ -97,6 +97,8 @@ class TwoTower(Answers):
         What was learned: "rating", "uptake", "ease", "popularity", "content", where there is data.
     rated_ : csr_matrix or SparseRows
         Users x items: what each user has rated, with the confidence in it.
+    liked_ : csr_matrix, SparseRows or None
+        Users x items: what each user has rated as liked. None without ratings or evidence.
     blend_ : Blend
         Weights of the components of lists.
     history_ : list of dict
@@ -306,7 +308,7 @@ class TwoTower(Answers):
             raise InputError("guests: give ratings, users or user_ids.")
         state = self._kept("guests", lambda: Guests(self._state()))(named, given, users)
         guest = copy.copy(self)
-        guest.towers_, guest.parts_, guest.rated_ = state.towers, dict(state.parts), state.rated
+        guest._set_state(state)
         guest._whole = self.whole
         return guest
 
@@ -333,7 +335,11 @@ class TwoTower(Answers):
         return self
 
     def _state(self) -> State:
-        return State(self.towers_, self.parts_, self.rated_)
+        return State(self.towers_, self.parts_, self.rated_, self.liked_)
+
+    def _set_state(self, state: State) -> None:
+        self.towers_, self.parts_ = state.towers, dict(state.parts)
+        self.rated_, self.liked_ = state.rated, state.liked
 
     def _learn(
         self, source: Ratings | TableLike | None, tables: Sides[TableLike | None], only_new: bool
@@ -356,7 +362,7 @@ class TwoTower(Answers):
 
     def _take_over(self, state: State) -> None:
         """Become another model than the one that was saved or loaded, which is now the parent."""
-        self.towers_, self.parts_, self.rated_ = state.towers, dict(state.parts), state.rated
+        self._set_state(state)
         self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
 
 

@@ -108,12 +108,16 @@ class Artifact:
         return array
 
     def csr_matrix(
-        self, name: str, shape: tuple[int, int], sizes: Sequence[int] | None = None
+        self,
+        name: str,
+        shape: tuple[int, int],
+        sizes: Sequence[int] | None = None,
+        kinds: str = "f",
     ) -> "sparse.csr_matrix | SparseRows":
         """Return a sparse matrix after checking each index; those of a shard when it is read."""
         sizes = sizes or (shape[0],)
         starts = self.rows(f"{name}_indptr", [n + 1 for n in sizes], (), "i")
-        data = self.array(f"{name}_data", (None,))
+        data = self.array(f"{name}_data", (None,), kinds)
         entries = [shard.shape[0] for shard in shards_of(data)]
         arrays = data, self.rows(f"{name}_indices", entries, (), "i"), starts
         if not isinstance(data, Rows):

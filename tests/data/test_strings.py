@@ -197,7 +197,7 @@ def test_describe_tells_of_every_column(caplog):
             "gone": pa.nulls(3),
         }
     )
-    encoder = FeatureEncoder(id_column="item_id", ignore=["long"]).fit(table, name="items")
+    encoder = FeatureEncoder({"long": "ignore"}, id_column="item_id").fit(table, name="items")
     rows = {row.column: tuple(row)[1:] for row in encoder.describe()}
     assert list(rows) == table.column_names
     assert rows["item_id"] == ("", "1", 3, 0, "the id")

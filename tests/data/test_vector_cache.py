@@ -18,7 +18,7 @@ number = int(sys.argv[1])
 for start in range(number, 200, 4):
     cache = VectorCache("ab" * 32)
     contents = [b"%d" % start, b"shared %d" % (start // 8)]
-    cache.vectors(contents, lambda places: np.array([[len(contents[p])] * 3 for p in places]))
+    cache.vectors(contents, lambda some: np.array([[len(one)] * 3 for one in some]))
     cache.save()
 """
 
@@ -33,9 +33,9 @@ def ask(contents, checksum=ONE):
     """Vectors by a model that gives lengths, and which contents it was asked for."""
     cache, asked = VectorCache(checksum), []
 
-    def encode(places):
-        asked.extend(contents[place] for place in places)
-        return np.array([[len(contents[place]), 0.1] for place in places])
+    def encode(some):
+        asked.extend(some)
+        return np.array([[len(content), 0.1] for content in some])
 
     vectors = cache.vectors(contents, encode)
     cache.save()

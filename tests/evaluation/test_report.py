@@ -465,7 +465,9 @@ def test_examples(tested):
 def test_reasons_name_what_explain_gives(tested):
     """The words for what ratings say are those of the real `explain`."""
     why = tested.model.explain(0, "i001", rank_by="both", output="arrow")
-    history = [row for row in why.to_pylist() if row["value"].endswith(("ratings", "pairs"))]
+    history = [
+        row for row in why.to_pylist() if re.search(r"\d (ratings|pairs)(;|$)", row["value"])
+    ]
     parts = {row["feature"].split(": ")[0] for row in history}
     # Components that rank new items alone say nothing of a known one.
     factors = {name for name in tested.model.blend_.factors if not name.startswith("new_")}

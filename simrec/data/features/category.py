@@ -20,6 +20,7 @@ from simrec.data.features.column import (
     family,
     restored_array,
     sparse_rows,
+    word_table,
 )
 from simrec.data.features.number import numbers
 from simrec.data.features.strings import BRACKETS, is_free_text, separator_of, split
@@ -68,19 +69,12 @@ class Vocabulary:
         """Find the place of each value, int32; -1 for those that are not in it and for null."""
         if pa.types.is_null(values.type) or not len(values):
             return np.full(len(values), -1, dtype=np.int32)
-        if pa.types.is_dictionary(values.type) and values.num_chunks:
-            return np.concatenate([self._dictionary_codes(c, context) for c in values.chunks])
         plain = _plain(values, context)
         if plain.type != self.values.type and not pa.types.is_string(plain.type):
             plain = _like(plain, self.values.type)
         known = self.values.cast(plain.type)
         found = pc.fill_null(pc.index_in(plain, value_set=known, skip_nulls=True), -1)
         return np.array(found.to_numpy(), dtype=np.int32)
-
-    def _dictionary_codes(self, chunk: pa.DictionaryArray, context: Context) -> np.ndarray:
-        words = self.codes(pa.chunked_array([chunk.dictionary]), context.of_elements())
-        places = pc.fill_null(chunk.indices.cast(pa.int64()), len(words)).to_numpy()
-        return np.append(words, np.int32(-1))[places]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the values, ready for JSON."""
@@ -107,10 +101,7 @@ class Vocabulary:
             # The encoder spells booleans out; the graph takes them as 0 and 1.
             values, holds = [["false", "true"].index(value) for value in values], "integer"
         if holds == "string":
-            keys = tf.constant(values, tf.string, [len(values)])
-            places = tf.range(len(values), dtype=tf.int64)
-            pairs = tf.lookup.KeyValueTensorInitializer(keys, places)
-            table = tf.lookup.StaticHashTable(pairs, -1)
+            table = word_table(tf, values)
             return Lookup(tf.string, table.lookup, lambda x: x == "", (table,))
         known = np.array(values, np.float64)
         if holds == "integer" and (np.abs(known) > _EXACT).any():

@@ -122,11 +122,7 @@ class Column(ABC):
 
 
 def family(type_: pa.DataType) -> str:
-    """Return what a column of this Arrow type holds, as one of few families.
-
-    Two types of one family can stand in for one another: a column may be int32 in one table and
-    int64 (or, from pandas, float with gaps) in the next.
-    """
+    """Return what a column of this Arrow type holds: types of one family replace one another."""
     types = pa.types
     if types.is_dictionary(type_):
         return family(type_.value_type)
@@ -166,6 +162,12 @@ def restored_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
     ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(words))]
     return pa.Array.from_buffers(type_, len(values), buffers)
+
+
+def word_table(tf: Any, words: Sequence[str]) -> Any:
+    """Build the lookup of words in TensorFlow: from each to its place, -1 for others."""
+    keys, places = tf.constant(words, tf.string, [len(words)]), tf.range(len(words), dtype=tf.int64)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, places), -1)
 
 
 def elements_of(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -4,6 +4,7 @@ import hashlib
 import importlib
 import logging
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from simrec.data.arrays import null_mask
 from simrec.data.features.column import ColumnSettings, Context, family
 from simrec.data.features.vector import VectorColumn
 from simrec.errors import InputError
+from simrec.storage.files import flush
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +38,9 @@ class BadContent(ValueError):
 
 
 class ContentModel(Protocol):
-    """What makes vectors of contents.
+    """What makes vectors of contents."""
 
-    `checksum` is the SHA-256, in hexadecimal, of the weights and all else vectors depend on.
-    """
-
-    checksum: str
+    checksum: str  # SHA-256, in hexadecimal, of the weights and all else vectors depend on
 
     def encode(self, contents: Sequence[bytes]) -> np.ndarray:
         """Return a vector for each content; raise `BadContent` where there is none."""
@@ -49,16 +48,12 @@ class ContentModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class ContentColumn(VectorColumn):
-    """The vectors that a model makes of contents, encoded as other vectors are.
-
-    Vectors are kept by content (`VectorCache`), so that later runs encode only what is new.
-    `model` is the model as it was asked for, `checksum` that of its weights.
-    """
+    """The vectors that a model makes of contents (`VectorCache`), encoded as other vectors are."""
 
     what: ClassVar[str]  # name of the model in messages
 
-    model: str = ""
-    checksum: str = ""
+    model: str = ""  # as it was asked for
+    checksum: str = ""  # of its weights
 
     @classmethod
     @abstractmethod
@@ -74,11 +69,6 @@ class ContentColumn(VectorColumn):
     def there(cls, values: pa.ChunkedArray) -> np.ndarray:
         """Return which rows have a content."""
         return ~null_mask(values)
-
-    @classmethod
-    def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Take nothing unless it is asked for."""
-        return False
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
@@ -107,8 +97,17 @@ class ContentColumn(VectorColumn):
         try:
             for start in range(0, len(rows), _AT_ONCE):
                 some = rows[start : start + _AT_ONCE]
-                contents = cls.contents(values, some, context)
-                pieces.append(_encoded(model, cache, contents, some, len(values), context))
+                contents, bad = cls.contents(values, some, context), np.zeros(len(values), bool)
+                try:
+                    vectors = cache.vectors(contents, model.encode)
+                except BadContent as error:
+                    bad[some[error.place]] = True
+                    remedy = "Correct them, or make them null."
+                    raise context.bad(bad, str(error), remedy) from error
+                bad[some] = ~np.isfinite(vectors).all(axis=1)
+                if bad.any():
+                    raise context.bad(bad, "have a vector that is not finite", "Check the model.")
+                pieces.append(vectors)
         finally:
             cache.save()  # what is encoded is kept, whatever happens afterwards
         return np.concatenate(pieces) if pieces else np.zeros((0, 0), np.float32), there
@@ -137,11 +136,7 @@ class ContentColumn(VectorColumn):
     def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
         """Restore from `to_dict`; the model itself is loaded when it is used."""
         model, checksum = data["model"], data["checksum"]
-        try:
-            fits = isinstance(model, str) and len(bytes.fromhex(checksum)) == 32
-        except (TypeError, ValueError):
-            fits = False
-        if not fits:
+        if not isinstance(model, str) or not re.fullmatch(r"[0-9a-f]{64}", str(checksum)):
             raise InputError(f"column {data['name']!r}: the model that encodes it is damaged")
         named = {"name": data["name"], "family": data["family"]}
         return super().from_dict({**data["vector"], **named}, model, checksum)
@@ -201,38 +196,10 @@ def _image_model(application: str, path: str, changed: int) -> ContentModel:
     return importlib.import_module("simrec.simec.image_model").ImageModel(application, path)
 
 
-def _encoded(
-    model: ContentModel,
-    cache: "VectorCache",
-    contents: list[bytes],
-    rows: np.ndarray,
-    n_rows: int,
-    context: Context,
-) -> np.ndarray:
-    asked: list[int] = []
-    bad = np.zeros(n_rows, bool)
-
-    def encode(places: list[int]) -> np.ndarray:
-        asked[:] = places
-        return model.encode([contents[place] for place in places])
-
-    try:
-        vectors = cache.vectors(contents, encode)
-    except BadContent as error:
-        bad[rows[asked[error.place]]] = True
-        raise context.bad(bad, str(error), "Correct them, or make them null.") from error
-    bad[rows] = ~np.isfinite(vectors).all(axis=1)
-    if bad.any():
-        raise context.bad(bad, "have a vector that is not finite", "Check the model.")
-    return vectors
-
-
 def cache_directory() -> Path:
     """Return where vectors are kept: `SIMREC_CACHE`, or else `simrec` in the user's cache."""
-    given = os.environ.get("SIMREC_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simrec"
+    shared = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(os.environ.get("SIMREC_CACHE") or shared / "simrec")
 
 
 class VectorCache:
@@ -250,9 +217,9 @@ class VectorCache:
         self._new: dict[bytes, np.ndarray] = {}
 
     def vectors(
-        self, contents: Sequence[bytes], encode: Callable[[list[int]], np.ndarray]
+        self, contents: Sequence[bytes], encode: Callable[[list[bytes]], np.ndarray]
     ) -> np.ndarray:
-        """Return the vectors of contents, float32; `encode` gives those of contents at places."""
+        """Return the vectors of contents, float32; `encode` gives those that are not known."""
         keys = [hashlib.sha256(self._checksum + content).digest() for content in contents]
         found = self._find(keys)
         unknown: dict[bytes, int] = {}  # place of each content that has to be encoded
@@ -260,7 +227,11 @@ class VectorCache:
             if key not in found and key not in self._new:
                 unknown.setdefault(key, place)
         if unknown:
-            encoded = encode(list(unknown.values())).astype(np.float32)
+            places = list(unknown.values())
+            try:
+                encoded = encode([contents[place] for place in places]).astype(np.float32)
+            except BadContent as error:
+                raise BadContent(places[error.place], str(error)) from error
             self._new.update(zip(unknown, encoded, strict=True))
         vectors = [found[key] if key in found else self._new[key] for key in keys]
         return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
@@ -308,7 +279,6 @@ class VectorCache:
         aside = self._path.with_suffix(".new")
         with open(aside, "wb") as file:
             np.save(file, rows, allow_pickle=False)
-            file.flush()
-            os.fsync(file.fileno())
+        flush(aside)
         os.replace(aside, self._path)
         self._kept, self._new = self._read(), {}

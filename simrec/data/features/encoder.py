@@ -1,7 +1,7 @@
 """The encoder of a table: chooses a kind for each column, fits it and joins the features."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,7 +38,7 @@ _COLUMNS: tuple[type[Column], ...] = (
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 """The kinds of columns by name. A column of kind "ignore" is not encoded."""
 
-_FORMAT = 3
+_FORMAT = 4
 _PLAIN = ("min_count", "components", "id_column", "knots")
 _THE_ID, _AS_ASKED = "the id", "as asked"
 # A column of whole numbers is taken for an id if this share of enough rows has a value of its own.
@@ -65,36 +65,18 @@ class ColumnSummary(NamedTuple):
 class FeatureEncoder:
     """Encode the columns of a table as sparse float32 features with readable names.
 
-    The Arrow type of a column decides how, unless `columns` says otherwise:
-
-    - numbers, dates and times are standardised (dates and times as days), with an indicator
-      `year=missing` where they are null;
-    - strings, booleans and dictionaries get one feature per value that occurs at least
-      `min_count` times, null included: `gender=F`, `gender=<missing>`, and `gender=<unknown>` for
-      all others, also those that come up only later;
-    - strings that hold numbers (also with some words such as "unknown"), dates, or lists such as
-      `Action|Comedy` are read as those, which is logged;
-    - free text (strings that mostly differ from row to row and mostly have spaces) of ten words or
-      more on average becomes the principal components of its words (TF-IDF), shorter text only
-      where it is asked for as "text";
-    - lists of strings or integers get one feature per element; a null list is an empty one;
-    - fixed-size lists of numbers, and lists of floats of one length, are vectors taken as they
-      are, `poster[0]`, `poster[1]`, ..., or their principal components where they have more
-      than `components` numbers. Null vectors are zeros, with an indicator.
-
-    Missing values are null, and NaN in a pandas frame; NaN in Arrow tables and Parquet files
-    (pandas writes its NaN as null there) is an error, as infinity is everywhere.
+    Each column is read by its Arrow type and its values unless `columns` says otherwise; how, and
+    what becomes of missing values, is in docs/content.md. Missing values are null, and NaN in a
+    pandas frame; NaN in Arrow tables and Parquet files (pandas writes its NaN as null there) is an
+    error, as infinity is everywhere.
 
     Parameters
     ----------
     columns : mapping of str to str, optional
         How to encode columns about which the type says too little: "number", "category", "list",
         "vector", "date", "text", "sentences", "image" or "ignore", as in `{"age": "category"}`.
-        Some take an argument after a colon: "list:|" for lists in strings, "date:%d/%m/%Y",
-        "number:words" where words among numbers in strings are missing values, "sentences:MODEL"
-        with a model of sentence-transformers, "image:MODEL.keras". See docs/content.md.
-    ignore : sequence of str
-        Columns to leave out.
+        Some take an argument after a colon: "list:|", "date:%d/%m/%Y", "number:words",
+        "sentences:MODEL", "image:MODEL.keras".
     min_count : int
         How often a value has to occur to get a feature of its own.
     components : int
@@ -115,8 +97,6 @@ class FeatureEncoder:
         For each feature the place of its column in `columns_`.
     encoders_ : dict of str to Column
         The fitted encoder of each column.
-    warnings_ : list of str
-        What was suspicious when fitting, one sentence for each column. Not saved.
 
     Examples
     --------
@@ -136,54 +116,28 @@ class FeatureEncoder:
     def __init__(
         self,
         columns: Mapping[str, str] | None = None,
-        ignore: Sequence[str] = (),
         min_count: int = 2,
         components: int = 64,
         id_column: str | None = None,
         knots: int = 0,
     ) -> None:
         self.columns = columns
-        self.ignore = ignore
         self.min_count = min_count
         self.components = components
         self.id_column = id_column
         self.knots = knots
 
     def fit(self, table: TableLike, name: str = "features") -> "FeatureEncoder":
-        """Learn means, values and words from a table; forgets what was learned before.
+        """Learn from a table, one row per item or user; `name` is its part in error messages.
 
-        Parameters
-        ----------
-        table : table-like
-            The table, one row per item or user.
-        name : str
-            The table's part in the call, for error messages.
-
-        Examples
-        --------
         >>> FeatureEncoder().fit(films).columns_
         {'year': 'number', 'genres': 'list'}
         """
         return self._fit(read_table(table, name=name), describe(table, name))
 
     def transform(self, table: TableLike, name: str = "features") -> sparse.csr_matrix:
-        """Encode a table by what was learned.
+        """Encode a table that has the columns that were encoded when fitting, and any others.
 
-        Parameters
-        ----------
-        table : table-like
-            A table with the columns that were encoded when fitting, of the same sorts of types.
-            Further columns do not matter.
-        name : str
-            The table's part in the call, for error messages.
-
-        Returns
-        -------
-        scipy.sparse.csr_matrix
-            One row per row of the table, float32.
-
-        Examples
-        --------
         >>> encoder.transform(films).shape == (films.num_rows, encoder.n_features_)
         True
         """
@@ -215,7 +169,6 @@ class FeatureEncoder:
             "format": _FORMAT,
             "parameters": {
                 "columns": None if self.columns is None else dict(self.columns),
-                "ignore": list(self.ignore),
                 **{name: getattr(self, name) for name in _PLAIN},
             },
             "columns": [
@@ -250,7 +203,7 @@ class FeatureEncoder:
             if [type(v) for v in (column, example, missing, values or 0)] != [str, str, int, int]:
                 raise InputError(f"FeatureEncoder: an example of a column is damaged: {column!r}")
             seen[column] = example, values, missing
-        encoder._learn(columns, dict(data["ignored"]), seen, [])
+        encoder._learn(columns, dict(data["ignored"]), seen)
         return encoder
 
     def words(self, row: sparse.csr_matrix) -> dict[str, str]:
@@ -270,8 +223,6 @@ class FeatureEncoder:
     def describe(self) -> list[ColumnSummary]:
         """Return for each column of the table how it is read and used.
 
-        Examples
-        --------
         >>> for row in encoder.describe():
         ...     print(row.column, row.read_as, row.example, row.values, row.missing, row.used)
         year number 1990 2 1 yes
@@ -287,23 +238,21 @@ class FeatureEncoder:
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
         settings = ColumnSettings(self.min_count, self.components, self.knots)
-        encoders, warnings = {}, []
+        encoders = {}
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
             encoders[column] = KINDS[kind].fit(values, Context(label, column, data), own)
             if kind == "number" and _is_identifier(values):
-                warnings.append(
-                    f"{label}: column {column!r} has another whole number in nearly every row. "
-                    "If it is an id or a row number, it can leak what it was sorted by: "
-                    f"ignore it ({column}=ignore)."
+                logger.warning(
+                    "%s: column %r has another whole number in nearly every row. If it is an id or "
+                    "a row number, it can leak what it was sorted by: ignore it (%s=ignore).",
+                    *(label, column, column),
                 )
         seen = {column: _seen(data.column(column)) for column in data.column_names}
-        self._learn(encoders, ignored, seen, warnings)
+        self._learn(encoders, ignored, seen)
         for column, reason in ignored.items():
             if reason not in (_THE_ID, _AS_ASKED):
                 logger.warning("%s: column %r is ignored: %s", label, column, reason)
-        for warning in warnings:
-            logger.warning("%s", warning)
         if not chosen:
             logger.warning("%s: no column is left to encode", label)
         return self
@@ -329,7 +278,7 @@ class FeatureEncoder:
     ) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
         """Choose kind and argument of each column, or the reason why it is ignored."""
         columns, present = self.columns or {}, data.column_names
-        for column in [*columns, *self.ignore]:
+        for column in columns:
             if column not in present:
                 raise InputError(
                     f"{label}: no column {column!r}, which is named in the feature settings."
@@ -341,8 +290,8 @@ class FeatureEncoder:
             kind, _, argument = columns.get(column, "").partition(":")
             if column == self.id_column:
                 kind, reason = "ignore", _THE_ID
-            elif column in self.ignore or kind == "ignore":
-                kind, reason = "ignore", _AS_ASKED
+            elif kind == "ignore":
+                reason = _AS_ASKED
             elif not kind:
                 kind, argument, reason = _default_kind(values)
                 if argument:
@@ -378,21 +327,17 @@ class FeatureEncoder:
                     f"columns: {kind!r} (for {column!r}) is not a way to encode a column."
                     f"{nearest(str(kind), names)} Choose from {', '.join(names)}."
                 )
-        if isinstance(self.ignore, str):
-            raise InputError(f"ignore must be a list of columns, got {self.ignore!r}.")
 
     def _learn(
         self,
         encoders: dict[str, Column],
         ignored: dict[str, str],
         seen: dict[str, tuple[str, int | None, int]],
-        warnings: list[str],
     ) -> None:
         self.encoders_ = encoders
         self.columns_ = {name: column.kind for name, column in encoders.items()}
         self.ignored_ = ignored
         self._seen = seen  # see `_seen`
-        self.warnings_ = warnings
         self.feature_names_ = [n for c, encoder in encoders.items() for n in encoder.names(c)]
         widths = [encoder.width for encoder in encoders.values()]
         self.groups_ = np.repeat(np.arange(len(encoders)), widths)

@@ -31,11 +31,7 @@ _N_PLAIN = 2  # the number and its indicator come before the knots
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """A standardised number, an indicator where it is missing, and how near it is to some knots.
-
-    A linear model of the features of knots is a piecewise linear curve over the number, constant
-    beyond the outer knots.
-    """
+    """A standardised number, an indicator where it is missing, and how near it is to some knots."""
 
     kind: ClassVar[str] = "number"
     families: ClassVar[tuple[str, ...]] = ("number", "time", "boolean", "string")
@@ -173,11 +169,6 @@ class DateColumn(NumberColumn):
     families: ClassVar[tuple[str, ...]] = ("string", "time")
 
     @classmethod
-    def claim(cls, values: pa.ChunkedArray) -> bool:
-        """Leave dates that are no strings to `NumberColumn`."""
-        return False
-
-    @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Read the dates, in the format that was given or that they are found to have."""
         form = settings.argument.removeprefix("words:")
@@ -208,9 +199,7 @@ class DateColumn(NumberColumn):
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the date, or "missing"."""
         days = super().words(features, values)
-        if days == "missing":
-            return days
-        return str(np.datetime64("1970-01-01") + np.timedelta64(round(float(days)), "D"))
+        return days if days == "missing" else str(np.datetime64(round(float(days)), "D"))
 
 
 def numbers(
@@ -218,8 +207,7 @@ def numbers(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Take a column as float64, and which rows are missing (then 0), None if none is.
 
-    Dates and times are days, booleans 0 and 1, text is parsed. NaN and infinity are refused. (In a
-    pandas frame NaN means missing; it has become null by the time it is here.)
+    Dates and times are days, booleans 0 and 1, text is parsed. NaN and infinity are refused.
     """
     if form and family(values.type) == "string":
         values = to_dates(values, form, context, lenient)
@@ -229,12 +217,11 @@ def numbers(
     if missing is not None:
         x[missing] = 0
     if not np.isfinite(x).all():
-        nan = np.isnan(x)
-        raise context.bad(
-            nan if nan.any() else np.isinf(x),
-            "are NaN" if nan.any() else "are infinite",
-            "Correct them, or make them null where the value is not known.",
-        )
+        bad, problem = np.isnan(x), "are NaN"
+        if not bad.any():
+            bad, problem = np.isinf(x), "are infinite"
+        remedy = "Correct them, or make them null where the value is not known."
+        raise context.bad(bad, problem, remedy)
     return x, missing
 
 

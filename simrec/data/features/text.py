@@ -18,6 +18,7 @@ from simrec.data.features.column import (
     family,
     restored_array,
     sparse_rows,
+    word_table,
 )
 from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing
 from simrec.data.features.vector import Components, DenseColumn
@@ -31,7 +32,7 @@ _MOST_WORDS = 1 << 17
 # well on plots and titles of MovieLens 1M, and cost half.
 _SHARE = 2
 # Words of a text, on average, from which on it is used without being asked for. Plots and
-# descriptions help new items (ML-1M, Frappe), titles do not (ML-100K, MovieTweetings).
+# descriptions help new items (ML-1M, Frappe), titles were not shown to: docs/content.md.
 _LONG = 10
 # Words that describe a component or a text, and the share of the weight of the first of them that
 # the others need.
@@ -40,21 +41,19 @@ _N_WORDS, _CLEARLY = 3, 0.5
 
 @dataclass(frozen=True, eq=False)
 class TextColumn(DenseColumn):
-    """The principal components of texts as bags of weighted words.
+    """The principal components of texts as bags of weighted words, of length 1 (TF-IDF).
 
-    A word weighs the more the rarer it is over all texts, and by the logarithm of how often the
-    text has it (TF-IDF); each text has length 1. Words of a single text are left out: they say
-    nothing of others. A text without a known word is taken as missing. `terms` are the words,
-    ascending, `idf` their weights, `topics` the words that weigh most in each component.
+    Words of a single text are left out: they say nothing of others. A text without a known word is
+    taken as missing.
     """
 
     kind: ClassVar[str] = "text"
     families: ClassVar[tuple[str, ...]] = ("string",)
 
-    terms: pa.Array
-    idf: np.ndarray
+    terms: pa.Array  # the words, ascending
+    idf: np.ndarray  # their weights
     components: Components
-    topics: tuple[str, ...]
+    topics: tuple[str, ...]  # the words that weigh most in each component
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
@@ -148,9 +147,7 @@ class TextColumn(DenseColumn):
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the components of texts; a missing one is the empty string."""
         n_terms = len(self.terms)
-        terms = tf.constant(self.terms.to_pylist(), tf.string, [n_terms])
-        pairs = tf.lookup.KeyValueTensorInitializer(terms, tf.range(n_terms, dtype=tf.int64))
-        table = tf.lookup.StaticHashTable(pairs, -1)
+        table = word_table(tf, self.terms.to_pylist())
         idf, axes = tf.constant(self.idf), tf.constant(self.components.axes)
 
         def encode(x: Any) -> tuple[Any, Any]:

@@ -41,25 +41,17 @@ _ROWS = 4096
 class Components:
     """The leading principal components of rows, all scaled by one factor.
 
-    Components keep their standard deviations relative to each other. A ridge penalty on their
-    weights is thus one on the weights of the original numbers: directions in which rows hardly
-    differ say little. The factor, `scale`, makes the variances of all components sum up to 1, that
-    of a standardised number, so that penalties mean the same for every column. `axes` are unit
-    vectors as columns, exact in half precision, in which they are saved; `offset` is the mean row.
+    A ridge penalty on their weights is thus one on the weights of the original numbers, and means
+    the same for every column: the variances of all components sum up to 1.
     """
 
-    axes: np.ndarray
-    offset: np.ndarray
+    axes: np.ndarray  # unit vectors as columns, exact in half precision, in which they are saved
+    offset: np.ndarray  # components of the mean row
     scale: float
 
     @classmethod
     def fit(cls, rows: np.ndarray | sparse.csr_matrix, most: int) -> "Components":
-        """Find the components of float32 rows: `most`, or fewer if rows differ in fewer directions.
-
-        How many help to predict ratings cannot be told from the rows; a bound is enough, because
-        the variance of later ones is small and the model penalises each column by what held-out
-        entities say.
-        """
+        """Find components of float32 rows: `most`, or fewer if rows differ in fewer directions."""
         sample = rows[:: max(-(-rows.shape[0] // _MOST_ROWS), 1)]
         n, width = sample.shape
         most = min(most, n - 1, width)
@@ -194,11 +186,7 @@ class VectorColumn(DenseColumn):
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Take fixed-size lists of numbers and lists of floats.
-
-        Lists of integers are taken for ids of something (tags), floats for coordinates. pandas
-        has no fixed-size lists: embeddings come from there as lists of floats.
-        """
+        """Take fixed-size lists of numbers and lists of floats; lists of integers hold tags."""
         if family(values.type) != "list of numbers":
             return False
         inner = values.type.value_type
@@ -280,19 +268,15 @@ def dense_vectors(
     _check_length(pc.list_value_length(values), size, context)
     flat = elements_of(values).cast(pa.float32(), safe=False).to_numpy()  # null to NaN
     vectors = flat.reshape(np.count_nonzero(there), size)
-    finite = np.isfinite(vectors).all(axis=1)
-    problem, remedy = (
-        "have NaN, null or infinity in their vector",
-        "Correct the vectors, or make them null where they are not known.",
-    )
-    if finite.all():
-        finite = (np.abs(vectors) <= LARGEST).all(axis=1)
+    bad = np.zeros(len(there), dtype=bool)
+    bad[there] = ~np.isfinite(vectors).all(axis=1)
+    if bad.any():
+        remedy = "Correct the vectors, or make them null where they are not known."
+        raise context.bad(bad, "have NaN, null or infinity in their vector", remedy)
+    bad[there] = (np.abs(vectors) > LARGEST).any(axis=1)
+    if bad.any():
         problem = f"have a coordinate beyond {LARGEST:g} in their vector"
-        remedy = "Rescale the vectors, for example to length 1."
-    if not finite.all():
-        bad = np.zeros(len(there), dtype=bool)
-        bad[there] = ~finite
-        raise context.bad(bad, problem, remedy)
+        raise context.bad(bad, problem, "Rescale the vectors, for example to length 1.")
     return vectors, there
 
 

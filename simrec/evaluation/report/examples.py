@@ -101,8 +101,11 @@ def reasons(why: pa.Table, most: int = _SHOWN) -> list[Reason]:
         # What all share is no reason for one of them.
         if side == "model" or feature == f"average {side}":
             continue
-        shown = _shorten(row["value"])
-        words = _HISTORY.get(feature, f"the {side}'s {feature}" + (f": {shown}" if shown else ""))
+        value, history = row["value"], _HISTORY.get(feature)
+        if history:  # of "20 ratings; liked A, B" what was liked
+            value = value.partition("; ")[2].removeprefix("liked ").removeprefix("took up ")
+        shown = _shorten(value)
+        words = (history or f"the {side}'s {feature}") + (f": {shown}" if shown else "")
         key = (words, side == "user" and is_sensitive(feature))
         moved[key] = moved.get(key, 0.0) + row["contribution"]
     least = max(0.005, _SMALL * max(map(abs, moved.values()), default=0))

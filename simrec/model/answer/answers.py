@@ -14,7 +14,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
 from simrec.errors import named_arguments
-from simrec.model.answer.explain import alike
+from simrec.model.answer.explain import Liked
 from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose, exclusions
 from simrec.model.answer.similar import similar
@@ -222,7 +222,9 @@ class Answers(ListAnswers):
             bias (what it adds for any partner), taste (what it adds for this one) and
             contribution, their sum. Contributions sum to the score before its output: to the
             rating, not confined to the bounds; where the output is a sigmoid (see `chosen_`) to its
-            logit, and without ratings to that of uptake.
+            logit, and without ratings to that of uptake. Where the user's history or a column of
+            vectors adds to the score, the value names up to three items that the user liked
+            (without ratings: took up) and that are nearest to this one.
 
         Examples
         --------
@@ -238,7 +240,7 @@ class Answers(ListAnswers):
         ids, tables = Sides(item_id, user_id), Sides(items, users)
         found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
         entities = self.towers_.map(_entity, found)
-        likes = self.towers_.map(alike, entities)
+        liked = self._liked(entities, predictor, predictor.heads.items.of(found.items)[0])
         rows: dict[tuple[str, str, str], np.ndarray] = {}
         for name, part in parts.items():
 
@@ -247,8 +249,8 @@ class Answers(ListAnswers):
                 if rank_by != "both":
                     return pieces
                 factors = self.blend_.of(name, side, np.array([entities[side].count]))[0]
-                vectors, constant = pieces.vectors * factors, pieces.constant * factors
-                return replace(pieces, vectors=vectors, constant=constant)
+                scaled = pieces.vectors * factors
+                return replace(pieces, vectors=scaled, constant=pieces.constant * factors)
 
             pieces = Sides.of(apart)
             if not pieces.items.vectors.any():
@@ -258,9 +260,11 @@ class Answers(ListAnswers):
                 rows["model", "mean", ""] = np.array([part.output.shift, 0.0])
             for side, mine in pieces.named():
                 both = np.stack(shares(mine, pieces.other(side)), axis=1)
+                partner = pieces.other(side).vectors.sum(0)  # without what lets biases through
                 for i in np.argsort(-np.abs(both.sum(1)), kind="stable"):
-                    what = mine.names[i]
-                    value = likes[side].get(what, mine.values[i])
+                    what, adds = mine.names[i], both[i].sum() > 0
+                    encoder = part.heads[side].encoder
+                    value = liked.told(side, what, mine.values[i], adds, encoder, partner)
                     key = (SINGULAR[side], f"{prefix}{what}", value)
                     rows[key] = rows.get(key, 0.0) + both[i]  # uptake has weights for cold and warm
         names = ("side", "feature", "value", "bias", "taste")
@@ -319,6 +323,15 @@ class Answers(ListAnswers):
         self._check_fitted()
         part = self.predictor() if rank_by == "both" else self._parts(rank_by)[rank_by]
         return similar(side, self.towers_, part, entity, check_k(k))
+
+    def _liked(self, entities: Sides[Entity], part: Part, item: np.ndarray) -> Liked:
+        """Return what the user liked; without ratings, all that they took up."""
+        rated = "rating" in self.parts_
+        matrix, row = self.liked_ if rated else self.rated_, entities.users.row
+        rows = np.empty(0, np.int64)
+        if matrix is not None and row >= 0:
+            rows = np.unique(matrix[np.array([row])].indices)
+        return Liked(self.towers_, entities, rows, "liked" if rated else "took up", part, item)
 
     def _embed(self, side: Side, given: Any, rank_by: RankBy) -> pa.Table:
         self._check_fitted()

@@ -175,12 +175,12 @@ def search(
 
 
 def prune(attempt: Callable[[Penalty], Attempt], best: Attempt, constant: int) -> Attempt:
-    """Drop columns of features, the most penalised first, as long as that lowers the error.
+    """Drop columns of features, the most penalised first, unless the error is clearly larger then.
 
     The encoder of new entities weighs every rating alike, that of the prior means every entity.
     Columns that say next to nothing need a larger penalty here than the one learned there.
     """
-    columns = best.penalty.columns
+    columns, lowest = best.penalty.columns, best.error
     dropped = np.zeros(len(columns), bool)
     edge = np.delete(columns, constant).max(initial=0) / STEP
     while not dropped.all():
@@ -188,9 +188,9 @@ def prune(attempt: Callable[[Penalty], Attempt], best: Attempt, constant: int) -
         more[constant] = False
         if more.sum() > dropped.sum():
             trial = attempt(replace(best.penalty, columns=np.where(more, _DROPPED, columns)))
-            if trial.error >= (1 - _GAIN) * best.error:
+            if trial.error >= (1 + _GAIN) * lowest:
                 break
-            best, dropped = trial, more
+            best, dropped, lowest = trial, more, min(lowest, trial.error)
         edge /= STEP
         if edge < 1e-3:
             break

@@ -84,7 +84,8 @@ class Guests:
             features=tower.features[rows],
         )
         parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
-        return State(Sides(self._items, mine), parts, self.state.rated[rows])
+        liked = None if self.state.liked is None else self.state.liked[rows]
+        return State(Sides(self._items, mine), parts, self.state.rated[rows], liked)
 
     def _with_newcomer(self, user: IdMap) -> State:
         """Return a state with one new user alone; kept, since guests often go by one id."""

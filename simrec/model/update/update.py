@@ -12,12 +12,13 @@ from scipy import sparse
 
 from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
-from simrec.data.ratings import Ratings
+from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.lists.fading import day_of
 from simrec.model.part import LaterRatings, NewRows, Part
+from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
 from simrec.storage.arrays import is_finite
@@ -42,6 +43,7 @@ class State:
     towers: Sides[Tower]
     parts: Mapping[str, Part]
     rated: Sparse  # users x items: confidence in each pair that was rated
+    liked: Sparse | None = None  # users x items: pairs that were rated as liked
 
 
 def grown(
@@ -54,7 +56,8 @@ def grown(
         return state, new
     parts = {name: part.with_new(new) for name, part in state.parts.items()}
     towers = both.map(lambda pair: pair[0])
-    return State(towers, parts, _grown_rated(state.rated, new)), new
+    liked = None if state.liked is None else _grown_rated(state.liked, new)
+    return State(towers, parts, _grown_rated(state.rated, new), liked), new
 
 
 def learn(
@@ -71,14 +74,18 @@ def learn(
         else Sides(ratings.items, ratings.users)
     )
     state, new = grown(state, named, tables)
-    towers, parts, rated = state.towers, dict(state.parts), state.rated
+    towers, parts, rated, liked = state.towers, dict(state.parts), state.rated, state.liked
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
     n_used = 0
     if ratings is not None and len(ratings):
         counts = towers.map(lambda tower: tower.counts)
         later = _later(ratings, towers, only_new)
-        rated = _with_pairs(rated, later)
-        every = []
+        weights = np.ones(len(later.values)) if later.weights is None else later.weights
+        rated = _with_pairs(rated, later.rows, weights)
+        rating, every = parts.get("rating"), []
+        if liked is not None and isinstance(rating, RatingPart):
+            good = later.values >= liked_from(rating.bounds)
+            liked = _with_pairs(liked, later.rows.map(lambda rows: rows[good]), weights[good])
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
             every.append(moved)
@@ -97,7 +104,7 @@ def learn(
             if (found := unknown_values(tower, new[side]))
         },
     }
-    return State(towers, parts, rated), report
+    return State(towers, parts, rated, liked), report
 
 
 def _learned(
@@ -153,7 +160,8 @@ def forget(state: State, user_ids: Any) -> State:
         features=without(tower.features, gone),
     )
     parts = {name: part.without("users", gone) for name, part in state.parts.items()}
-    return State(Sides(state.towers.items, users), parts, without(state.rated, gone))
+    liked = None if state.liked is None else without(state.liked, gone)
+    return State(Sides(state.towers.items, users), parts, without(state.rated, gone), liked)
 
 
 def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> LaterRatings:
@@ -179,11 +187,10 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
     return LaterRatings(rows, values, weights, features, at)
 
 
-def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:
-    """Add the confidences in later pairs; a shard whose users have none stays as it is."""
-    weights = np.ones(len(later.values)) if later.weights is None else later.weights
+def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> Sparse:
+    """Add the weights of later pairs; a shard whose users have none stays as it is."""
     starts = first_rows([shard.shape[0] for shard in shards_of(rated)])
-    found = {number: (here, at) for number, here, at in divided(later.rows.users, starts)}
+    found = {number: (here, at) for number, here, at in divided(rows.users, starts)}
 
     def added(number: int, shard: Any) -> Any:
         if number not in found:
@@ -193,9 +200,9 @@ def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:
         before = shard.tocsr().tocoo()
         places = (
             np.concatenate([before.row, at]),
-            np.concatenate([before.col, later.rows.items[here]]),
+            np.concatenate([before.col, rows.items[here]]),
         )
-        values = np.concatenate([before.data, weights[here].astype(np.float32)])
+        values = np.concatenate([before.data, weights[here].astype(before.data.dtype)])
         return sparse.csr_matrix((values, places), shape=shard.shape)
 
     return change_shards(rated, added)
@@ -204,7 +211,7 @@ def _with_pairs(rated: Sparse, later: LaterRatings) -> Sparse:
 def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
     """Put the rows of users and columns of items where they stand in the grown towers."""
     width = rated.shape[1]
-    none = sparse.csr_matrix((len(new.users.has_features), width), dtype=np.float32)
+    none = sparse.csr_matrix((len(new.users.has_features), width), dtype=np.int8)
     rated = new.users.insert(rated, none, replace=False)
     (places,), (order,) = new.items.insert.places, new.items.insert.orders
     if places is None or order is None:

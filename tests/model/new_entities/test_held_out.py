@@ -9,7 +9,7 @@ from scipy import sparse
 from simrec import Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.data.sides import Sides
 from simrec.model.fit import fit_towers
-from simrec.model.new_entities.cross_fit import CrossFit
+from simrec.model.new_entities.cross_fit import Attempt, CrossFit, Penalty, prune
 from simrec.model.params import Settings
 from simrec.model.posterior.encoder import EncoderInputs
 from simrec.model.posterior.posterior import Statistics
@@ -122,3 +122,15 @@ def test_what_is_expected_is_reached(data, split, output):
         reached = float(np.sqrt(np.mean((predicted - part.values) ** 2)))
         assert model.chosen_[f"expected_rmse_new_{side}"] == pytest.approx(reached, rel=0.12)
         assert 0.55 < np.mean(np.abs(predicted - part.values) < std) < 0.8
+
+
+@pytest.mark.parametrize(("without_noise", "dropped"), [(0.9, True), (1.0001, True), (1.01, False)])
+def test_columns_are_dropped_unless_the_error_is_clearly_larger_then(without_noise, dropped):
+    columns, constant = np.array([1.0, 100.0, 1.0, 1.0]), 3
+
+    def attempt(penalty):
+        gone = penalty.columns > columns
+        return Attempt(None, penalty, 1.2 if gone[0] else without_noise if gone[1] else 1.0)
+
+    best = prune(attempt, attempt(Penalty(columns)), constant)
+    assert (best.penalty.columns > columns).tolist() == [False, dropped, False, False]
