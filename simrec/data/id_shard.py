@@ -84,10 +84,12 @@ class IdShard:
                 return _places(as_arrow(values), as_arrow(known))
             rows = np.searchsorted(known, values)
             return np.where(known[rows] == values, rows, -1)
-        if self._direct is None:
-            self._direct = np.full(high - low + 1, -1, dtype=np.int64)
-            self._direct[id_offsets(known, low)] = np.arange(len(known))
-        return self._direct[id_offsets(values, low)]
+        direct = self._direct
+        if direct is None:
+            direct = np.full(high - low + 1, -1, dtype=np.int64)
+            direct[id_offsets(known, low)] = np.arange(len(known))
+            self._direct = direct  # once it is whole: other threads look up too
+        return direct[id_offsets(values, low)]
 
 
 def _places(values: pa.Array, known: pa.Array) -> np.ndarray:

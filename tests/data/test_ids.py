@@ -1,6 +1,7 @@
 """Id maps: both ways, for every kind of id, and what is refused."""
 
 import pickle
+import threading
 
 import numpy as np
 import pandas as pd
@@ -246,3 +247,22 @@ def test_equality_and_pickling():
     assert ids != ["a", "b"]
     assert pickle.loads(pickle.dumps(ids)) == ids
     assert "2 ids" in repr(ids)
+
+
+def test_threads_that_look_up_at_once_find_all():
+    """The table of rows by id is built by the first lookup, and seen by others once it is whole."""
+    for _ in range(20):
+        ids = IdMap.from_values(np.arange(200_000))
+        found: list[np.ndarray] = []
+        barrier = threading.Barrier(4)
+
+        def look(ids=ids, found=found, barrier=barrier):
+            barrier.wait()
+            found.append(ids.rows(np.arange(199_000, 200_000)))
+
+        threads = [threading.Thread(target=look) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(found) == 4 and all((rows >= 0).all() for rows in found)

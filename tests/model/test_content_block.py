@@ -125,7 +125,7 @@ def test_the_block_is_saved(fitted, tmp_path):
     data, rest, part, _ = fitted
     few = data.ratings.select(np.flatnonzero(data.ratings.user_rows < 20))
     model = TwoTower(embedding_dim=2, epochs=2).fit(few)
-    model.parts_, model.rated_ = {"rating": part}, data.rated()
+    model.parts_, model.rated_, model.liked_ = {"rating": part}, data.rated(), None
     model.towers_ = data.sides.map(lambda side: side.tower)
     model.blend_ = Blend({"rating": Sides(np.ones((2, 1)), np.ones((3, 1)))}, 1.0, 2.0)
     model.save(tmp_path / "model")
