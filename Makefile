@@ -47,11 +47,14 @@ $(VENV)/.installed-bench: setup.py $(VENV)/.installed-test
 demo: $(VENV)/.installed
 	$(BIN)/simrec demo
 
+# Tests start many processes: none is to compile again what another has.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest
+
 test: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PYTEST_ARGS) -m "not slow"
+	$(PYTEST) $(PYTEST_ARGS) -m "not slow"
 
 test-all: $(VENV)/.installed-test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -75,6 +75,7 @@ def test_entities_keep_rated_rows_first_and_leave_unknown_features_zero(split):
     assert entities.features.shape[1] == len(entities.groups)
 
 
+@pytest.mark.slow
 def test_a_run_is_kept_and_found_again(data, tmp_path):
     import quality
 
@@ -93,6 +94,7 @@ def test_a_run_is_kept_and_found_again(data, tmp_path):
     assert (tmp_path / "out" / "data.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_lists_answer_four_tasks_and_leave_out_what_a_user_has(data, split, tmp_path):
     import lists
     from _lists import N_GIVEN, make_tasks
@@ -144,6 +146,7 @@ def test_marec_ranks_new_items_by_similar_features_and_known_ones_as_ease_does(d
     assert np.allclose(marec.score(users, items), ease.score(users, items), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_content_is_dropped_hashed_joined_and_drowned_in_noise(data, tmp_path):
     import content
     import pyarrow.parquet as pq
@@ -330,6 +333,7 @@ def test_ten_ratings_a_user_and_few_features():
         assert sum(found["simrec"][task] for task in best) < sum(best.values())
 
 
+@pytest.mark.slow
 def test_models_are_compared_number_by_number(data, split, tmp_path):
     from _shards import same_models
 

@@ -56,7 +56,13 @@ def started(tmp_path_factory):
     return start
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in CLASSES])
+SLOW = pytest.mark.slow
+FUNCTIONS = [name for name in PUBLIC if name not in CLASSES]
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=SLOW) if n in ("tune", "report") else n for n in FUNCTIONS]
+)
 def test_functions(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function = getattr(simrec, name)

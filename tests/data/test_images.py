@@ -128,6 +128,7 @@ def digit_tables(images, labels, rng, n_users=80, per_item=12):
     return ratings, pa.table({"item_id": np.arange(len(labels)), "picture": pictures})
 
 
+@pytest.mark.slow
 def test_new_digits_are_new_items(tmp_path, mnist):
     """Half of the digits train a small network; the other half are items, known by its vectors."""
     with np.load(mnist / "mnist10k.npz") as file:

@@ -249,6 +249,7 @@ def test_seeds_give_mean_and_standard_deviation():
         evaluate(Learner(), ratings_, seeds=[1, 1])
 
 
+@pytest.mark.slow
 def test_fits_side_by_side_give_the_same_table(caplog):
     ratings_ = make_synthetic().ratings
     caplog.set_level("INFO", "simrec")

@@ -79,6 +79,7 @@ def test_policies_answer_before_they_learn(history):
     assert [entry for entry in Counting.log if entry == ("fit", 1500)] == [("fit", 1500)]
 
 
+@pytest.mark.slow
 def test_two_tower_with_all_policies(history, tmp_path, caplog):
     data, ratings = history
     model = TwoTower(embedding_dim=2, epochs=2)

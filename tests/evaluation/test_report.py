@@ -539,7 +539,9 @@ def test_ticks_have_different_labels():
     assert len(labels) == len(set(labels)) >= 2
 
 
-@pytest.mark.parametrize("absent", ["users", "items", "both"])
+@pytest.mark.parametrize(
+    "absent", ["both", *(pytest.param(one, marks=pytest.mark.slow) for one in ("users", "items"))]
+)
 def test_without_features(saved, tmp_path, absent):
     ratings = str(saved / "ratings.parquet")
     given = {
@@ -562,6 +564,7 @@ def test_without_features(saved, tmp_path, absent):
         assert f"Collect features of {side}." in text
 
 
+@pytest.mark.slow
 def test_interactions_without_ratings(saved, tmp_path):
     rows = pq.read_table(saved / "ratings.parquet")
     liked = rows.filter(pa.compute.greater_equal(rows["rating"], 4)).drop_columns(["rating"])
@@ -648,6 +651,7 @@ def test_features_the_model_was_trained_with_are_needed(saved):
         model_of(saved, users=None)
 
 
+@pytest.mark.slow
 def test_bounds_of_a_model_without_are_those_of_all_ratings(tmp_path):
     """The lowest rating may be among those that are held out, and is folded in there."""
     data = make_synthetic(n_users=80, n_items=60, n_ratings=1200, random_state=2)

@@ -72,6 +72,7 @@ def ids_in(value):
     return {int(i) for i in value.removeprefix("like ").split(" (")[0].split(", ")}
 
 
+@pytest.mark.slow
 def test_without_titles_items_are_told_by_their_ids_and_missing_vectors_by_nothing():
     model = small_model()
     assert {i % 2 for i in ids_in(value_of(model, 5, 1, "v"))} == {1}

@@ -83,6 +83,7 @@ def test_grid_search(data, frame):
     assert search.predict(frame.head(3)).shape == (3,)
 
 
+@pytest.mark.slow
 def test_simec_in_grid_search():
     X = np.random.default_rng(0).normal(size=(40, 4))
     S = X @ X.T

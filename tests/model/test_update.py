@@ -502,7 +502,8 @@ class TestSimilar:
         row = data.items.filter(pa.array(np.array(data.items["item_id"]) == item))
         twins = [row.set_column(0, "item_id", pa.array([10**6 + i], pa.int32())) for i in range(2)]
         items = pa.concat_tables([data.items, *twins])
-        model = TwoTower(bounds=(0.5, 5)).fit(split.train, items=items, users=data.users)
+        model = TwoTower(bounds=(0.5, 5), embedding_dim=4, epochs=4)
+        model.fit(split.train, items=items, users=data.users)
         nearest = model.similar_items(10**6, k=1, output="arrow")
         assert nearest["item_id"][0].as_py() == 10**6 + 1
         assert nearest["similarity"][0].as_py() == pytest.approx(1, abs=1e-5)

@@ -165,6 +165,7 @@ def test_every_parameter_changes_the_solution(base, change):
     assert not np.array_equal(outcome(before, X), outcome(after, X))
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_best_epoch():
     X, _, R = ratings(m=80)
     model = small(
@@ -239,6 +240,7 @@ def test_callbacks_and_tensorboard(tmp_path):
     assert {"epoch_error", "epoch_val_error"} <= tags
 
 
+@pytest.mark.slow
 def test_a_keras_model_as_encoder():
     X, _, R = ratings()
     images = X.reshape(-1, 2, 3, 1)

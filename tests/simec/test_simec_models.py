@@ -295,6 +295,7 @@ def test_contributions_to_a_similarity_are_exact_for_a_linear_encoder():
 
 
 @pytest.mark.parametrize("features", [X, sp.csr_matrix(np.where(X > 0, X, 0))])
+@pytest.mark.slow
 def test_contributions_to_a_similarity_sum_to_it_for_a_deep_encoder(features):
     model = exact(hidden_layers=(6,), epochs=20).fit(features, S)
     one, other, base = model.explain_similarity(features[:10], features[10:20])

@@ -122,6 +122,7 @@ def in_pieces(maps):
     cuts=st.lists(st.integers(0, 9), max_size=3),
     text=st.booleans(),
 )
+@pytest.mark.slow
 def test_ids_in_shards_are_those_of_one_piece(known, new, cuts, text):
     def ids(values):
         return [f"{v:+d}" for v in values] if text else list(values)
