@@ -354,6 +354,7 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(written, tmp_path, monke
         assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
 
 
+@pytest.mark.slow
 def test_processes_of_one_machine_train_in_shards(ray, written, split, alone, tmp_path):
     tables = DataOptions(*(written / f"{name}.parquet" for name in ("ratings", "items", "users")))
     result = train(TwoTower(**RATINGS_ALONE), tables, tmp_path / "model", workers=2)

@@ -57,7 +57,13 @@ def of_kind(kind, table):
     return table
 
 
-@pytest.fixture(scope="module", params=SETTINGS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(kind, marks=pytest.mark.slow if kind == "hidden layers" else ())
+        for kind in SETTINGS
+    ],
+)
 def saved(request, data, tmp_path_factory):
     """A model of a kind, in one piece and in 3 and 8 shards."""
     kind = request.param
