@@ -95,8 +95,8 @@ def evaluate(
     k : int
         Length of the lists.
     threshold : float, optional
-        Ratings from here on make an item relevant. Default: three quarters of the way from the
-        lowest to the highest training rating, 4 on a scale of 1 to 5.
+        Ratings from here on make an item relevant. Default: 55% of the way from the lowest
+        to the highest training rating, which is 4 of whole numbers from 1 to 5.
     items, users : table or path, optional
         Features. Those of items are for the baselines (popularity of new items, TF-IDF profile)
         and say how diverse lists are; both are what models are fitted with, given `seeds`.

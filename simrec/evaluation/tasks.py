@@ -166,9 +166,9 @@ def predicts_ratings(model: Any) -> bool:
 
 
 def liked_threshold(train: Ratings, threshold: float | None = None) -> float:
-    """Return the rating from which an item is relevant: by default, three quarters of the way up.
+    """Return the rating from which an item is relevant: by default, from 55% of the way up.
 
-    That is 4 on a scale of 1 to 5, and every interaction where there are no ratings.
+    That is 4 of whole numbers from 1 to 5, and every interaction where there are no ratings.
     """
     if threshold is not None:
         return float(threshold)

@@ -1,7 +1,7 @@
 """What a `TwoTower` is made of: parts that each learn one thing and score it by a scalar product.
 
-`rating` learns how well an item will be liked, `uptake` from implicit feedback. To add
-another, write a folder with a `Part` in it, fit it in `model.fit`, and name it in `model.files`.
+`rating` learns how well an item will be liked, the others what lists are made of. To add another,
+write a `Part`, fit it in `model.lists.fit`, and name it in `model.files`.
 """
 
 from __future__ import annotations

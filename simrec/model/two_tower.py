@@ -57,12 +57,11 @@ class TwoTower(Answers):
     knots : int
         Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
     item_columns, user_columns : mapping of str to str or None
-        How to encode feature columns: number, category, list, vector, date, text or ignore; see
-        `FeatureEncoder`.
+        How to encode feature columns: number, category, list, vector, date, text, sentences, image
+        or ignore; see `FeatureEncoder`.
     half_life : float, "auto" or None
-        Days after which a pair counts half in the popularity that uptake has for cold users; "auto"
-        for an eighth of the time that the ratings span. None: all times count alike. Needs
-        timestamps.
+        Days after which a pair counts half in the popularity of items; "auto" for an eighth of the
+        time that the ratings span. None: all times count alike. Needs timestamps.
     refine : bool
         Whether known items and users have posteriors around their encoded features. Without,
         known items are their encoded features, and known users the last layer of the item SimEc.

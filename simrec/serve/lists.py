@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.ratings import liked_from
 from simrec.data.sides import SIDES, Sides
 from simrec.errors import InputError
 from simrec.model.answer.rerank import Rerank, caps
@@ -140,19 +141,27 @@ class Lists(Engine):
 
     def _reasons(self, person: Person, rows: np.ndarray) -> list[list[dict[str, Any]]]:
         """Return for each item what the user has liked that is most like it."""
-        ratings = [r for r in person.liked.values() if r is not None]
-        middle = float(np.mean(ratings)) if len(set(ratings)) > 1 else -np.inf
-        liked = [
-            row for row in person.seen.tolist() if (person.liked.get(row) or np.inf) >= middle
-        ][-500:]
-        if not liked or not len(rows):
+        liked = _liked(person)[-500:]
+        if not len(liked) or not len(rows):
             return [[] for _ in rows]
-        alike = self._directions(rows) @ self._directions(np.array(liked)).T
+        alike = self._directions(rows) @ self._directions(liked).T
         found = []
         for one in alike:
             near = [j for j in np.argsort(-one, kind="stable")[:2] if one[j] > 0]
-            told = self.listed(np.array(liked)[near].astype(int))
+            items = self.listed(liked[near])
             found.append(
-                [{**item, "similarity": float(one[j])} for item, j in zip(told, near, strict=True)]
+                [{**item, "similarity": float(one[j])} for item, j in zip(items, near, strict=True)]
             )
         return found
+
+
+def _liked(person: Person) -> np.ndarray:
+    """Return the items that a user liked; without ratings, all that they took up."""
+    model, row = person.model, int(person.found.rows[0])
+    bounds = model.rating_bounds()
+    if model.liked_ is None or bounds is None:
+        return person.seen
+    own = model.liked_[[row]].indices if row < model.liked_.shape[0] else []
+    rated = person.liked.items()
+    came = [at for at, rating in rated if rating is None or rating >= liked_from(bounds)]
+    return np.union1d(own, came).astype(int)

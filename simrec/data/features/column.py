@@ -1,6 +1,6 @@
 """What every kind of column offers: its encoding, its TensorFlow graph and its words.
 
-A new kind is a subclass of `Column`, listed in `KINDS` of `encoder`.
+A new kind is a subclass of `Column`, listed in `_COLUMNS` of `encoder`.
 """
 
 from abc import ABC, abstractmethod

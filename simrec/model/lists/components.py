@@ -262,7 +262,7 @@ class EasePart(HistoryPart):
 
 @dataclass(eq=False)
 class ContentPart(HistoryPart):
-    """Content profiles: TF-IDF features of an item, and their sum over a user's items."""
+    """Content profiles: projected features of an item, and their sum over a user's items."""
 
     name: ClassVar[str] = "content"
     kind: ClassVar[str] = "content"

@@ -2,9 +2,9 @@
 
 EASE scores item j for a user with history x by ``-(x P)_j / P_jj``, ``P = (G + l2)^-1``. With
 ``G = V diag(e) V'`` that is ``(x V * e / (e + l2)) . V_j / (1 - leverage_j)`` for items outside the
-history: a vector of the user, linear in the history, times a vector of the item. The leading
-eigenvectors come from products with the sparse histories; no items x items matrix is formed, so
-the number of items is not limited.
+history: a vector of the user, linear in the history, times a vector of the item. Of a small
+side all eigenvectors are found; elsewhere the leading ones come from products with the sparse
+histories: no items x items matrix is formed, so the number of items is not limited.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def learn(
         rating, every = parts.get("rating"), []
         if liked is not None and isinstance(rating, RatingPart):
             good = later.values >= liked_from(rating.bounds)
-            liked = _with_pairs(liked, later.rows.map(lambda rows: rows[good]), weights[good])
+            liked = _with_pairs(liked, later.rows.map(lambda rows: rows[good]), np.ones(good.sum()))
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
             every.append(moved)
