@@ -395,7 +395,7 @@ class FittedModel(Params):
         if not hasattr(self, "parts_"):
             return None
         what = "ratings" if "rating" in self.parts_ else "interactions"
-        n = self.towers_.map(lambda tower: int((tower.counts > 0).sum()))
+        n = self.towers_.map(lambda tower: int((np.asarray(tower.counts) > 0).sum()))
         return f"{self.rated_.nnz:,} {what} of {n.items:,} items by {n.users:,} users"
 
     def _returned(self, table: pa.Table, output: TableKind) -> Any:

@@ -185,6 +185,8 @@ class Engine:
         if not fresh:
             return
         table = self._typed(list(fresh.values()), "items")
+        # Each row with all columns: it is encoded alike alone and among others.
+        fresh = {i: {**dict.fromkeys(table.column_names), **row} for i, row in fresh.items()}
         found = self.model.towers_.items.find(list(fresh), table, "prior")
         with self._lock:
             self.since.items |= fresh

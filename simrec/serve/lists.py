@@ -164,4 +164,4 @@ def _liked(person: Person) -> np.ndarray:
     own = model.liked_[[row]].indices if row < model.liked_.shape[0] else []
     rated = person.liked.items()
     came = [at for at, rating in rated if rating is None or rating >= liked_from(bounds)]
-    return np.union1d(own, came).astype(int)
+    return np.union1d(np.setdiff1d(own, list(person.liked)), came).astype(int)

@@ -114,11 +114,21 @@ def test_what_later_ratings_say_is_liked_or_not():
     folded = copy.copy(model).fold_in(pa.table(later))
     row = folded.users_.rows([900])
     assert set(folded.liked_[row].indices) == set(folded.items_.rows([1, 3]))
+    again = copy.copy(folded)
+    again.update(pa.table({"user_id": [900], "item_id": [3], "rating": [1.0]}))
+    assert set(again.liked_[row].indices) == set(again.items_.rows([1]))
     guest = model.guests(pa.table(later))
     assert set(guest.liked_[[0]].indices) == set(guest.items_.rows([1, 3]))
     n = folded.liked_.nnz
     folded.forget([900])
     assert folded.liked_.nnz == n - 2 and folded.liked_.shape == folded.rated_.shape
+
+
+def test_a_feature_has_one_row_where_an_item_is_partly_new(model):
+    few = pa.table({"user_id": [0, 1], "item_id": [500, 500], "rating": [5.0, 1.0]})
+    partly = copy.copy(model).fold_in(few, items=table([500]))
+    why = partly.explain(3, 500, rank_by="both")
+    assert not why.duplicated(["side", "feature"]).any()
 
 
 def test_without_ratings_items_are_told_that_were_taken_up():

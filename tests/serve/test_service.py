@@ -226,6 +226,17 @@ class TestWhatComesIn:
         assert client.post("/feedback", json=body).status_code == 200
         assert len(Log(tmp_path / "state").all()) == 1
 
+    def test_a_new_item_with_few_columns_is_listed_alone(self, shop, tmp_path):
+        """A row that is fine in its batch is so alone too."""
+        features = shop.data.items.drop_columns(["item_id"]).slice(0, 1).to_pylist()[0]
+        client = client_of(shop, tmp_path)
+        rows = [{"item_id": 900, **features}, {"item_id": 901, "title": "x"}, {"item_id": 902}]
+        assert client.post("/items", json={"rows": rows}).json()["added"] == 3
+        for item in (901, 902):
+            answer = client.post("/recommend", json={"user_id": 7, "items": [item]})
+            assert listed(answer)[0] == [item]
+            assert client.post("/embed", json={"item_ids": [item]}).status_code == 200
+
 
 class TestSwap:
     def test_a_new_model_takes_over_and_a_bad_one_does_not(self, shop, tmp_path):

@@ -241,7 +241,8 @@ class Answers(ListAnswers):
         found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
         entities = self.towers_.map(_entity, found)
         liked = self._liked(entities, predictor, predictor.heads.items.of(found.items)[0])
-        rows: dict[tuple[str, str, str], np.ndarray] = {}
+        rows: dict[tuple[str, str], np.ndarray] = {}
+        values: dict[tuple[str, str], tuple[float, str]] = {}  # of the larger piece
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:
@@ -257,19 +258,21 @@ class Answers(ListAnswers):
                 continue
             prefix = "" if len(parts) == 1 else f"{part.name}: "
             if rank_by != "both":
-                rows["model", "mean", ""] = np.array([part.output.shift, 0.0])
+                rows["model", "mean"] = np.array([part.output.shift, 0.0])
             for side, mine in pieces.named():
                 both = np.stack(shares(mine, pieces.other(side)), axis=1)
                 partner = pieces.other(side).vectors.sum(0)  # without what lets biases through
                 for i in np.argsort(-np.abs(both.sum(1)), kind="stable"):
                     what, adds = mine.names[i], both[i].sum() > 0
                     encoder = part.heads[side].encoder
-                    value = liked.told(side, what, mine.values[i], adds, encoder, partner)
-                    key = (SINGULAR[side], f"{prefix}{what}", value)
+                    value = liked.value(side, what, mine.values[i], adds, encoder, partner)
+                    key, size = (SINGULAR[side], f"{prefix}{what}"), float(abs(both[i].sum()))
+                    values[key] = max(values.get(key, (-1.0, "")), (size, value))
                     rows[key] = rows.get(key, 0.0) + both[i]  # uptake has weights for cold and warm
         names = ("side", "feature", "value", "bias", "taste")
-        columns = zip(*((*key, *map(float, both)) for key, both in rows.items()), strict=True)
-        table = pa.table({name: list(values) for name, values in zip(names, columns, strict=True)})
+        pieces_of = ((*k, values.get(k, (0, ""))[1], *map(float, one)) for k, one in rows.items())
+        columns = zip(*pieces_of, strict=True)
+        table = pa.table({name: list(column) for name, column in zip(names, columns, strict=True)})
         total = pc.add(table["bias"], table["taste"])
         return self._returned(table.append_column("contribution", total), output)
 

@@ -41,7 +41,7 @@ class Liked:
         cosines = _cosines(vectors[1:], vectors[0])
         self._because = _nearest(towers.items, rows, cosines, entities.items.row)
 
-    def told(
+    def value(
         self,
         side: Side,
         name: str,
@@ -107,5 +107,5 @@ def _nearest(tower: Tower, rows: np.ndarray, cosines: np.ndarray, own: int) -> s
     names, title = tower.ids.take(best).to_pylist(), title_column(tower.table)
     if tower.table is not None and title is not None and len(best):
         titles = tower.table[title].take(pa.array(best)).to_pylist()
-        names = [told or name for told, name in zip(titles, names, strict=True)]
+        names = [title or name for title, name in zip(titles, names, strict=True)]
     return ", ".join(map(str, names))

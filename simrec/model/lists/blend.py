@@ -48,9 +48,8 @@ class Blend:
     ----------
     factors : dict of str to Sides of numpy.ndarray
         Of each component, by its name: kinds x coordinates. Items: new, known (an item with one
-        to four pairs is partly new). Users: nothing
-        known, few pairs, whole histories. A component that ranks new items has coordinates of its
-        own for them, under its name after `NEW`.
+        to four pairs is partly new). Users: nothing known, few pairs, whole histories. A component
+        that ranks new items has coordinates of its own for them, under its name after `NEW`.
     few, many : float
         Pairs of a user at which the factors of few pairs and of whole histories hold; between
         them factors change with the logarithm of the number of pairs.

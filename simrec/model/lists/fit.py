@@ -125,6 +125,7 @@ def fit_lists(
     spectra = [_spectrum(draw.data, EASE_DIM, rng) for draw in held]
     share = len(values) / data.workers.total(len(data.ratings))
     ease, weight = choose_ease(held, spectra, weight, share)
+    ease = EaseSetting(**data.workers.agreed(asdict(ease)))
     if ease.embedding_dim > EASE_DIM:
         spectra = [_spectrum(draw.data, ease.embedding_dim, rng) for draw in held]
     seed = int(rng.integers(1 << 31))

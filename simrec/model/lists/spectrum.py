@@ -9,6 +9,7 @@ histories: no items x items matrix is formed, so the number of items is not limi
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -100,7 +101,9 @@ def spectrum(
         e, U = _eigh((Y @ YT).toarray())
         V = np.asarray(YT @ (U / np.sqrt(np.maximum(e, 1e-9 * max(e[-1], 1e-30)))))
     else:
-        e, V = _leading(Y, YT, d, rng, workers)
+        # One worker draws nothing for so few users: what is drawn next is to be the same.
+        own = deepcopy(rng) if n_users <= 2 * d else rng
+        e, V = _leading(Y, YT, d, own, workers)
     order = np.argsort(-e)[:d]
     unit = float(np.average(counts * scale.astype(np.float64) ** 2))
     e = np.maximum(e[order], 1e-9 * max(unit, 1e-30))

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cache
 
 from simrec.scoring.threads import processors
@@ -36,7 +36,15 @@ def in_threads(work: Callable[[int], None], n: int) -> None:
         for i in range(n):
             work(i)
         return
-    list(_pool(os.getpid(), processors()).map(work, range(n)))
+    pool = _pool(os.getpid(), processors())
+    waiting = [pool.submit(work, i) for i in range(n)]
+    wait(waiting, return_when=FIRST_EXCEPTION)
+    for one in waiting:  # what has begun goes on, and is waited for
+        one.cancel()
+    wait(waiting)
+    for one in waiting:
+        if not one.cancelled():
+            one.result()
 
 
 @cache

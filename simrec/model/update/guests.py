@@ -89,11 +89,12 @@ class Guests:
 
     def _with_newcomer(self, user: IdMap) -> State:
         """Return a state with one new user alone; kept, since guests often go by one id."""
-        if self._newcomer is None or not self._newcomer.towers.users.ids.contains(user.ids)[0]:
+        state = self._newcomer  # read once: other threads ask for other users
+        if state is None or not state.towers.users.ids.contains(user.ids)[0]:
             base = self._of(np.empty(0, np.int64))
             named = Sides(base.towers.items.ids.none(), user)
-            self._newcomer = grown(base, named, Sides(None, None))[0]
-        return self._newcomer
+            state = self._newcomer = grown(base, named, Sides(None, None))[0]
+        return state
 
     def _of_guests(self, part: Part, kept: Any) -> Part:
         own = part.without("users", kept)

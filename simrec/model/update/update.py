@@ -85,7 +85,8 @@ def learn(
         rating, every = parts.get("rating"), []
         if liked is not None and isinstance(rating, RatingPart):
             good = later.values >= liked_from(rating.bounds)
-            liked = _with_pairs(liked, later.rows.map(lambda rows: rows[good]), np.ones(good.sum()))
+            # A pair that is rated again, and not liked then, is liked no more.
+            liked = _with_pairs(liked, later.rows, np.where(good, 1, -100))
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
             every.append(moved)
@@ -188,7 +189,10 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
 
 
 def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> Sparse:
-    """Add the weights of later pairs; a shard whose users have none stays as it is."""
+    """Add the weights of later pairs; a shard whose users have none stays as it is.
+
+    Pairs whose weight is below 0 then are left out.
+    """
     starts = first_rows([shard.shape[0] for shard in shards_of(rated)])
     found = {number: (here, at) for number, here, at in divided(rows.users, starts)}
 
@@ -203,7 +207,12 @@ def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> 
             np.concatenate([before.col, rows.items[here]]),
         )
         values = np.concatenate([before.data, weights[here].astype(before.data.dtype)])
-        return sparse.csr_matrix((values, places), shape=shard.shape)
+        made = sparse.csr_matrix((values, places), shape=shard.shape)
+        if values.min(initial=0) >= 0:
+            return made
+        made, kept = made.tocoo(), made.data >= 0
+        places = made.row[kept], made.col[kept]
+        return sparse.csr_matrix((made.data[kept], places), shape=shard.shape)
 
     return change_shards(rated, added)
 
