@@ -60,6 +60,8 @@ def large_model(n_users: int) -> TwoTower:
     grown = replace(users, ids=ids, counts=tiled(users.counts), features=stacked(users.features))
     model.towers_ = Sides(model.towers_.items, grown)
     model.rated_ = stacked(model.rated_)
+    if model.liked_ is not None:
+        model.liked_ = stacked(model.liked_)
     for name, part in model.parts_.items():
         head = part.heads.users
         more: dict[str, Any] = {

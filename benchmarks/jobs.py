@@ -97,6 +97,7 @@ def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
     output = Output(1, 5, 3.5, "clip")
     model.parts_ = {"rating": RatingPart(Sides.of(head), output, layout, (1, 5), None)}
     model.rated_ = sparse.csr_matrix((n_users, n_items), dtype=np.float32)
+    model.liked_ = model.rated_.astype(np.int8)
     ones = Sides(np.ones((2, 1), np.float32), np.ones((3, 1), np.float32))
     model.blend_ = Blend({"rating": ones}, few=5.0, many=10.0)
     model.schema_, model.chosen_, model.history_ = {}, {}, []

@@ -129,6 +129,7 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
         (np.ones(len(indices), np.float32), indices, indptr), shape=(n_users, n_items)
     )
     model.rated_.sum_duplicates()
+    model.liked_ = model.rated_.astype(np.int8)
     model.save(path)
 
 
