@@ -344,7 +344,7 @@ class Engine:
         new = [self.since.items[item] for item in ids if item in self.since.items]
         return tower.find(ids, self._typed(new, "items"), "prior")
 
-    def _directions(self, rows: np.ndarray) -> np.ndarray:
+    def directions_of(self, rows: np.ndarray) -> np.ndarray:
         """Return unit vectors of items, whose products are correlations of their scores."""
         if self._unit is None:
             self._unit = directions(self.model.predictor(), self.model.towers_)

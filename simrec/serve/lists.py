@@ -121,7 +121,7 @@ class Lists(Engine):
         if not (request.at_most or request.diversity):
             return None, None
         capped = caps(request.at_most, table)
-        return Rerank(capped, request.diversity, self._directions, None), None
+        return Rerank(capped, request.diversity, self.directions_of, None), None
 
     def _predicted(
         self, person: Person, items: Found, uncertainty: bool
@@ -144,7 +144,7 @@ class Lists(Engine):
         liked = _liked(person)[-500:]
         if not len(liked) or not len(rows):
             return [[] for _ in rows]
-        alike = self._directions(rows) @ self._directions(liked).T
+        alike = self.directions_of(rows) @ self.directions_of(liked).T
         found = []
         for one in alike:
             near = [j for j in np.argsort(-one, kind="stable")[:2] if one[j] > 0]

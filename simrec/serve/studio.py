@@ -18,7 +18,7 @@ def map_of(engine: Engine, colour: str) -> dict[str, Any]:
     model = engine.model
     counts = np.asarray(model.towers_.items.counts)
     rows = np.sort(np.argsort(-counts, kind="stable")[:_MOST])
-    unit = engine._directions(rows)
+    unit = engine.directions_of(rows)
     unit = unit - unit.mean(0)
     _, axes = np.linalg.eigh(unit.T @ unit)
     at = unit @ axes[:, :-3:-1]

@@ -72,7 +72,7 @@ class _Draw:
 
     def quality(self, name: str, setting: EaseSetting, slope: float) -> np.ndarray:
         """Return the NDCG@20 of each user of a task."""
-        task, found = self.tasks[name], self.spectrum
+        task, found = self.tasks[name], self.spectrum.first(setting.embedding_dim)
         plain, signed = self.histories[name]
         ridge = setting.few if name == "few_pairs" else setting.known
         users = (plain + slope * signed) @ found.inputs() * found.filter(ridge)
@@ -135,12 +135,9 @@ def choose_ease(
     shrink = min(share, 1.0) ** 0.5
     dim = setting.embedding_dim
     if min(len(found.e) for found in spectra) == dim:
-        halves = [
-            _Draw(h, weight, one.first(dim // 2)) for h, one in zip(held, spectra, strict=True)
-        ]
         whole, half = (
-            np.concatenate([draw.quality("known_users", setting, slope) for draw in some]).mean()
-            for some in (draws, halves)
+            np.concatenate([draw.quality("known_users", one, slope) for draw in draws]).mean()
+            for one in (setting, replace(setting, embedding_dim=dim // 2))
         )
         dim = 2 * dim if whole > _WORTH * half else dim
     setting = EaseSetting(setting.known * shrink, setting.few * shrink, dim)

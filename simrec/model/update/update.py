@@ -35,6 +35,9 @@ from simrec.storage.rows import (
 
 logger = logging.getLogger(__name__)
 
+# Weight that takes a pair out of a matrix of int8, whatever it was there; see `_with_pairs`.
+_NO_MORE = -100
+
 
 @dataclass(eq=False)
 class State:
@@ -86,7 +89,7 @@ def learn(
         if liked is not None and isinstance(rating, RatingPart):
             good = later.values >= liked_from(rating.bounds)
             # A pair that is rated again, and not liked then, is liked no more.
-            liked = _with_pairs(liked, later.rows, np.where(good, 1, -100))
+            liked = _with_pairs(liked, later.rows, np.where(good, 1, _NO_MORE))
         for name, part in parts.items():
             parts[name], moved = _learned(part, counts, later, rated, only_new)
             every.append(moved)
