@@ -48,8 +48,7 @@ class TwoTower(Answers):
         Sweeps of the rating part over both towers; None for 16.
     hidden_layers : sequence of int
         Widths of trained hidden layers of the encoders of new items and users in the rating part.
-        By default encoders are fitted in closed form, which is much faster: linear, or with one
-        hidden layer that is drawn at random where held-out entities clearly gain by it.
+        By default encoders are linear and fitted in closed form, which is much faster.
     folds : int
         Parts in which items and users are held out to choose penalties and to fit partners.
     min_count : int

@@ -92,13 +92,6 @@ class CrossFit:
         squares, count = stats.workers.sum(sums)
         return float(stats.workers.agree(float(np.sqrt(max(squares, 0) / max(count, 1)))))
 
-    def with_units(self, units: np.ndarray) -> CrossFit:
-        """Return the same with further features, whose weights start at zero."""
-        assert self.solution is not None
-        none = np.zeros((units.shape[1], *self.solution.shape[1:]), np.float32)
-        solution = np.concatenate([self.solution, none])
-        return replace(self, inputs=replace(self.inputs, units=units), solution=solution)
-
 
 @dataclass(frozen=True, eq=False)
 class Penalty:
@@ -107,16 +100,12 @@ class Penalty:
     columns: np.ndarray  # of each column of features, as learned on known entities
     strength: float = 3.0  # factor of all of them
     bias: float = 3.0  # further factor of the bias: all ratings of an entity share its error
-    hidden: float | None = None  # of the weights of hidden units, if there are any
 
     def of_weights(self, inputs: EncoderInputs, D: int) -> np.ndarray:
         """Return the penalty of each weight: of each feature in each coordinate."""
         shape = np.ones(D)
         shape[-1] = self.bias
-        of_features = self.strength * self.columns[inputs.groups]
-        if inputs.units is not None:
-            of_features = np.append(of_features, np.full(inputs.units.shape[1], self.hidden))
-        return of_features[:, None] * shape
+        return (self.strength * self.columns[inputs.groups])[:, None] * shape
 
     def stronger(self, factor: float) -> Penalty:
         """Return the same with another strength."""
@@ -125,11 +114,6 @@ class Penalty:
     def stronger_bias(self, factor: float) -> Penalty:
         """Return the same with another penalty of the bias."""
         return replace(self, bias=self.bias * factor)
-
-    def stronger_hidden(self, factor: float) -> Penalty:
-        """Return the same with another penalty of hidden units."""
-        assert self.hidden is not None
-        return replace(self, hidden=self.hidden * factor)
 
 
 @dataclass(frozen=True, eq=False)

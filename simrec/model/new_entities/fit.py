@@ -27,7 +27,7 @@ from simrec.model.new_entities.cross_fit import (
     prune,
     search,
 )
-from simrec.model.new_entities.networks import HiddenLayer, Sampled, cross_fit_network, fit_network
+from simrec.model.new_entities.networks import Sampled, cross_fit_network, fit_network
 from simrec.model.params import Settings
 from simrec.model.posterior.observed import Entries
 from simrec.model.posterior.posterior import (
@@ -46,9 +46,6 @@ if TYPE_CHECKING:
 
 # For choices that matter little on most data: more than what the choice of the best gains by noise.
 _CLEAR_GAIN = 5e-3
-# Where the search for the penalty of hidden units starts: what they add to an embedding has then a
-# fifth of the ratings' spread.
-_HIDDEN_PENALTY = 30.0
 
 
 @dataclass(eq=False)
@@ -62,7 +59,6 @@ class NewEntities:
     precisions: Precisions  # as it estimates them
     error: float  # estimated RMSE for new entities, in units of the ratings' spread
     penalty: Penalty | None = None  # of an encoder in closed form
-    hidden: HiddenLayer | None = None  # of an encoder in closed form, where it gains clearly
     network: SimEc | None = None  # in place of the weights, if there are hidden layers
     refitted: bool = True  # whether the partners were refitted
 
@@ -83,7 +79,7 @@ def fit_new(
     """Fit an encoder of one side's new entities against the frozen last layer of the other side.
 
     It has trained hidden layers on request; else it is fitted in closed form, and held-out entities
-    choose its penalty, and whether it has a hidden layer of random units.
+    choose its penalty.
     """
     refit, last_layer = settings.refine or side == "items", known.other(side).posterior
     if has_network(problem, side, settings):
@@ -117,20 +113,7 @@ def fit_new(
     if pruned is not best:
         best = search(attempt, pruned, Penalty.stronger)
     best = search(attempt, best, Penalty.stronger_bias, _CLEAR_GAIN)
-    if not settings.refine:
-        return chosen(best)
-    # From here on with hidden units; they go on from the weights of the features.
-    relevance = 1 / np.sqrt(best.penalty.columns[inputs.groups[:-1]])
-    X = inputs.X[:, :-1]
-    hidden = HiddenLayer.drawn(X, relevance, rng.spawn(1)[0], inputs.row_workers)
-    attempt = attempts(best.encoders.with_units(hidden(X)), report)
-    wider = attempt(replace(best.penalty, hidden=_HIDDEN_PENALTY))
-    if wider.error >= (1 - _CLEAR_GAIN) * best.error:
-        return chosen(best)
-    new = replace(chosen(search(attempt, wider, Penalty.stronger_hidden)), hidden=hidden)
-    new.network = hidden.network(new.weights)
-    new.weights = np.zeros_like(new.weights[: inputs.n_features])
-    return new
+    return chosen(best)
 
 
 def has_network(problem: Problem, side: Side, settings: Settings) -> bool:
@@ -223,14 +206,12 @@ def fit_both(
 ) -> BothNew:
     """Fit the encoder of new users with W_l frozen to the embeddings that features give items."""
     items = Posterior(new.items.held_out)
-    none = np.zeros_like(new.users.weights)
     if has_network(problem, "users", settings):
+        none = np.zeros_like(new.users.weights)
         seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
         return BothNew(none, network=fit_network(sampled, "users", items, settings, seed))
-    inputs, hidden = problem.inputs("users", history=False), new.users.hidden
+    inputs = problem.inputs("users", history=False)
     stats = statistics(problem.observed.rows.users, items).unpacked()
-    if hidden is not None:
-        inputs = replace(inputs, units=hidden(inputs.X[:, :-1]))
     folds = problem.folds("users", settings.folds, rng)
     encoders = CrossFit(inputs, stats, folds, min(settings.folds, problem.n_rows.users))
     assert new.users.penalty is not None
@@ -239,10 +220,7 @@ def fit_both(
     best = attempt(new.users.penalty.stronger(STEP))
     if inputs.n_features > 1 and settings.strengths.users is None:
         best = search(attempt, best, Penalty.stronger, _CLEAR_GAIN)
-    weights = best.encoders.weights
-    if hidden is None:
-        return BothNew(weights, best.error, best.penalty)
-    return BothNew(none, best.error, best.penalty, hidden.network(weights))
+    return BothNew(best.encoders.weights, best.error, best.penalty)
 
 
 @dataclass(eq=False)

@@ -1,16 +1,12 @@
-"""Encoders of new entities with hidden layers: random units, or SimEcs that are trained.
+"""Encoders of new entities with hidden layers: SimEcs that are trained.
 
-Random units are ``relu(x K + b)`` with K and b drawn once. Only the last layer is fitted, in closed
-form, so that a cross-fit costs no more than with further features.
-
-A trained SimEc has its last layer frozen to [w, 1] of each partner at its mean. The rows are R's
-rows less the partners' biases, and rows held out whole say when to stop. Where there are very many
-users, a sample of them is trained on. Workers train on the same sample, each for itself.
+The last layer is frozen to [w, 1] of each partner at its mean. The rows are R's rows less the
+partners' biases, and rows held out whole say when to stop. Where there are very many users, a
+sample of them is trained on. Workers train on the same sample, each for itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,96 +17,11 @@ from simrec.data.sides import Side
 from simrec.model.params import Settings
 from simrec.model.posterior.posterior import Posterior
 from simrec.model.posterior.problem import Problem
-from simrec.model.run.threads import row_blocks
-from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.model.run.workers import Workers
 from simrec.model.sample import MOST_RATINGS, drawn_users, gathered_matrix
 
 if TYPE_CHECKING:
     from simrec.simec.simec import SimEc
-
-
-# Units of a layer.
-_WIDTH = 128
-
-
-@dataclass(frozen=True, eq=False)
-class HiddenLayer:
-    """A layer of rectified units over features, without the constant.
-
-    The units of the rows it was drawn for have mean 0, and together a variance of 1.
-    """
-
-    kernel: np.ndarray
-    bias: np.ndarray
-    mean: np.ndarray  # subtracted from each unit
-    scale: np.ndarray  # factor of each unit after that
-
-    @classmethod
-    def drawn(
-        cls,
-        X: sparse.csr_matrix,
-        relevance: np.ndarray,
-        rng: np.random.Generator,
-        workers: Workers = ONE_WORKER,
-    ) -> HiddenLayer:
-        """Draw a layer for rows; the weights of a feature have its relevance as deviation."""
-        n = workers.total(X.shape[0])
-
-        def mean(values: Callable[[sparse.csr_matrix], np.ndarray]) -> np.ndarray:
-            total = np.zeros(_WIDTH)
-            for rows in row_blocks(X.shape[0]):
-                total += values(X[rows]).sum(0)
-            return workers.sum(total) / n
-
-        kernel = rng.normal(size=(X.shape[1], _WIDTH)) * relevance[:, None]
-        center = mean(lambda x: x @ kernel)
-        std = np.maximum(np.sqrt(mean(lambda x: (x @ kernel - center) ** 2)), 1e-12)
-        kernel = kernel / std
-        bias = rng.normal(size=_WIDTH) - center / std
-        center = mean(lambda x: np.maximum(x @ kernel + bias, 0))
-        std = np.sqrt(mean(lambda x: (np.maximum(x @ kernel + bias, 0) - center) ** 2))
-        # A unit that is hardly ever above zero is not blown up.
-        parts = (kernel, bias, center, 1 / (np.sqrt(_WIDTH) * np.maximum(std, 0.01)))
-        return cls(*(part.astype(np.float32) for part in parts))
-
-    @property
-    def width(self) -> int:
-        """Number of units."""
-        return len(self.bias)
-
-    def __call__(self, X: sparse.csr_matrix) -> np.ndarray:
-        """Return the units of feature rows."""
-        out = np.empty((X.shape[0], self.width), np.float32)
-        for rows in row_blocks(len(out)):
-            units = np.maximum(X[rows] @ self.kernel + self.bias, 0)
-            out[rows] = (units - self.mean) * self.scale
-        return out
-
-    def network(self, weights: np.ndarray) -> SimEc:
-        """Return the SimEc that encodes by ``[x, 1, units] @ weights``.
-
-        A straight line is two rectified units, one for each sign.
-        """
-        from simrec.simec.encoders import DenseStack
-        from simrec.simec.simec import SimEc
-
-        n, D = len(self.kernel), weights.shape[1]
-        line, constant, last = weights[:n], weights[n], weights[n + 1 :]
-        eye = np.eye(D, dtype=np.float32)
-        last = self.scale[:, None] * last
-        stack = DenseStack("sparse", n, (self.width + 2 * D, D), activation="relu")
-        simec = SimEc(embedding_dim=D, hidden_layers=stack.widths[:-1], activation="relu")
-        simec.encoder_ = stack.build(np.random.default_rng(0))
-        simec.encoder_.set_weights(
-            [
-                np.hstack([self.kernel, line, -line]),
-                np.concatenate([self.bias, constant, -constant]),
-                np.vstack([last, eye, -eye]),
-                -self.mean @ last,
-            ]
-        )
-        simec.feature_kind_, simec.feature_shape_ = "sparse", (n,)
-        return simec
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,6 @@ from scipy import sparse
 
 from simrec.model.posterior.observed import RatingRows
 from simrec.model.posterior.posterior import Marginal, Statistics
-from simrec.model.run.threads import row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.linear_algebra import conjugate_gradients, inner_product
 
@@ -39,7 +38,6 @@ class EncoderInputs:
     # Between whom the rows are divided. Where the partners are divided, so are the rows of B that
     # belong to them; all else of B is the same on every worker.
     row_workers: Workers = ONE_WORKER
-    units: np.ndarray | None = None  # of a hidden layer: further features, without history
     _sparse: sparse.csr_matrix = field(init=False)
     _XT: sparse.csr_matrix = field(init=False)
     _squares: sparse.csr_matrix = field(init=False)
@@ -69,8 +67,6 @@ class EncoderInputs:
         Y = self._sparse @ B[: self.n_features]
         if len(self._columns):
             Y += self._dense @ B[self._columns]
-        if self.units is not None:
-            Y += self.units @ B[self.n_features :]
         if self.ratings is not None:
             Y += self.root * self.ratings.sum_partners(B[self.n_features :])
         return Y
@@ -87,11 +83,6 @@ class EncoderInputs:
         G = XT @ Y
         if len(self._columns):
             G[self._columns] += (self._dense**power).T @ Y
-        if self.units is not None:
-            of_units = np.zeros((self.units.shape[1], Y.shape[1]), np.float32)
-            for rows in row_blocks(len(Y)):
-                of_units += (self.units[rows] ** power).T @ Y[rows]
-            G = np.vstack([G, of_units])
         G = self.row_workers.sum(G)
         if self.partner_ratings is not None:
             G = np.vstack([G, self.partner_ratings.sum_partners(self.root**power * Y)])
