@@ -300,8 +300,8 @@ def test_workers_take_as_many_steps(monkeypatch):
             self.calls += 1
             return array
 
-        def agree(self, value):
-            return 1.0
+        def first(self, array):
+            return np.ones_like(array)
 
     X = sparse.random_array((50, 600), density=0.1, rng=0, format="csr", dtype=np.float32)
     workers = Second()

@@ -11,12 +11,13 @@ from scipy.linalg import cho_factor, cho_solve
 
 from simrec.model.head import Encoder
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.simec.linear_algebra import by_column, conjugate_gradients
 
 # Features up to which the normal equations are solved whole; with more, conjugate gradients.
 _DENSE = 500
 # Their steps for an encoder, and for what features say in a sweep: that is only a prior, and goes
-# on from the sweep before.
-_STEPS, _STEPS_OF_SWEEP = 12, 3
+# on from the sweep before; the residual at which they end before.
+_STEPS, _STEPS_OF_SWEEP, _TOLERANCE = 12, 3, 0.03
 
 
 class Regression:
@@ -92,35 +93,24 @@ class Regression:
     def _conjugate_gradients(
         self, A: sparse.csr_matrix, AT: sparse.csr_matrix, right: np.ndarray, steps: int
     ) -> np.ndarray:
-        """Solve (A A' + penalty) W = right for all columns at once; SciPy's takes one at a time.
+        """Solve (A A' + penalty) W = right, all columns at once, from the last solution on."""
+        add, penalty = self._workers.sum, self._penalty
+        diagonal = add(np.asarray(A.multiply(A).sum(1)).ravel())[:, None] + penalty
+        start = self._solved
+        if start is not None and start.shape != right.shape:
+            start = None
 
-        They go on from the last solution.
-        """
-        add = self._workers.sum
-        inverse = 1 / (add(np.asarray(A.multiply(A).sum(1)).ravel())[:, None] + self._penalty)
-        r = right.astype(np.float32)
-        first = np.einsum("ij,ij->j", r, inverse * r) + 1e-30
-        W = self._solved
-        if W is None or W.shape != r.shape:
-            W = np.zeros_like(r)
-        else:
-            W = W.copy()
-            r -= add(A @ (AT @ W)) + self._penalty * W
-        z = inverse * r
-        p, now = z, np.einsum("ij,ij->j", r, z)
-        for _ in range(steps):
-            image = add(A @ (AT @ p))
-            image += self._penalty * p
-            step = now / np.maximum(np.einsum("ij,ij->j", p, image), 1e-30)
-            W += step * p
-            r -= step * image
-            z = inverse * r
-            before, now = now, np.einsum("ij,ij->j", r, z)
-            if self._workers.agree(float((now / first).max())) < 1e-3:
-                break
-            p = z + (now / np.maximum(before, 1e-30)) * p
-        self._solved = W
-        return W
+        def normal(W: np.ndarray) -> np.ndarray:
+            return add(A @ (AT @ W)) + penalty * W
+
+        def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+            return self._workers.first(by_column(a, b))  # all take as many steps
+
+        right = right.astype(np.float32)
+        self._solved = conjugate_gradients(
+            normal, right, lambda r: r / diagonal, start, steps, _TOLERANCE, inner
+        )
+        return self._solved
 
 
 # Ways to weigh features.

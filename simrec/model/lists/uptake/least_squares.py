@@ -14,6 +14,7 @@ from scipy import sparse
 
 from simrec.model.run.threads import in_threads, row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.simec.linear_algebra import by_row, conjugate_gradients
 
 # Eigenvalues and eigenvectors, in columns, of a Gram matrix.
 Spectrum: TypeAlias = tuple[np.ndarray, np.ndarray]
@@ -89,9 +90,11 @@ def solve_rows(
             out[rows] += _vecmat(solved[:, :, 0], AD)
         else:
             diagonal = D + c.sum(1)[:, None] * a_pair
-            out[rows] += conjugate_gradients(
-                lambda p: _vecmat(c * _matvec(A, p), A) + D * p, _vecmat(c * y, A), diagonal
-            )
+
+            def normal(p: np.ndarray) -> np.ndarray:
+                return _vecmat(c * _matvec(A, p), A) + D * p
+
+            out[rows] += solve_by_rows(normal, _vecmat(c * y, A), diagonal)
 
     batches = _batches(n, d)[::-1]
     in_threads(lambda i: work(batches[i]), len(batches))
@@ -122,42 +125,22 @@ def pair_squares(R: sparse.csr_matrix, V: np.ndarray) -> tuple[float, np.ndarray
     return float(weights.sum()), squares
 
 
-def conjugate_gradients(
-    times: Callable[[np.ndarray], np.ndarray],
+def solve_by_rows(
+    normal: Callable[[np.ndarray], np.ndarray],
     right: np.ndarray,
     diagonal: np.ndarray,
     workers: Workers = ONE_WORKER,
 ) -> np.ndarray:
-    """Solve H x = right for each row, each with a matrix H of its own.
+    """Solve H x = right for each row, with a matrix H of its own and about this diagonal.
 
     In coordinates in which the Gram matrix is diagonal, the rest of H is small, and a few steps are
-    enough.
-
-    Parameters
-    ----------
-    times : callable
-        Multiplies each row with its H.
-    right : numpy.ndarray
-        The right-hand sides.
-    diagonal : numpy.ndarray
-        About those of H.
-    workers : Workers
-        Those that solve the same rows together, and take the same number of steps.
+    enough. Workers that solve the same rows together take the same number of steps.
     """
-    x, r = np.zeros_like(right), right
-    p = z = r / diagonal
-    now = first = np.einsum("ij,ij->i", r, z) + np.float32(1e-30)
-    for _ in range(_STEPS):
-        image = times(p)
-        step = (now / np.maximum(np.einsum("ij,ij->i", p, image), 1e-30))[:, None]
-        x += step * p
-        r = r - step * image
-        z = r / diagonal
-        before, now = now, np.einsum("ij,ij->i", r, z)
-        if workers.agree(float((now / first).max())) < _LEFT**2:
-            break
-        p = z + (now / np.maximum(before, 1e-30))[:, None] * p
-    return x
+
+    def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return workers.first(by_row(a, b))
+
+    return conjugate_gradients(normal, right, lambda r: r / diagonal, None, _STEPS, _LEFT, inner)
 
 
 def _matvec(A: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -12,11 +12,11 @@ from scipy import sparse
 
 from simrec.model.lists.uptake.encoders import Regression
 from simrec.model.lists.uptake.least_squares import (
-    conjugate_gradients,
     gram_matrix,
     pair_squares,
     products,
     ridges,
+    solve_by_rows,
     solve_rows,
 )
 from simrec.model.run.workers import ONE_WORKER, Workers
@@ -90,5 +90,5 @@ def _solve_items(
         return workers.sum(np.asarray(made @ U, np.float32))
 
     right = workers.sum(np.asarray(RT @ U, np.float32)) - summed(x)
-    x += conjugate_gradients(lambda p: summed(p) + D * p, right, diagonal, workers)
+    x += solve_by_rows(lambda p: summed(p) + D * p, right, diagonal, workers)
     return np.asarray(x @ Q.T)
