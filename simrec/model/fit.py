@@ -14,6 +14,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Sides
 from simrec.data.tables import TableLike
 from simrec.model.checkpoint import Checkpoint, Run, read_rating, write_rating
+from simrec.model.idle_columns import without_idle_columns
 from simrec.model.lists.blend import Blend
 from simrec.model.lists.fading import find_fading
 from simrec.model.lists.fit import FittedLists, fit_lists
@@ -56,6 +57,7 @@ def fit_model(
     columns = Sides(model.item_columns, model.user_columns)
     encoding = Encoding(columns, model.min_count, model.knots)
     data = prepare(ratings, model.bounds, tables, encoding, run.workers)
+    data = without_idle_columns(data, model.item_columns or {}, model.random_state)
     settings, rating, fading = Settings.of(model.get_params()), None, None
     chosen: dict[str, Any] = {}
     with _progress(model.verbose, data, settings, callbacks, log_dir) as progress:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping
+from copy import copy
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -205,6 +206,17 @@ class FeatureEncoder:
             seen[column] = example, values, missing
         encoder._learn(columns, dict(data["ignored"]), seen)
         return encoder
+
+    def without(self, reasons: Mapping[str, str]) -> "FeatureEncoder":
+        """Return an encoder that ignores some columns, each for a reason.
+
+        >>> encoder.without({"year": "it tells nothing"}).feature_names_
+        ['genres=War', 'genres=<unknown>']
+        """
+        other = copy(self)
+        kept = {name: own for name, own in self.encoders_.items() if name not in reasons}
+        other._learn(kept, {**self.ignored_, **reasons}, self._seen)
+        return other
 
     def words(self, row: sparse.csr_matrix) -> dict[str, str]:
         """Return in words what each column holds in one row of the result of `transform`.

@@ -65,9 +65,10 @@ class ColumnRegression:
         self._Z, self._dense, self._groups = Z[:, self._thin], Z[:, self._full].toarray(), groups
         self._ZT = self._Z.T.tocsr()
         self._mean = np.asarray(Z.mean(0), np.float32).ravel()
-        self._y = y.astype(np.float32)[:, None]
+        self._y = y.astype(np.float32).reshape(len(y), -1)
         fold = rng.permutation(len(y)) % _FOLDS
-        self._seen = (fold[:, None] != np.arange(_FOLDS)).astype(np.float32)
+        seen = (fold[:, None] != np.arange(_FOLDS)).astype(np.float32)
+        self._seen = np.repeat(seen, self._y.shape[1], axis=1)
         self._squares = Z.multiply(Z).tocsr()
         self._found: np.ndarray | None = None  # solution to go on from, of the same folds
 
@@ -79,14 +80,13 @@ class ColumnRegression:
     def chosen(self, plain: Weighed) -> Weighed:
         """Choose the penalty and the weights of columns, given what `plain` returned.
 
-        First columns without which rows are predicted as well are left out: then what is chosen of
-        the others does not depend on them.
+        Columns that tell nothing are left out first: then what is chosen of the others does not
+        depend on them.
         """
         best, columns = plain, range(len(plain.columns))
         if len(columns) == 1:
             return best
-        for column in columns:
-            best = self._without(best, column)
+        best = self.telling(plain)
         if best is not plain:
             best = self._with_penalty(best.columns)
         for _ in range(_ROUNDS):
@@ -96,6 +96,13 @@ class ColumnRegression:
                     best = self._moved(best, column)
             if best is before:
                 break
+        return best
+
+    def telling(self, plain: Weighed) -> Weighed:
+        """Leave out columns without which rows are predicted as well."""
+        best = plain
+        for column in range(len(plain.columns)):
+            best = self._without(best, column)
         return best
 
     def _with_penalty(self, columns: np.ndarray) -> Weighed:
@@ -134,7 +141,8 @@ class ColumnRegression:
     def _errors(self, penalty: float, columns: np.ndarray) -> np.ndarray:
         """Return the squared error of each row, held out."""
         seen, tried = self._seen, Weighed(penalty, columns, self._y)
-        off = self._y - (self._y * seen).sum(0) / seen.sum(0)
+        y = np.tile(self._y, _FOLDS)
+        off = y - (y * seen).sum(0) / seen.sum(0)
         self._found = self._solve(off * seen, seen, tried, self._found, _TOLERANCE)
         left = off - self._image(self._found, columns)
         return np.square(left * (1 - seen), dtype=np.float64).sum(1)
