@@ -13,9 +13,10 @@ from simrec.simec.linear_algebra import by_column, conjugate_gradients
 _PENALTIES = tuple(0.1 * 4.0**k for k in range(7))
 _STEPS = (0.25, 4.0)
 _LARGEST = 256.0
-# Share of the error that a step has to gain. A column that does not gain so many standard errors is
-# left out.
-_GAIN, _CLEAR = 5e-4, 1.0
+# Weights with which a column is tried: one of many features may do harm with a large one. It is
+# left out if it gains less than a share of the error, or so many standard errors, with each.
+_WEIGHTS = (1.0, 1 / 16, 1 / 256)
+_GAIN, _CLEAR = 5e-4, 2.0
 _FOLDS, _ROUNDS = 5, 2
 # Share of the rows from which on a feature is kept as a dense one.
 _FULL = 0.3
@@ -99,10 +100,10 @@ class ColumnRegression:
         return best
 
     def telling(self, plain: Weighed) -> Weighed:
-        """Leave out columns without which rows are predicted as well."""
+        """Leave out columns without which rows are predicted as well, whatever their weight."""
         best = plain
         for column in range(len(plain.columns)):
-            best = self._without(best, column)
+            best = self._told(best, column)
         return best
 
     def _with_penalty(self, columns: np.ndarray) -> Weighed:
@@ -120,10 +121,16 @@ class ColumnRegression:
         columns[column] = weight
         return replace(best, columns=columns, errors=self._errors(best.penalty, columns))
 
-    def _without(self, best: Weighed, column: int) -> Weighed:
+    def _told(self, best: Weighed, column: int) -> Weighed:
+        """Give a column the first weight with which it clearly gains, or none."""
         without = self._with_weight(best, column, 0.0)
-        gains = without.errors - best.errors
-        return best if gains.mean() > _CLEAR * gains.std() / np.sqrt(len(gains)) else without
+        for weight in _WEIGHTS:
+            tried = self._with_weight(best, column, weight)
+            gains = without.errors - tried.errors
+            clear = _CLEAR * gains.std() / np.sqrt(len(gains))
+            if gains.mean() > max(clear, _GAIN * without.errors.mean()):
+                return tried
+        return without
 
     def _moved(self, best: Weighed, column: int) -> Weighed:
         """Change the weight of a column, down or else up, while that gains."""
