@@ -156,12 +156,9 @@ class Lists(Engine):
 
 
 def _liked(person: Person) -> np.ndarray:
-    """Return the items that a user liked; without ratings, all that they took up."""
-    model, row = person.model, int(person.found.rows[0])
-    bounds = model.rating_bounds()
-    if model.liked_ is None or bounds is None:
-        return person.seen
-    own = model.liked_[[row]].indices if row < model.liked_.shape[0] else []
-    rated = person.liked.items()
-    came = [at for at, rating in rated if rating is None or rating >= liked_from(bounds)]
+    """Return the items that a user liked, in training and since."""
+    bounds = person.model.rating_bounds()
+    least = -np.inf if bounds is None else liked_from(bounds)
+    came = [at for at, rating in person.liked.items() if rating is None or rating >= least]
+    own = person.model.liked_rows(int(person.found.rows[0]))
     return np.union1d(np.setdiff1d(own, list(person.liked)), came).astype(int)
