@@ -94,7 +94,7 @@ class Answers(Lists):
         for side, (named, given) in sides.named():
             ids, since = [self.id_of(one, side) for one in named], getattr(self.since, side)
             asked = [*(since.get(one, one) for one in ids), *given]
-            answer[side] = found = [{}] * len(asked)
+            found: list[Any] = [None] * len(asked)
             for by_features in (False, True):
                 at = [i for i, one in enumerate(asked) if isinstance(one, Mapping) == by_features]
                 some: Any = [asked[i] for i in at]
@@ -103,6 +103,7 @@ class Answers(Lists):
                     vectors = embed[side](some, request.rank_by, output="arrow")
                     for i, one in zip(at, _records(vectors, ID_COLUMNS[side]), strict=True):
                         found[i] = one
+            answer[side] = found
         return answer
 
     def ask(self, request: requests.Ask) -> dict[str, Any]:
