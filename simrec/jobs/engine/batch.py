@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from simrec.data.sides import ID_COLUMNS, Side
 from simrec.data.source import BadFragment, ChangedFragment, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.model import ModelReference
@@ -123,6 +124,25 @@ class BatchTask(ABC):
     @abstractmethod
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return the output rows for input rows, and what was counted."""
+
+
+@dataclass(frozen=True)
+class EntityTask(BatchTask):
+    """Ask a method of the model about the entities of each batch."""
+
+    model: ModelReference
+    side: Side
+    method: str
+    settings: Mapping[str, Any]
+
+    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
+        """Return what the method answers, and how many the model does not know."""
+        model = self.model.load()
+        ids = model.towers_[self.side].ids
+        new = ~ids.contains(table[ID_COLUMNS[self.side]])
+        found = getattr(model, self.method)(table, **self.settings, output="arrow")
+        found = found.rename_columns(self.schema.names).cast(self.schema)
+        return found, {"new": int(new.sum())}
 
 
 @dataclass(frozen=True)
