@@ -6,10 +6,9 @@ import pyarrow as pa
 
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, EntityTask, run_batch
-from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.entities import entity_source
-from simrec.jobs.io.model import ModelReference, RankBy
-from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.io.inputs import ModelReference, NameOptions, RankBy, open_table
+from simrec.jobs.io.outputs import check_apart
 from simrec.jobs.options import Path
 
 

@@ -7,11 +7,9 @@ import pyarrow as pa
 from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, EntityTask, run_batch
-from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.entities import entity_source
-from simrec.jobs.io.model import ModelReference, RankBy
-from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import NameOptions
+from simrec.jobs.io.inputs import ModelReference, NameOptions, RankBy
+from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
 
 

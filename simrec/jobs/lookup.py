@@ -11,8 +11,7 @@ from simrec.console import Id
 from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
 from simrec.errors import InputError
-from simrec.jobs.io.model import RankBy, fold_in, open_model
-from simrec.jobs.io.tables import open_table, read_id, records
+from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def similar(
             )
         query = table.slice(row, 1)
     find = loaded.similar_items if user_id is None else loaded.similar_users
-    rows = records(find(query, k, rank_by, output="arrow"))
+    rows = _records(find(query, k, rank_by, output="arrow"))
     result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
     if tower.side == "items":
         ids = [entity, *(row[tower.table_column] for row in rows)]
@@ -114,7 +113,7 @@ def explain(
     item = read_id(item_id, loaded.items_, "item_id")
     tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
     found = loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow")
-    parts = _by_component(records(found))
+    parts = _by_component(_records(found))
     pair = pa.table({"user_id": [user], "item_id": [item]})
     named = _titles(loaded, pair["item_id"], items, name_column, own)
     return {
@@ -201,7 +200,7 @@ def recommend_one(
     return {
         "job": "recommend",
         own.user_id: Id.of(who),
-        "list": records(pa.table(columns)),
+        "list": _records(pa.table(columns)),
         "scores": _score_words(model, asked["rank_by"]),
     }
 
@@ -272,3 +271,11 @@ def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
         what = "logits" if logits else "not confined to the bounds"
         return f"predicted ratings, {what}"
     return "weighted sums of all components: no unit, comparable within one list only"
+
+
+def _records(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table; figures as far as float32 means them."""
+    return [
+        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
+        for row in table.to_pylist()
+    ]

@@ -35,9 +35,8 @@ from simrec.errors import InputError
 from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.model import ModelReference
-from simrec.jobs.io.outputs import OutputDirectory
+from simrec.jobs.io.inputs import ModelReference
+from simrec.jobs.io.outputs import OutputDirectory, check_apart
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
 

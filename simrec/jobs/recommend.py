@@ -13,11 +13,16 @@ from simrec.data.sides import Sides
 from simrec.data.source import Source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
-from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
-from simrec.jobs.io.model import ModelReference, RankBy, model_with_feedback, open_model
-from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.io.inputs import (
+    ModelReference,
+    NameOptions,
+    RankBy,
+    model_with_feedback,
+    open_model,
+    open_table,
+)
+from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions

@@ -8,8 +8,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.io.claim import check_apart, claim
-from simrec.jobs.io.tables import DataOptions, absolute
+from simrec.jobs.io.inputs import DataOptions, absolute
+from simrec.jobs.io.outputs import check_apart, claim
 from simrec.jobs.options import Path, job
 from simrec.storage import files
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from simrec.data.sides import ID_COLUMNS, Side
 from simrec.data.source import BadFragment, ChangedFragment, Unit
 from simrec.errors import InputError
-from simrec.jobs.io.model import ModelReference
+from simrec.jobs.io.inputs import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory, Scratch
 from simrec.jobs.io.parts import Part, PartWriter
 from simrec.jobs.options import Path

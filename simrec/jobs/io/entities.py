@@ -14,8 +14,8 @@ from simrec.data.ids import IdMap
 from simrec.data.sides import Side
 from simrec.data.source import BadFragment, Source, Unit
 from simrec.errors import InputError
+from simrec.jobs.io.inputs import open_table
 from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import open_table
 from simrec.jobs.options import Path
 from simrec.model.head import Found, Head, StoredHead
 from simrec.model.tower import Tower
