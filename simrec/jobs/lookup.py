@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from simrec.console import Id
 from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest
@@ -50,8 +51,9 @@ def similar(
     if (item_id is None) == (user_id is None):
         raise InputError("similar: give either item_id or user_id")
     loaded, own = open_model(model)
-    tower = loaded.towers_.items if user_id is None else loaded.towers_.users
-    column, path = tower.id_column, items if user_id is None else users
+    side: Side = "items" if user_id is None else "users"
+    tower, path = loaded.towers_[side], Sides(items, users)[side]
+    column = tower.id_column
     entity = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
     query: Any = entity
     if tower.ids.rows([query], column)[0] < 0 and path is not None:
@@ -65,7 +67,7 @@ def similar(
     find = loaded.similar_items if user_id is None else loaded.similar_users
     rows = _records(find(query, k, rank_by, output="arrow"))
     result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
-    if tower.side == "items":
+    if side == "items":
         ids = [entity, *(row[tower.table_column] for row in rows)]
         named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
         if named:
@@ -155,8 +157,7 @@ def recommend_one(
 ) -> dict[str, Any]:
     """Return the list of one user, or of a newcomer with a few ratings.
 
-    `paths` are items, users, exclude and eligible of the command, `asked` what
-    `TwoTower.recommend` is asked for by the same names.
+    `paths` and `asked` are named as in the command and in `TwoTower.recommend`.
     """
 
     def read(name: str) -> pa.Table | None:
@@ -252,13 +253,11 @@ def _titles(
         raise InputError(f"name_column: no column {name_column!r}; {nearest(name_column, named)}")
     for table in tables:
         column = name_column or title_column(table.drop_columns(["item_id"]))
-        if column not in table.column_names:
-            continue
-        known, place = unique_ids(table["item_id"], "items", "items")
-        for i, row in enumerate(known.rows(ids, "item_id")):
-            if row >= 0 and found[i] is None:
-                value = table[column][int(place[row])].as_py()
-                found[i] = None if value is None else str(value)
+        if column in table.column_names:
+            known, place = unique_ids(table["item_id"], "items", "items")
+            rows = known.rows(ids, "item_id")
+            titles = table[column].take(pa.array(place[rows], mask=rows < 0)).to_pylist()
+            found = [a or (b and str(b)) for a, b in zip(found, titles, strict=True)]
     return found if any(found) else []
 
 

@@ -123,23 +123,26 @@ def read(
     return sections
 
 
-def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def _option(section: str, key: str, where: Any) -> Option:
     options = section_options(section)
+    if key not in options:
+        raise InputError(f"{where}: [{section}] has no option {key!r}; {nearest(key, options)}")
+    return options[key]
+
+
+def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     also = COMMANDS[section].also if section in COMMANDS else {}
     for given, value in table.items():
-        key = also.get(given, given)
-        if key not in options:
-            hint = nearest(key, options)
-            raise InputError(f"{path}: [{section}] has no option {key!r}; {hint}")
+        option = _option(section, also.get(given, given), path)
         try:
-            values[key] = options[key].check(value)
+            found = option.check(value)
         except InputError as error:
             raise InputError(f"{path}: [{section}] {error}") from None
-        text = values[key]
-        is_word = not isinstance(text, str) or text in options[key].choices
-        if options[key].path and not is_word and "://" not in text:
-            values[key] = os.path.normpath(path.resolve().parent / text)
+        is_word = not isinstance(found, str) or found in option.choices
+        if option.path and not is_word and "://" not in found:
+            found = os.path.normpath(path.resolve().parent / found)
+        values[option.name] = found
     return values
 
 
@@ -150,13 +153,11 @@ def _override(sections: Sections, text: str) -> None:
         raise InputError(f"--set: expected section.option=value, got {text!r}")
     if section not in _SECTIONS:
         raise InputError(f"--set: unknown section {section!r}; {nearest(section, _SECTIONS)}")
-    options = section_options(section)
-    if key not in options:
-        raise InputError(f"--set: [{section}] has no option {key!r}; {nearest(key, options)}")
-    several = options[key].count is not None or options[key].mapping
+    option = _option(section, key, "--set")
+    several = option.count is not None or option.mapping
     words = [word for word in value.split(",") if word] if several else value
     for table in sections.setdefault(section, [{}]):
-        table[key] = options[key].parse(words)
+        table[key] = option.parse(words)
 
 
 def _plan(sections: Sections, file: str) -> Iterator[tuple[str, dict[str, Any]]]:
