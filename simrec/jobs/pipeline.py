@@ -1,24 +1,6 @@
 """Run the jobs of a pipeline file (TOML): a section for each, with the options of its command.
 
-::
-
-    [data]                 # what train, evaluate and report read
-    ratings = "ratings.parquet"
-    [model]                # settings of TwoTower
-    bounds = [1, 5]
-    [train]
-    out = "model"
-    [score]                # [[score]] for several
-    pairs = "pairs/"
-    out = "scores"
-    [engine]               # options all batch jobs share; its cluster is that of train too
-    engine = "local"
-
-Jobs run in the order of their sections. Paths are relative to the file; ``{date}`` in them is the
-day of the run. A section takes every option of its command, and its own value counts more than
-that of a shared section. The new ratings of ``[update]`` are its own; of ``[data]`` it takes the
-names of columns only. Inputs, outputs and columns of all sections are checked before the first job
-starts, and outputs of an earlier run are replaced.
+``[data]``, ``[model]`` and ``[engine]`` hold what jobs share; docs/jobs.md has the rules.
 """
 
 import datetime
@@ -73,9 +55,8 @@ def run(
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
     `overrides` replace options of the file, as ``section.option=value``; paths among them are
-    relative to the working directory. ``{date}`` in paths is `date`, by default today. InputError
-    is raised before any job starts, if a section or option is unknown, missing or of the wrong
-    type, an input is not there or lacks a column, or an output would destroy something.
+    relative to the working directory. ``{date}`` in paths is `date`, by default today. All sections
+    are checked, with their inputs and outputs, before the first job starts.
     """
     jobs = list(_plan(read(file, overrides, date), str(file)))
     outputs: list[tuple[str, str, Columns]] = []

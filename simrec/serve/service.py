@@ -21,6 +21,7 @@ from simrec.model.two_tower import TwoTower
 from simrec.serve import requests
 from simrec.serve.answers import Answers
 from simrec.serve.log import Log
+from simrec.storage import files
 from simrec.storage.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,7 @@ class Service:
 
     def _load(self, name: str) -> None:
         """Load a model beside the one that answers, replay what came since, and take its place."""
-        stamp = self._stamp(name)
+        stamp = files.stamp(Path(self.paths[name]) / MANIFEST)
         engine = Answers(TwoTower.load(self.paths[name]))
         log = Log(self.log.directory)
         engine.add(log.all())
@@ -107,16 +108,10 @@ class Service:
             self._stamps[name] = stamp
         logger.info("model %s: %s from %s", name, engine.model.model_id_, self.paths[name])
 
-    def _stamp(self, name: str) -> Any:
-        with contextlib.suppress(OSError):
-            stat = (Path(self.paths[name]) / MANIFEST).stat()
-            return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-        return None
-
     def check_models(self) -> None:
         """Load models whose directories were replaced; a bad one is refused, the old goes on."""
         for name in self.paths:
-            stamp = self._stamp(name)
+            stamp = files.stamp(Path(self.paths[name]) / MANIFEST)
             if stamp is None or stamp == self._stamps.get(name):
                 continue
             try:

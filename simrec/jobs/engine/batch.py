@@ -225,10 +225,8 @@ def run_batch(
 ) -> dict[str, Any]:
     """Run a batch job, or what is left of it; return its summary.
 
-    `job` determines the output beside the model and the input: the kind of job and its options. The
-    job stops if the directory of the model changes. `prepare` makes the task, given room for its
-    arrays; it is called only if there is something left to do. A row of input needs `row_bytes` of
-    memory while it is worked on.
+    `job` determines the output beside the model and the input. `prepare` makes the task, given room
+    for its arrays, if there is something left to do. A row of input takes `row_bytes` of memory.
     """
     part_rows = options.part_rows or part_rows
     described = {

@@ -187,7 +187,7 @@ class ModelReference:
 
     path: str
     model_id: str
-    stamps: tuple[tuple[str, tuple[int, ...]], ...]
+    stamps: tuple[tuple[str, tuple[int, ...] | None], ...]
     columns: Columns = USUAL
 
     @classmethod
@@ -196,7 +196,7 @@ class ModelReference:
         root = FilePath(os.path.abspath(path))
         manifest = read_manifest(root)
         names = (MANIFEST, *manifest["files"])
-        stamps = tuple((name, _stamp(root / name)) for name in names)
+        stamps = tuple((name, files.stamp(root / name)) for name in names)
         columns = Columns.from_dict(manifest["facts"].get("columns", {}))
         return cls(str(root), manifest["model_id"], stamps, columns)
 
@@ -204,7 +204,7 @@ class ModelReference:
         """Raise InputError if a file of the directory was changed or replaced since."""
         for name, stamp in self.stamps:
             file = FilePath(self.path) / name
-            if _stamp(file) != stamp:
+            if files.stamp(file) != stamp:
                 raise InputError(
                     f"{file}: the model directory changed while the job ran (it "
                     f"was model {self.model_id}). Parts already done stay valid: put that model "
@@ -228,14 +228,6 @@ def _load(path: str, model_id: str) -> "TwoTower":
             "Start the job again."
         )
     return load(TwoTower, path, evidence=False)
-
-
-def _stamp(file: FilePath) -> tuple[int, ...]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return ()
-    return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
 
 
 def open_model(
