@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from simrec.data.features.column import family
 from simrec.data.sides import ID_COLUMNS, Sides
 from simrec.errors import InputError
-from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.lists import Lists
 
@@ -158,14 +157,12 @@ class Answers(Lists):
 
     def _histogram(self, item: Any) -> dict[str, Any]:
         """Return how the predicted ratings of an item are spread over all users."""
-        part, towers = self.model.predictor(), self.model.towers_
+        towers = self.model.towers_
         given = item if isinstance(item, pa.Table) else None
-        ids = item if given is None else given["item_id"]
-        vector = part.heads.items.of(towers.items.find(ids, given))
-        step = max(len(towers.users.ids) // _COUNTED, 1)
-        users = part.heads.users.of(towers.users.known(np.arange(0, len(towers.users.ids), step)))
-        z = score_pairs(users, vector, np.arange(len(users)), np.zeros(len(users), int))
-        ratings = part.output(z)
+        found = towers.items.find(item if given is None else given["item_id"], given)
+        rows = np.arange(0, len(towers.users.ids), max(len(towers.users.ids) // _COUNTED, 1))
+        pairs = Sides(found.take(np.zeros(len(rows), int)), towers.users.known(rows))
+        ratings, _ = self.model._predicted(pairs)
         counts, edges = np.histogram(ratings, 20, range=self.model.rating_bounds())
         return {
             "counts": counts.tolist(),

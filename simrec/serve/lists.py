@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.ratings import liked_from
-from simrec.data.sides import SIDES, Sides
+from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.model.answer.rerank import Rerank, caps
 from simrec.model.answer.where import matches
 from simrec.model.head import Found
-from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.engine import Engine, Person
 from simrec.serve.view import View
@@ -127,17 +126,8 @@ class Lists(Engine):
         self, person: Person, items: Found, uncertainty: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return predicted ratings of a user, and their standard deviations on request."""
-        part, n = person.model.predictor(), len(items.rows)
-        vectors = Sides(part.heads.items.of(items), part.heads.users.of(person.found))
-        z = score_pairs(vectors.users, vectors.items, np.zeros(n, int), np.arange(n))
-        if not uncertainty:
-            return part.output(z), None
-        rating, towers = person.model._rating("uncertainty"), person.model.towers_
-        found = Sides(items, person.found)
-        variance = sum(
-            rating.variance(side, found[side], towers[side].counts, "uncertainty") for side in SIDES
-        )
-        return part.output(z), rating.std(z, np.asarray(variance), "uncertainty")
+        user = person.found.take(np.zeros(len(items.rows), int))
+        return person.model._predicted(Sides(items, user), "uncertainty" if uncertainty else "")
 
     def _reasons(self, person: Person, rows: np.ndarray) -> list[list[dict[str, Any]]]:
         """Return for each item what the user has liked that is most like it."""

@@ -115,7 +115,7 @@ class Log:
         return max((int(m[2]) for m in map(_SEGMENT.fullmatch, names) if m), default=0)
 
     def new(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """Return the records since the last call, also those of other processes."""
+        """Return the records since the last call, at first all; also those of other processes."""
         with self._mutex:
             try:
                 stat = self.path.stat()
@@ -140,11 +140,6 @@ class Log:
                     found.append((number, kind, row))
             self.last = max([self.last, *(record[0] for record in found)])
             return [(kind, row) for _, kind, row in found]
-
-    def all(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """Return all records there are, in segments and in the log."""
-        self.last = self._inode = self._offset = 0
-        return self.new()
 
     def _segments(self, after: int) -> list[tuple[int, Kind, dict[str, Any]]]:
         """Return the records in segments that change answers, from a number on."""

@@ -100,7 +100,7 @@ class Service:
         stamp = files.stamp(Path(self.paths[name]) / MANIFEST)
         engine = Answers(TwoTower.load(self.paths[name]))
         log = Log(self.log.directory)
-        engine.add(log.all())
+        engine.add(log.new())
         self.catch_up()
         with self._lock:
             engine.add(log.new())

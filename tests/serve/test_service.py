@@ -1,6 +1,7 @@
 """The service answers as the library does, keeps what it was told, and stands what it is sent."""
 
 import base64
+import copy
 import json
 import shutil
 import time
@@ -24,6 +25,7 @@ from fastapi.testclient import TestClient
 from simrec.serve.answers import Answers
 from simrec.serve.app import create_app
 from simrec.serve.log import Log
+from simrec.serve.requests import Recommend
 from simrec.serve.service import Settings
 
 
@@ -160,6 +162,15 @@ class TestAnswers:
         assert "/recommend" in client.get("/openapi.json").json()["paths"]
 
 
+def test_nothing_is_said_of_likes_that_are_not_kept(shop):
+    asked = Recommend(user_id=7, reasons=True)
+    assert any(one["reasons"] for one in Answers(shop.model).recommend(asked)["items"])
+    model = copy.copy(shop.model)
+    model.liked_ = None
+    assert not any(one["reasons"] for one in Answers(model).recommend(asked)["items"])
+    assert not model.explain(7, 17)["value"].str.contains("liked").any()
+
+
 class Lengths:
     """Stands for a model of images: its vectors are the numbers of bytes."""
 
@@ -243,11 +254,11 @@ class TestWhatComesIn:
             file.write(b'[2,"ratings",{"user_id"')  # cut short
         again = Log(tmp_path)
         assert again.append("ratings", [{"user_id": 1, "item_id": 3, "rating": 4.0}]) == 2
-        assert [row["item_id"] for _, row in again.all()] == [2, 3]
+        assert [row["item_id"] for _, row in again.new()] == [2, 3]
         assert [row["item_id"] for _, row in log.new()] == [2, 3]
         again.seal()
         log.append("items", [{"item_id": 9}])
-        assert [row["item_id"] for _, row in Log(tmp_path).all()] == [2, 3, 9]
+        assert [row["item_id"] for _, row in Log(tmp_path).new()] == [2, 3, 9]
         assert [kind for kind, _ in log.new()] == ["items"]
 
     def test_a_full_disk_is_told(self, shop, tmp_path, monkeypatch):
@@ -263,7 +274,7 @@ class TestWhatComesIn:
         assert "disk is full" in answer.json()["detail"]
         monkeypatch.undo()
         assert client.post("/feedback", json=body).status_code == 200
-        assert len(Log(tmp_path / "state").all()) == 1
+        assert len(Log(tmp_path / "state").new()) == 1
 
     def test_a_new_item_with_few_columns_is_listed_alone(self, shop, tmp_path):
         """A row that is fine in its batch is so alone too."""

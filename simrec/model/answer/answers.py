@@ -90,18 +90,24 @@ class Answers(ListAnswers):
             return self.towers_[side].find(ids, tables[side], unknown)
 
         found = Sides.of(find)
+        scores, std = self._predicted(found, "return_std" if return_std else "")
+        return (scores, std) if return_std else scores
+
+    def _predicted(
+        self, found: Sides[Found], asked: str = ""
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Predict pairs that were looked up, with deviations where an option has asked for them."""
         part = self.predictor()
         vectors = part.heads.map(lambda head, where: head.gathered(where), found)
         z = score_pairs(vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1])
-        scores = part.output(z)
-        if not return_std:
-            return scores
-        rating = self._rating("return_std")
+        if not asked:
+            return part.output(z), None
+        rating = self._rating(asked)
 
         def variance(side: Side) -> np.ndarray:
-            return rating.variance(side, found[side], self.towers_[side].counts, "return_std")
+            return rating.variance(side, found[side], self.towers_[side].counts, asked)
 
-        return scores, rating.std(z, variance("users") + variance("items"), "return_std")
+        return part.output(z), rating.std(z, variance("users") + variance("items"), asked)
 
     def score(
         self,
