@@ -88,7 +88,7 @@ def test_how_a_fit_runs_does_not_know_what_is_fitted(sources):
     ("packages", "allowed"),
     [
         (TENSORFLOW, lambda name: name == "simec/keras.py"),
-        ({"ray"}, lambda name: name.startswith("jobs/engine/ray")),
+        ({"ray"}, lambda name: name == "jobs/engine/ray.py"),
         ({"xgboost"}, lambda name: name == "jobs/engine/collective.py"),
         (
             {"sentence_transformers", "transformers", "torch", "huggingface_hub"},

@@ -15,7 +15,6 @@ import pytest
 
 from simrec import __version__, console
 from simrec.cli import main, program
-from simrec.jobs import doctor
 from simrec.jobs.io import parts
 
 
@@ -418,18 +417,3 @@ def test_figures_are_rounded_to_what_they_mean():
     assert console.facts({"share": 0.012345679012345678}) == "share  0.0123"
     assert console.facts({"seeds": [0, 1], "none": []}) == "seeds  0, 1\nnone   -"
     assert max(map(len, console.table([{"text": "word " * 99}]).splitlines())) == 60
-
-
-def test_doctor_names_what_is_too_old(run, monkeypatch, repository):
-    version = doctor.metadata.version
-    monkeypatch.setattr(
-        doctor.metadata, "version", lambda name: "2.9.3" if name == "tensorflow" else version(name)
-    )
-    code, out, _ = run("doctor", "--json")
-    report = json.loads(out)
-    assert code == 1 and "keras" not in report and report["self_test"] == "not run"
-    assert report["wrong"] == ["tensorflow 2.9.3: needs 2.21 (pip install 'tensorflow>=2.21')"]
-    needs = dict(re.findall(r'"([\w-]+)>=([\d.]+)', (repository / "setup.py").read_text()))
-    assert {name: needs[name] for name, oldest in doctor.PACKAGES.items() if oldest} == {
-        name: oldest for name, oldest in doctor.PACKAGES.items() if oldest
-    }

@@ -1,43 +1,15 @@
 """Audience: items in, the users for whom each adds most out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from simrec.errors import InputError
-from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
-from simrec.jobs.io.claim import check_apart
+from simrec.jobs.engine.batch import BatchOptions, EntityTask, run_batch
 from simrec.jobs.io.entities import entity_source
-from simrec.jobs.io.model import ModelReference, RankBy
-from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.io.inputs import ModelReference, NameOptions, RankBy, open_table
+from simrec.jobs.io.outputs import check_apart
 from simrec.jobs.options import Path
-
-
-@dataclass(frozen=True)
-class AudienceTask(BatchTask):
-    """Find the best users for each item of a batch; the fields are those of `audience`."""
-
-    model: ModelReference
-    users: pa.Table | None
-    k: int
-    rank_by: RankBy
-    reach: int
-
-    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
-        """Return item_id, user_id, lift, score, rank and reach for each item of a batch."""
-        model = self.model.load()
-        found = model.audience(
-            _renamed(table, "item_id", model.towers_.items.table_column),
-            self.k,
-            users=self.users,
-            rank_by=self.rank_by,
-            reach=self.reach,
-            output="arrow",
-        )
-        found = found.cast(pa.schema(zip(found.column_names, self.schema.types, strict=True)))
-        return found.rename_columns(self.schema.names), {}
 
 
 def audience(
@@ -78,7 +50,7 @@ def audience(
         opened = open_table(users, "users", own)
         opened.require_columns("user_id")
         identity, user_type = opened.identity(), opened.schema.field("user_id").type
-        candidates = _renamed(opened.read(), "user_id", loaded.towers_.users.table_column)
+        candidates = opened.read()
     source = entity_source(loaded.towers_.items, items, own, batch.skip_bad)
     schema = pa.schema(
         [
@@ -90,13 +62,10 @@ def audience(
             ("reach", pa.float64()),
         ]
     )
-    job = {"job": "audience", "k": k, "rank_by": rank_by, "reach": reach, "users": identity}
+    settings = {"k": k, "rank_by": rank_by, "reach": reach}
+    job = {"job": "audience", **settings, "users": identity}
+    given = {**settings, "users": candidates}
     columns = tuple(source.schema.names)
-    given = (reference, candidates, k, rank_by, reach)
-    task = AudienceTask(*given, columns=columns, schema=schema)
+    task = EntityTask(reference, "items", "audience", given, columns=columns, schema=schema)
     row_bytes = 4 * (source.row_bytes + 48 * min(k, len(loaded.users_))) + 4096
     return run_batch(job, reference, source, out, lambda _: task, batch, 1 << 16, row_bytes)
-
-
-def _renamed(table: pa.Table, old: str, new: str) -> pa.Table:
-    return table.rename_columns([new if name == old else name for name in table.column_names])

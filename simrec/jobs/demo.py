@@ -108,20 +108,16 @@ def demo(
     report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
     written = {name: str(path) for name, path in outputs.items()}
     say("\nOutputs:\n" + console.facts(written))
-    go_on = _go_on(program, root, found[0]["user_id"], found[0]["item_id"])
+    model_option = ["--model", written["model"]]
+    newcomer = ["--user", str(found[0]["user_id"]), "--users", str(new_users)]
+    item = ["--item", str(found[0]["item_id"])]
+    commands = [
+        ["recommend", *model_option, *newcomer, "--k", "5"],
+        ["similar", *model_option, *item],
+        ["explain", *model_option, *newcomer, *item],
+    ]
+    go_on = [f"{program} {shlex.join(words)}" for words in commands]
     say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
-    by_hand = shlex.join(["studio", "--model", written["model"]])
+    by_hand = shlex.join(["studio", *model_option])
     say(f"\nTry it by hand, in a browser (pip install 'simrec[serve]'):\n  {program} {by_hand}")
     return {"job": "demo", "tasks": tasks, "outputs": written, "go_on": go_on}
-
-
-def _go_on(program: str, root: Path, user: Any, item: Any) -> list[str]:
-    """Return commands to try next, as they can be typed."""
-    model = ["--model", str(root / "model")]
-    newcomer = ["--user", str(user), "--users", str(root / "new_users.parquet")]
-    commands = [
-        ["recommend", *model, *newcomer, "--k", "5"],
-        ["similar", *model, "--item", str(item)],
-        ["explain", *model, *newcomer, "--item", str(item)],
-    ]
-    return [f"{program} {shlex.join(words)}" for words in commands]

@@ -1,42 +1,16 @@
 """Embed entities: a feature table in, ids and vectors out."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.errors import InputError
-from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
-from simrec.jobs.io.claim import check_apart
+from simrec.jobs.engine.batch import BatchOptions, EntityTask, run_batch
 from simrec.jobs.io.entities import entity_source
-from simrec.jobs.io.model import ModelReference, RankBy
-from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import NameOptions
+from simrec.jobs.io.inputs import ModelReference, NameOptions, RankBy
+from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
-
-
-@dataclass(frozen=True)
-class EmbedTask(BatchTask):
-    """Replace features by vectors."""
-
-    model: ModelReference
-    side: Side
-    rank_by: RankBy
-
-    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
-        """Return id and vector of each row."""
-        loaded = self.model.load()
-        tower, head = loaded.towers_[self.side], loaded.ranking(self.rank_by)[0][self.side]
-        ids = table[tower.id_column]
-        vectors = head.of(tower.find(ids, table))
-        flat = pa.array(np.ascontiguousarray(vectors).reshape(-1))
-        lists = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-        n_new = int((~tower.ids.contains(ids)).sum())
-        columns = [ids.cast(self.schema.types[0]), lists]
-        return pa.table(columns, schema=self.schema), {"new": n_new}
 
 
 def embed(
@@ -74,12 +48,13 @@ def embed(
     own = names.over(reference.columns)
     source = entity_source(reference.load().towers_[which], given[which], own, batch.skip_bad)
 
-    def prepare(scratch: Scratch) -> EmbedTask:
+    def prepare(scratch: Scratch) -> EntityTask:
         width = reference.load().ranking(rank_by)[0][which].width
         ids = source.schema.field(ID_COLUMNS[which]).with_name(own.of(which))
         schema = pa.schema([ids, ("vector", pa.list_(pa.float32(), width))])
         columns = tuple(source.schema.names)
-        return EmbedTask(reference, which, rank_by, columns=columns, schema=schema)
+        asked = (f"embed_{which}", {"rank_by": rank_by})
+        return EntityTask(reference, which, *asked, columns=columns, schema=schema)
 
     # The encoder works on dense blocks of its own; here only features in, vectors out.
     row_bytes = 4 * (source.row_bytes + 1024)

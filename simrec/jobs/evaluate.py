@@ -8,8 +8,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.tables import DataOptions
+from simrec.jobs.io.inputs import DataOptions
+from simrec.jobs.io.outputs import check_apart
 from simrec.jobs.options import Path, job
 
 if TYPE_CHECKING:

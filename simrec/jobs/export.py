@@ -2,8 +2,8 @@
 
 from typing import Any, Literal
 
-from simrec.jobs.io.claim import claim
-from simrec.jobs.io.model import ModelReference, RankBy
+from simrec.jobs.io.inputs import ModelReference, RankBy
+from simrec.jobs.io.outputs import claim
 from simrec.jobs.options import Path
 
 

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 from simrec.console import Id
 from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
+from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
-from simrec.jobs.io.model import RankBy, fold_in, open_model
-from simrec.jobs.io.tables import open_table, read_id, records
+from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest
 
 if TYPE_CHECKING:
@@ -51,8 +51,9 @@ def similar(
     if (item_id is None) == (user_id is None):
         raise InputError("similar: give either item_id or user_id")
     loaded, own = open_model(model)
-    tower = loaded.towers_.items if user_id is None else loaded.towers_.users
-    column, path = tower.id_column, items if user_id is None else users
+    side: Side = "items" if user_id is None else "users"
+    tower, path = loaded.towers_[side], Sides(items, users)[side]
+    column = tower.id_column
     entity = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
     query: Any = entity
     if tower.ids.rows([query], column)[0] < 0 and path is not None:
@@ -64,9 +65,9 @@ def similar(
             )
         query = table.slice(row, 1)
     find = loaded.similar_items if user_id is None else loaded.similar_users
-    rows = records(find(query, k, rank_by, output="arrow"))
+    rows = _records(find(query, k, rank_by, output="arrow"))
     result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
-    if tower.side == "items":
+    if side == "items":
         ids = [entity, *(row[tower.table_column] for row in rows)]
         named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
         if named:
@@ -114,7 +115,7 @@ def explain(
     item = read_id(item_id, loaded.items_, "item_id")
     tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
     found = loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow")
-    parts = _by_component(records(found))
+    parts = _by_component(_records(found))
     pair = pa.table({"user_id": [user], "item_id": [item]})
     named = _titles(loaded, pair["item_id"], items, name_column, own)
     return {
@@ -156,8 +157,7 @@ def recommend_one(
 ) -> dict[str, Any]:
     """Return the list of one user, or of a newcomer with a few ratings.
 
-    `paths` are items, users, exclude and eligible of the command, `asked` what
-    `TwoTower.recommend` is asked for by the same names.
+    `paths` and `asked` are named as in the command and in `TwoTower.recommend`.
     """
 
     def read(name: str) -> pa.Table | None:
@@ -201,7 +201,7 @@ def recommend_one(
     return {
         "job": "recommend",
         own.user_id: Id.of(who),
-        "list": records(pa.table(columns)),
+        "list": _records(pa.table(columns)),
         "scores": _score_words(model, asked["rank_by"]),
     }
 
@@ -253,13 +253,11 @@ def _titles(
         raise InputError(f"name_column: no column {name_column!r}; {nearest(name_column, named)}")
     for table in tables:
         column = name_column or title_column(table.drop_columns(["item_id"]))
-        if column not in table.column_names:
-            continue
-        known, place = unique_ids(table["item_id"], "items", "items")
-        for i, row in enumerate(known.rows(ids, "item_id")):
-            if row >= 0 and found[i] is None:
-                value = table[column][int(place[row])].as_py()
-                found[i] = None if value is None else str(value)
+        if column in table.column_names:
+            known, place = unique_ids(table["item_id"], "items", "items")
+            rows = known.rows(ids, "item_id")
+            titles = table[column].take(pa.array(place[rows], mask=rows < 0)).to_pylist()
+            found = [a or (b and str(b)) for a, b in zip(found, titles, strict=True)]
     return found if any(found) else []
 
 
@@ -272,3 +270,11 @@ def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
         what = "logits" if logits else "not confined to the bounds"
         return f"predicted ratings, {what}"
     return "weighted sums of all components: no unit, comparable within one list only"
+
+
+def _records(table: pa.Table) -> list[dict[str, Any]]:
+    """Return the rows of a table; figures as far as float32 means them."""
+    return [
+        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
+        for row in table.to_pylist()
+    ]

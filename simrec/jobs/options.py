@@ -163,16 +163,14 @@ def options_of(function: Callable, skip: Iterable[str] = ()) -> dict[str, Option
 
 def call(function: Callable, values: Mapping[str, Any]) -> Any:
     """Call a function with options by name, those of a group gathered in their dataclass."""
-    hints = _hints(function)
+    hints, options = _hints(function), options_of(function)
     arguments: dict[str, Any] = {}
     groups: dict[str, dict[str, Any]] = {}
-    for name, option in options_of(function).items():
-        if name in values:
-            target = groups.setdefault(option.group, {}) if option.group else arguments
-            target[name] = values[name]
+    for name, value in values.items():
+        group = options[name].group if name in options else ""
+        (groups.setdefault(group, {}) if group else arguments)[name] = value
     gathered = {group: hints[group](**fields) for group, fields in groups.items()}
-    extra = {name: value for name, value in values.items() if name not in options_of(function)}
-    return function(**arguments, **gathered, **extra)
+    return function(**arguments, **gathered)
 
 
 def job(function: Callable[Given, dict[str, Any]]) -> Callable[Given, dict[str, Any]]:
@@ -218,18 +216,14 @@ def _read_type(hint: Any) -> dict[str, Any] | None:
             kinds.append(member)
         elif origin is Literal:
             choices += [word for word in arguments if isinstance(word, str)]
-        elif origin in (tuple, list) or (inspect.isclass(origin) and issubclass(origin, Sequence)):
-            inner = _read_type(arguments[0])
+        elif inspect.isclass(origin) and issubclass(origin, Sequence | Mapping):
+            mapping = issubclass(origin, Mapping)
+            inner = _read_type(arguments[1 if mapping else 0])
             if inner is None:
                 return None
             fixed = origin is tuple and len(arguments) > 1 and arguments[1] is not Ellipsis
-            fields |= {**inner, "count": len(arguments) if fixed else "*"}
-            kinds += fields.pop("kinds")
-        elif inspect.isclass(origin) and issubclass(origin, Mapping):
-            inner = _read_type(arguments[1])
-            if inner is None:
-                return None
-            fields |= {**inner, "mapping": True}
+            how = {"mapping": True} if mapping else {"count": len(arguments) if fixed else "*"}
+            fields |= {**inner, **how}
             kinds += fields.pop("kinds")
         else:
             return None

@@ -1,24 +1,6 @@
 """Run the jobs of a pipeline file (TOML): a section for each, with the options of its command.
 
-::
-
-    [data]                 # what train, evaluate and report read
-    ratings = "ratings.parquet"
-    [model]                # settings of TwoTower
-    bounds = [1, 5]
-    [train]
-    out = "model"
-    [score]                # [[score]] for several
-    pairs = "pairs/"
-    out = "scores"
-    [engine]               # options all batch jobs share; its cluster is that of train too
-    engine = "local"
-
-Jobs run in the order of their sections. Paths are relative to the file; ``{date}`` in them is the
-day of the run. A section takes every option of its command, and its own value counts more than
-that of a shared section. The new ratings of ``[update]`` are its own; of ``[data]`` it takes the
-names of columns only. Inputs, outputs and columns of all sections are checked before the first job
-starts, and outputs of an earlier run are replaced.
+``[data]``, ``[model]`` and ``[engine]`` hold what jobs share; docs/jobs.md has the rules.
 """
 
 import datetime
@@ -35,9 +17,8 @@ from simrec.errors import InputError
 from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.model import ModelReference
-from simrec.jobs.io.outputs import OutputDirectory
+from simrec.jobs.io.inputs import ModelReference
+from simrec.jobs.io.outputs import OutputDirectory, check_apart
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
 
@@ -74,9 +55,8 @@ def run(
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
     `overrides` replace options of the file, as ``section.option=value``; paths among them are
-    relative to the working directory. ``{date}`` in paths is `date`, by default today. InputError
-    is raised before any job starts, if a section or option is unknown, missing or of the wrong
-    type, an input is not there or lacks a column, or an output would destroy something.
+    relative to the working directory. ``{date}`` in paths is `date`, by default today. All sections
+    are checked, with their inputs and outputs, before the first job starts.
     """
     jobs = list(_plan(read(file, overrides, date), str(file)))
     outputs: list[tuple[str, str, Columns]] = []
@@ -124,23 +104,26 @@ def read(
     return sections
 
 
-def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
+def _option(section: str, key: str, where: Any) -> Option:
     options = section_options(section)
+    if key not in options:
+        raise InputError(f"{where}: [{section}] has no option {key!r}; {nearest(key, options)}")
+    return options[key]
+
+
+def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
     also = COMMANDS[section].also if section in COMMANDS else {}
     for given, value in table.items():
-        key = also.get(given, given)
-        if key not in options:
-            hint = nearest(key, options)
-            raise InputError(f"{path}: [{section}] has no option {key!r}; {hint}")
+        option = _option(section, also.get(given, given), path)
         try:
-            values[key] = options[key].check(value)
+            found = option.check(value)
         except InputError as error:
             raise InputError(f"{path}: [{section}] {error}") from None
-        text = values[key]
-        is_word = not isinstance(text, str) or text in options[key].choices
-        if options[key].path and not is_word and "://" not in text:
-            values[key] = os.path.normpath(path.resolve().parent / text)
+        is_word = not isinstance(found, str) or found in option.choices
+        if option.path and not is_word and "://" not in found:
+            found = os.path.normpath(path.resolve().parent / found)
+        values[option.name] = found
     return values
 
 
@@ -151,13 +134,11 @@ def _override(sections: Sections, text: str) -> None:
         raise InputError(f"--set: expected section.option=value, got {text!r}")
     if section not in _SECTIONS:
         raise InputError(f"--set: unknown section {section!r}; {nearest(section, _SECTIONS)}")
-    options = section_options(section)
-    if key not in options:
-        raise InputError(f"--set: [{section}] has no option {key!r}; {nearest(key, options)}")
-    several = options[key].count is not None or options[key].mapping
+    option = _option(section, key, "--set")
+    several = option.count is not None or option.mapping
     words = [word for word in value.split(",") if word] if several else value
     for table in sections.setdefault(section, [{}]):
-        table[key] = options[key].parse(words)
+        table[key] = option.parse(words)
 
 
 def _plan(sections: Sections, file: str) -> Iterator[tuple[str, dict[str, Any]]]:

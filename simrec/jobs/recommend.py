@@ -13,16 +13,21 @@ from simrec.data.sides import Sides
 from simrec.data.source import Source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
-from simrec.jobs.io.candidates import Candidates, ItemLists
-from simrec.jobs.io.claim import check_apart
-from simrec.jobs.io.entities import BLOCK, Unknown, entity_source
-from simrec.jobs.io.model import ModelReference, RankBy, model_with_feedback, open_model
-from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
+from simrec.jobs.io.inputs import (
+    ModelReference,
+    NameOptions,
+    RankBy,
+    model_with_feedback,
+    open_model,
+    open_table,
+)
+from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
 from simrec.model.head import Found
+from simrec.model.two_tower import TwoTower
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
@@ -231,6 +236,10 @@ def recommend(
                 ]
             )
 
+            # Uncertainty is in the posteriors, which the job does without otherwise.
+            full = TwoTower.load(reference.path) if explore else loaded
+            bonus = full.exploration(candidates.found, explore)
+
             def lists(name: str, table: Source | None) -> ItemLists | None:
                 if table is None:
                     return None
@@ -246,7 +255,7 @@ def recommend(
                 rated=exclude is not None,
                 exclude=lists("exclude", tables["exclude"]),
                 eligible=lists("eligible", listed if per_user else None),
-                ranked=_ranked(reference, candidates, explore, scratch),
+                ranked=None if bonus is None else candidates.ranked(bonus, scratch),
                 # On a cluster each part has one processor; here a part uses them all.
                 threads=1 if batch.engine == "ray" else None,
                 columns=tuple(source.schema.names),
@@ -261,25 +270,6 @@ def recommend(
         rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
         row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
         return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
-
-
-def _ranked(
-    reference: ModelReference, candidates: Candidates, explore: float, scratch: Scratch
-) -> np.ndarray | None:
-    """Return the candidates' vectors with what exploring adds to their scores at the end."""
-    if not explore:
-        return None
-    from simrec.model.two_tower import TwoTower
-
-    # Uncertainty is in the posteriors, which the job does without otherwise.
-    bonus = TwoTower.load(reference.path).exploration(candidates.found, explore)
-    assert bonus is not None
-    n, width = candidates.vectors.shape
-    ranked = scratch.empty("ranked", (n, width + 1), np.float32)
-    for start in range(0, n, BLOCK):
-        some = slice(start, start + BLOCK)
-        ranked[some, :-1], ranked[some, -1] = candidates.vectors[some], bonus[some]
-    return ranked
 
 
 def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:

@@ -11,11 +11,9 @@ from simrec.data.sides import Side, Sides
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
-from simrec.jobs.io.claim import check_apart
 from simrec.jobs.io.entities import Entities, Unknown
-from simrec.jobs.io.model import ModelReference, model_with_feedback
-from simrec.jobs.io.outputs import Scratch, is_single
-from simrec.jobs.io.tables import NameOptions, open_table
+from simrec.jobs.io.inputs import ModelReference, NameOptions, model_with_feedback, open_table
+from simrec.jobs.io.outputs import Scratch, check_apart, is_single
 from simrec.jobs.options import Path, nearest
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs

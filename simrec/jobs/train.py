@@ -8,8 +8,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.io.claim import check_apart, claim
-from simrec.jobs.io.tables import DataOptions, absolute
+from simrec.jobs.io.inputs import DataOptions, absolute
+from simrec.jobs.io.outputs import check_apart, claim
 from simrec.jobs.options import Path, job
 from simrec.storage import files
 
@@ -103,7 +103,7 @@ def train(
 def _with_workers(
     work: "Training", workers: int | None, address: str | None, resume: bool, timeout: int
 ) -> dict[str, Any]:
-    from simrec.jobs.engine import ray_train
+    from simrec.jobs.engine import ray
     from simrec.jobs.io.portions import Portions
 
     work = work.absolute()
@@ -113,7 +113,7 @@ def _with_workers(
     try:
         with files.own_directory(target, ".shuffle") as scratch:
             work = replace(work, portions=Portions.of(work.data, scratch))
-            return ray_train.run(work, workers, address, scratch, resume, timeout)
+            return ray.train(work, workers, address, scratch, resume, timeout)
     finally:  # of workers that were ended
         files.remove_leftovers(target)
         files.remove_leftovers(os.path.realpath(work.checkpoint))

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.id_columns import id_kind
+from simrec.data.features.column import family
 from simrec.data.sides import ID_COLUMNS, Sides
 from simrec.errors import InputError
-from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.lists import Lists
 
-# Users on whom reach and histograms are counted, and from how many an audience's groups are taken.
+# Users on whom reach and histograms are counted, items on the map, users of an audience's groups.
 _COUNTED, _GROUPED = 2_000, 200
 
 
@@ -28,9 +27,9 @@ class Answers(Lists):
         person = self.person(request)
         given = [self.clean(row, "items") for row in request.item_features]
         ids = [self.id_of(item, "items") for item in request.items]
-        rows = [*given, *(self.since.items[i] for i in ids if i in self.since.items)]
-        rows = list({row.get("item_id"): row for row in rows}.values())
-        found = self.model.towers_.items.find(ids, self._typed(rows, "items") if rows else None)
+        given += [self.since.items[i] for i in ids if i in self.since.items]
+        rows = list({row.get("item_id"): row for row in given}.values())
+        found = self.model.towers_.items.find(ids, self.table(rows, "items") if rows else None)
         ratings, deviations = self._predicted(person, found, request.uncertainty)
         answer = [{"item_id": i, "predicted": float(r)} for i, r in zip(ids, ratings, strict=True)]
         for one, std in zip(answer, () if deviations is None else deviations, strict=False):
@@ -46,10 +45,9 @@ class Answers(Lists):
             if item not in self.since.items:
                 return [item]
             features = self.since.items[item]
-        row = self.clean(features, "items")
-        strings = id_kind(self.model.items_.type) == "string"
-        row.setdefault("item_id", "\x00" if strings else self.model.items_.ids[-1].as_py() + 1)
-        return self._typed([row], "items")
+        return self.table(
+            [{"item_id": self.free_id("items"), **self.clean(features, "items")}], "items"
+        )
 
     def similar(self, request: requests.Similar) -> dict[str, Any]:
         """Return neighbours; see `TwoTower.similar_items`."""
@@ -60,7 +58,12 @@ class Answers(Lists):
             found = self.model.similar_users(user, request.k, request.rank_by, output="arrow")
             return {"users": _records(found, "user_id")}
         item = self._described(request.item_id, request.features)
-        found = self.model.similar_items(item, request.k, request.rank_by, output="arrow")
+        return self._titled(
+            self.model.similar_items(item, request.k, request.rank_by, output="arrow")
+        )
+
+    def _titled(self, found: pa.Table) -> dict[str, Any]:
+        """Return an answer of the library about known items, with their titles."""
         rows = self.model.items_.rows(found.column(0), "item_id")
         pairs = zip(self.listed(rows), _records(found, "item_id"), strict=True)
         return {"items": [{**one, **told} for told, one in pairs]}
@@ -71,41 +74,46 @@ class Answers(Lists):
         item, table = self.id_of(request.item_id, "items"), None
         row = request.item_features or self.since.items.get(item)
         if row is not None:
-            table = self._typed([{**self.clean(row, "items"), "item_id": item}], "items")
-        user = person.id if person.id is not None else self._guest(None, None, {}, False)[1]
+            table = self.table([{**self.clean(row, "items"), "item_id": item}], "items")
         found = person.model.explain(
-            user, item, items=table, rank_by=request.rank_by, unknown="prior", output="arrow"
+            self.free_id("users") if person.id is None else person.id,
+            item,
+            items=table,
+            rank_by=request.rank_by,
+            unknown="prior",
+            output="arrow",
         )
         return {"contributions": found.to_pylist()}
 
     def embed(self, request: requests.Embed) -> dict[str, Any]:
-        """Return vectors; see `TwoTower.embed_items`."""
+        """Return vectors in the order asked for, ids first; see `TwoTower.embed_items`."""
         sides = Sides((request.item_ids, request.items), (request.user_ids, request.users))
         embed = Sides(self.model.embed_items, self.model.embed_users)
         answer: dict[str, Any] = {}
         for side, (named, given) in sides.named():
             ids, since = [self.id_of(one, side) for one in named], getattr(self.since, side)
-            rows = [self.clean(row, side) for row in given]
-            rows += [since[one] for one in ids if one in since]
-            ids = [one for one in ids if one not in since]
-            tables = [
-                embed[side](what, request.rank_by, output="arrow")
-                for what in (ids, self._typed(rows, side))
-                if len(what)
-            ]
-            answer[side] = [one for table in tables for one in _records(table, ID_COLUMNS[side])]
+            asked = [*(since.get(one, one) for one in ids), *given]
+            found: list[Any] = [None] * len(asked)
+            for by_features in (False, True):
+                at = [i for i, one in enumerate(asked) if isinstance(one, Mapping) == by_features]
+                some: Any = [asked[i] for i in at]
+                some = self.table(some, side) if by_features else some
+                if at:
+                    vectors = embed[side](some, request.rank_by, output="arrow")
+                    for i, one in zip(at, _records(vectors, ID_COLUMNS[side]), strict=True):
+                        found[i] = one
+            answer[side] = found
         return answer
 
     def ask(self, request: requests.Ask) -> dict[str, Any]:
         """Return what to ask a user; see `TwoTower.ask`."""
         person = self.person(request)
         items = request.items and [self.id_of(one, "items") for one in request.items]
-        found = person.model.ask(
-            person.id, request.k, items=items, popularity=request.popularity, output="arrow"
+        return self._titled(
+            person.model.ask(
+                person.id, request.k, items=items, popularity=request.popularity, output="arrow"
+            )
         )
-        rows = self.model.items_.rows(found.column(0), "item_id")
-        pairs = zip(self.listed(rows), _records(found, "item_id"), strict=True)
-        return {"items": [{**one, **told} for told, one in pairs]}
 
     def audience(self, request: requests.Audience) -> dict[str, Any]:
         """Return the users for whom an item adds most; see `TwoTower.audience`."""
@@ -149,14 +157,12 @@ class Answers(Lists):
 
     def _histogram(self, item: Any) -> dict[str, Any]:
         """Return how the predicted ratings of an item are spread over all users."""
-        part, towers = self.model.predictor(), self.model.towers_
+        towers = self.model.towers_
         given = item if isinstance(item, pa.Table) else None
-        ids = item if given is None else given["item_id"]
-        vector = part.heads.items.of(towers.items.find(ids, given))
-        step = max(len(towers.users.ids) // _COUNTED, 1)
-        users = part.heads.users.of(towers.users.known(np.arange(0, len(towers.users.ids), step)))
-        z = score_pairs(users, vector, np.arange(len(users)), np.zeros(len(users), int))
-        ratings = part.output(z)
+        found = towers.items.find(item if given is None else given["item_id"], given)
+        rows = np.arange(0, len(towers.users.ids), max(len(towers.users.ids) // _COUNTED, 1))
+        pairs = Sides(found.take(np.zeros(len(rows), int)), towers.users.known(rows))
+        ratings, _ = self.model._predicted(pairs)
         counts, edges = np.histogram(ratings, 20, range=self.model.rating_bounds())
         return {
             "counts": counts.tolist(),
@@ -175,6 +181,28 @@ class Answers(Lists):
         hit = pc.match_substring(column.cast(pa.large_string()), text, ignore_case=True)
         rows = np.flatnonzero(pc.fill_null(hit, False).to_numpy(zero_copy_only=False))
         return self.listed(rows[np.argsort(-counts[rows], kind="stable")[:most]])
+
+    def map(self, colour: str) -> dict[str, Any]:
+        """Return two principal components of the item tower, for the items with most ratings."""
+        model = self.model
+        counts = np.asarray(model.towers_.items.counts)
+        rows = np.sort(np.argsort(-counts, kind="stable")[:_COUNTED])
+        unit = self.directions_of(rows)
+        unit = unit - unit.mean(0)
+        _, axes = np.linalg.eigh(unit.T @ unit)
+        at = unit @ axes[:, :-3:-1]
+        at /= np.maximum(np.abs(at).max(0, initial=1e-12), 1e-12)
+        found = self.listed(rows)
+        for one, (x, y), n in zip(found, at.tolist(), counts[rows].tolist(), strict=True):
+            one |= {"x": x, "y": y, "ratings": n}
+        if model.catalogue_ is not None and colour in model.catalogue_.column_names:
+            column = model.catalogue_[colour].take(rows)
+            decades = family(column.type) == "number"
+            for one, value in zip(found, column.to_pylist(), strict=True):
+                first = next(iter(value), None) if isinstance(value, list) else value
+                shown = f"{int(first) // 10 * 10}s" if decades and first is not None else first
+                one["colour"] = "" if shown is None else str(shown)
+        return {"items": found, "of": len(counts)}
 
     def history(self, request: requests.History) -> dict[str, Any]:
         """Return what a user has rated."""

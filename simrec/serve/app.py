@@ -29,7 +29,6 @@ from simrec.errors import InputError
 from simrec.scoring.threads import processors
 from simrec.serve import requests
 from simrec.serve.service import Service, Settings
-from simrec.serve.studio import map_of
 from simrec.storage.files import is_full_disk
 
 logger = logging.getLogger(__name__)
@@ -316,7 +315,7 @@ def _add_studio(app: FastAPI, service: Service) -> None:
 
     @app.get("/studio/map", include_in_schema=False)
     async def item_map(model: str = "a", colour: str = "") -> dict[str, Any]:
-        return await _in(pool, map_of, service.engine(model), colour)
+        return await _in(pool, service.engine(model).map, colour)
 
     @app.get("/studio/search", include_in_schema=False)
     async def search(text: str, model: str = "a") -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import json
 import threading
@@ -61,7 +60,6 @@ class Engine:
         self.n_known = len(model.items_)
         self.title = title_column(model.catalogue_)
         self._new_ids: list[Any] = []
-        self._new_table: pa.Table | None = None
         self._table: pa.Table | None = model.catalogue_
         self._views: dict[str, View] = {}
         self._masks: OrderedDict[str, np.ndarray] = OrderedDict()
@@ -84,6 +82,11 @@ class Engine:
                 column = "item_id" if side == "items" else "user_id"
                 raise InputError(f"{column}: ids are whole numbers, got {given!r:.80}.") from None
         return given
+
+    def free_id(self, side: Side) -> Any:
+        """Return an id that nobody has."""
+        ids = self.model.towers_[side].ids
+        return "\x00" if id_kind(ids.type) == "string" else ids.ids[-1].as_py() + 1
 
     def rows_of(self, given: Sequence[Any]) -> np.ndarray:
         """Return the rows of items, new ones after the known; -1 for none."""
@@ -112,25 +115,28 @@ class Engine:
         return self._table[self.title].take(pa.array(rows)).to_pylist()
 
     def clean(self, row: Mapping[str, Any], side: Side) -> dict[str, Any]:
-        """Return features of a request as a table takes them; images are base64, never paths."""
+        """Return features of a request as a table takes them; images are base64, never paths.
+
+        What is clean already stays as it is.
+        """
         tower = self.model.towers_[side]
         kinds = {} if tower.encoder is None else tower.encoder.columns_
         own = {tower.own_column: tower.id_column} if tower.own_column else {}
         found = {}
         for name, value in row.items():
-            if kinds.get(name) == "image" and value is not None:
+            if kinds.get(name) == "image" and not isinstance(value, bytes | None):
                 try:
                     value = base64.b64decode(value, validate=True)
-                except (binascii.Error, ValueError, TypeError):
+                except (ValueError, TypeError):
                     raise InputError(f"{name}: expected an image in base64.") from None
             if isinstance(value, Mapping):
                 raise InputError(f"{name}: expected a value or a list of values, got an object.")
             found[own.get(name, name)] = value
         return found
 
-    def _typed(self, rows: Sequence[Mapping[str, Any]], side: Side) -> pa.Table:
+    def table(self, rows: Sequence[Mapping[str, Any]], side: Side) -> pa.Table:
         """Make a table of rows of features; every trained column is there."""
-        tower = self.model.towers_[side]
+        tower, rows = self.model.towers_[side], [self.clean(row, side) for row in rows]
         names = list(dict.fromkeys(name for row in rows for name in row))
         trained = [] if tower.encoder is None else list(tower.encoder.columns_)
         if set(names) & set(trained):  # what is not given of them is missing
@@ -155,7 +161,7 @@ class Engine:
             with contextlib.suppress(InputError):
                 user = self.id_of(row["user_id"], "users")
                 if self.model.users_.rows([user], "user_id")[0] < 0:
-                    self.since.users[user] = dict(row)
+                    self.since.users[user] = self.clean(row, "users")
         for row in rows["ratings"]:
             with contextlib.suppress(InputError):
                 user = self.id_of(row["user_id"], "users")
@@ -176,7 +182,7 @@ class Engine:
         fresh = {}
         for row in rows:
             item = self.id_of(row["item_id"], "items")
-            fresh[item] = {**row, "item_id": item}
+            fresh[item] = {**self.clean(row, "items"), "item_id": item}
         if fresh:
             known = self.model.items_.contains(list(fresh), "item_id")
             fresh = {
@@ -184,7 +190,7 @@ class Engine:
             }
         if not fresh:
             return
-        table = self._typed(list(fresh.values()), "items")
+        table = self.table(list(fresh.values()), "items")
         # Each row with all columns: it is encoded alike alone and among others.
         fresh = {i: {**dict.fromkeys(table.column_names), **row} for i, row in fresh.items()}
         found = self.model.towers_.items.find(list(fresh), table, "prior")
@@ -301,8 +307,7 @@ class Engine:
         """Return a model of one user and the id it has there; kept where it is asked again."""
         tower = self.model.towers_.users
         if user is None:
-            user = "\x00" if id_kind(tower.ids.type) == "string" else tower.ids.ids[-1].as_py() + 1
-            keep = False
+            user, keep = self.free_id("users"), False
         key = json.dumps([user, features, list(ratings.items())], default=str) if keep else ""
         with self._lock:
             if keep and key in self._guests:
@@ -310,8 +315,7 @@ class Engine:
                 return self._guests[key], user
         table = None
         if features is not None and tower.encoder is not None:
-            row = {**self.clean(features, "users"), tower.id_column: user}
-            table = self._typed([row], "users")
+            table = self.table([{**self.clean(features, "users"), tower.id_column: user}], "users")
         given = None
         if ratings:
             has_ratings = "rating" in self.model.parts_
@@ -342,7 +346,7 @@ class Engine:
             return tower.known(rows)
         ids = self.items_at(rows)
         new = [self.since.items[item] for item in ids if item in self.since.items]
-        return tower.find(ids, self._typed(new, "items"), "prior")
+        return tower.find(ids, self.table(new, "items"), "prior")
 
     def directions_of(self, rows: np.ndarray) -> np.ndarray:
         """Return unit vectors of items, whose products are correlations of their scores."""

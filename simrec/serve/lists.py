@@ -11,12 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.ratings import liked_from
-from simrec.data.sides import SIDES, Sides
+from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.model.answer.rerank import Rerank, caps
 from simrec.model.answer.where import matches
 from simrec.model.head import Found
-from simrec.scoring.pairs import score_pairs
 from simrec.serve import requests
 from simrec.serve.engine import Engine, Person
 from simrec.serve.view import View
@@ -127,17 +126,8 @@ class Lists(Engine):
         self, person: Person, items: Found, uncertainty: bool
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Return predicted ratings of a user, and their standard deviations on request."""
-        part, n = person.model.predictor(), len(items.rows)
-        vectors = Sides(part.heads.items.of(items), part.heads.users.of(person.found))
-        z = score_pairs(vectors.users, vectors.items, np.zeros(n, int), np.arange(n))
-        if not uncertainty:
-            return part.output(z), None
-        rating, towers = person.model._rating("uncertainty"), person.model.towers_
-        found = Sides(items, person.found)
-        variance = sum(
-            rating.variance(side, found[side], towers[side].counts, "uncertainty") for side in SIDES
-        )
-        return part.output(z), rating.std(z, np.asarray(variance), "uncertainty")
+        user = person.found.take(np.zeros(len(items.rows), int))
+        return person.model._predicted(Sides(items, user), "uncertainty" if uncertainty else "")
 
     def _reasons(self, person: Person, rows: np.ndarray) -> list[list[dict[str, Any]]]:
         """Return for each item what the user has liked that is most like it."""
@@ -156,12 +146,9 @@ class Lists(Engine):
 
 
 def _liked(person: Person) -> np.ndarray:
-    """Return the items that a user liked; without ratings, all that they took up."""
-    model, row = person.model, int(person.found.rows[0])
-    bounds = model.rating_bounds()
-    if model.liked_ is None or bounds is None:
-        return person.seen
-    own = model.liked_[[row]].indices if row < model.liked_.shape[0] else []
-    rated = person.liked.items()
-    came = [at for at, rating in rated if rating is None or rating >= liked_from(bounds)]
+    """Return the items that a user liked, in training and since."""
+    bounds = person.model.rating_bounds()
+    least = -np.inf if bounds is None else liked_from(bounds)
+    came = [at for at, rating in person.liked.items() if rating is None or rating >= least]
+    own = person.model.liked_rows(int(person.found.rows[0]))
     return np.union1d(np.setdiff1d(own, list(person.liked)), came).astype(int)

@@ -75,19 +75,18 @@ class Log:
 
     def append(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> int:
         """Write records and wait until they are on disk; return the number of the last."""
+        if not rows:
+            return self._last_number()
         with self._locked(), files.naming_full_disk(self.path):
             self._repair()
-            number = self._last_number()
-            lines = []
-            for row in rows:
-                number += 1
-                lines.append(json.dumps([number, kind, row], separators=(",", ":")) + "\n")
-            content = "".join(lines).encode()
+            last = self._last_number() + len(rows)
+            numbered = enumerate(rows, start=last - len(rows) + 1)
+            lines = [json.dumps([n, kind, row], separators=(",", ":")) for n, row in numbered]
+            content = ("\n".join(lines) + "\n").encode()
             before = self.path.stat().st_size if self.path.exists() else 0
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             try:
-                written = os.write(descriptor, content)
-                if written < len(content):
+                if os.write(descriptor, content) < len(content):
                     raise OSError(28, "No space left on device", str(self.path))
                 os.fsync(descriptor)
             except OSError:
@@ -95,10 +94,10 @@ class Log:
                 raise
             finally:
                 os.close(descriptor)
-        if number % SEAL < len(rows):
+        if last % SEAL < len(rows):
             with contextlib.suppress(OSError):  # what was written stays in the log
                 self.seal()
-        return number
+        return last
 
     def _last_number(self) -> int:
         """Return the number of the last record, in the log or in a segment."""
@@ -116,10 +115,7 @@ class Log:
         return max((int(m[2]) for m in map(_SEGMENT.fullmatch, names) if m), default=0)
 
     def new(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """Return the records since the last call, also those of other processes."""
-        return [(kind, row) for _, kind, row in self._numbered()]
-
-    def _numbered(self) -> list[tuple[int, Kind, dict[str, Any]]]:
+        """Return the records since the last call, at first all; also those of other processes."""
         with self._mutex:
             try:
                 stat = self.path.stat()
@@ -143,12 +139,7 @@ class Log:
                 if number > self.last and number not in read:
                     found.append((number, kind, row))
             self.last = max([self.last, *(record[0] for record in found)])
-            return found
-
-    def all(self) -> list[tuple[Kind, dict[str, Any]]]:
-        """Return all records there are, in segments and in the log."""
-        self.last = self._inode = self._offset = 0
-        return self.new()
+            return [(kind, row) for _, kind, row in found]
 
     def _segments(self, after: int) -> list[tuple[int, Kind, dict[str, Any]]]:
         """Return the records in segments that change answers, from a number on."""
@@ -173,11 +164,9 @@ class Log:
             records = [json.loads(line) for line in self.path.read_bytes().splitlines()]
             for kind in KINDS:
                 done = self._sealed(kind)
-                mine = [(number, row) for number, of, row in records if of == kind]
-                mine = [(number, row) for number, row in mine if number > done]
-                if mine:
-                    name = f"{mine[0][0]:08d}-{mine[-1][0]:08d}.parquet"
-                    rows = [{**row, _NUMBER: number} for number, row in mine]
+                rows = [{**row, _NUMBER: n} for n, of, row in records if of == kind and n > done]
+                if rows:
+                    name = f"{rows[0][_NUMBER]:08d}-{rows[-1][_NUMBER]:08d}.parquet"
                     self._write(self.directory / kind / name, rows)
             empty = self.path.with_suffix(".new")
             empty.write_bytes(b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import logging
 import os
@@ -20,6 +21,7 @@ from simrec.model.two_tower import TwoTower
 from simrec.serve import requests
 from simrec.serve.answers import Answers
 from simrec.serve.log import Log
+from simrec.storage import files
 from simrec.storage.manifest import MANIFEST
 
 logger = logging.getLogger(__name__)
@@ -95,10 +97,10 @@ class Service:
 
     def _load(self, name: str) -> None:
         """Load a model beside the one that answers, replay what came since, and take its place."""
-        stamp = self._stamp(name)
+        stamp = files.stamp(Path(self.paths[name]) / MANIFEST)
         engine = Answers(TwoTower.load(self.paths[name]))
         log = Log(self.log.directory)
-        engine.add(log.all())
+        engine.add(log.new())
         self.catch_up()
         with self._lock:
             engine.add(log.new())
@@ -106,16 +108,10 @@ class Service:
             self._stamps[name] = stamp
         logger.info("model %s: %s from %s", name, engine.model.model_id_, self.paths[name])
 
-    def _stamp(self, name: str) -> Any:
-        with contextlib.suppress(OSError):
-            stat = (Path(self.paths[name]) / MANIFEST).stat()
-            return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-        return None
-
     def check_models(self) -> None:
         """Load models whose directories were replaced; a bad one is refused, the old goes on."""
         for name in self.paths:
-            stamp = self._stamp(name)
+            stamp = files.stamp(Path(self.paths[name]) / MANIFEST)
             if stamp is None or stamp == self._stamps.get(name):
                 continue
             try:
@@ -146,12 +142,12 @@ class Service:
         if answer["seed"] is not None:
             shown = {
                 "list_id": answer["list_id"],
-                "user_id": request.user_id if request.user_id is not None else "",
+                "user_id": "" if request.user_id is None else str(request.user_id),
                 "item_id": [one["item_id"] for one in answer["items"]],
                 "propensity": [one["propensity"] for one in answer["items"]],
                 "timestamp": time.time(),
             }
-            self.log.append("lists", [{**shown, "user_id": str(shown["user_id"])}])
+            self.log.append("lists", [shown])
         return answer
 
     def items(self, request: requests.Entities) -> dict[str, Any]:
@@ -167,9 +163,9 @@ class Service:
         tower, rows = engine.model.towers_[side], []
         for given in request.rows:
             row = engine.clean(given, side)
-            if row.get(tower.id_column) is None:
+            key = row.get(tower.id_column)
+            if key is None:
                 raise InputError(f"{side}: a row has no {tower.table_column}.")
-            key = row[tower.id_column]
             if isinstance(key, bool) or not isinstance(key, int | str):
                 raise InputError(f"{tower.table_column}: {key!r:.80} is no id.")
             rows.append({**row, tower.id_column: engine.id_of(key, side)})
@@ -177,9 +173,8 @@ class Service:
         if len(set(ids)) < len(ids):
             raise InputError(f"{side}: an id is given more than once.")
         # Refused before it is on disk: features that the encoder does not take.
-        found = tower.find(ids, engine._typed(rows, side), "prior")
-        logged = [{name: _plain(value) for name, value in row.items()} for row in rows]
-        self.log.append(side, logged)
+        found = tower.find(ids, engine.table(rows, side), "prior")
+        self.log.append(side, [{name: _plain(v) for name, v in row.items()} for row in rows])
         self.catch_up()
         known = int((found.rows < found.n_known).sum())
         return {"added": len(rows) - known, "known": known, "model_id": engine.model.model_id_}
@@ -205,10 +200,8 @@ class Service:
                 raise InputError("feedback: give a rating or an event.")
             taken_up = not has_ratings and one.event is None
             (ratings if one.rating is not None or taken_up else events).append(row)
-        if ratings:
-            self.log.append("ratings", ratings)
-        if events:
-            self.log.append("events", events)
+        self.log.append("ratings", ratings)
+        self.log.append("events", events)
         self.counts["feedback_records_total"] += len(request.events)
         self.catch_up()
         return {"logged": len(request.events), "model_id": engine.model.model_id_}
@@ -254,16 +247,17 @@ def _form(tower: Any, name: str) -> dict[str, Any]:
     encoder = tower.encoder
     kind, start = encoder.columns_[name], f"{name}="
     place = list(encoder.columns_).index(name)
-    features = [encoder.feature_names_[i] for i in np.flatnonzero(encoder.groups_ == place)]
-    values = [one.removeprefix(start) for one in features if one.startswith(start)]
-    values = (
-        [one for one in values if not one.startswith("<")] if kind in ("category", "list") else []
-    )
-    return {"name": name, "kind": kind, "values": values[:500]}
+    values = []
+    if kind in ("category", "list"):
+        features = [encoder.feature_names_[i] for i in np.flatnonzero(encoder.groups_ == place)]
+        values = [one.removeprefix(start) for one in features if one.startswith(start)]
+    return {
+        "name": name,
+        "kind": kind,
+        "values": [one for one in values if not one.startswith("<")][:500],
+    }
 
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON can hold it."""
-    import base64
-
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value

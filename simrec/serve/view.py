@@ -45,11 +45,7 @@ class View:
     def best(
         self, query: np.ndarray, keep: np.ndarray, k: int, bonus: np.ndarray | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the k best items of a user, exactly as `top_k` finds them, and their scores.
-
-        One product with all items; those within its rounding error of the k-th best are scored
-        again.
-        """
+        """Return the k best items of a user, exactly as `top_k` finds them, and their scores."""
         near = np.flatnonzero(keep)
         if not k or not len(near):
             return np.empty(0, np.int64), np.empty(0, np.float32)
@@ -57,6 +53,7 @@ class View:
             z = self._products(query)[near]
             if bonus is not None:
                 z += bonus[near]
+            # Those within the rounding error of the k-th best are scored again.
             slack = 1.1 * (len(query) + 8) * np.finfo(np.float32).eps
             slack *= float(np.linalg.norm(query)) * self.longest
             near = near[z >= np.partition(z, len(z) - k)[len(z) - k] - 2 * slack]
@@ -66,11 +63,8 @@ class View:
         return near[order], by[order]
 
     def _products(self, query: np.ndarray) -> np.ndarray:
-        """Return scalar products with all items, rounded in any order.
-
-        A blend has weight 0 in whole components for some kinds of users: only runs of coordinates
-        in which the query is not 0 are multiplied.
-        """
+        """Return scalar products with all items, rounded in any order."""
+        # A blend has weight 0 in whole components for some users: these runs are left out.
         q, z = query[self.columns], np.zeros(len(self), np.float32)
         known = z[: self.known.shape[1]]
         runs = np.flatnonzero(np.diff(q != 0, prepend=False, append=False)).reshape(-1, 2)

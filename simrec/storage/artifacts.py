@@ -301,22 +301,15 @@ def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
 
 def _stable(root: Path, read: Callable[[Path], T]) -> T:
     """Read a directory that may be replaced meanwhile: again, until it stayed the same."""
-
-    def stamp() -> tuple[int, ...] | None:
-        with suppress(OSError):
-            stat = (root / MANIFEST).stat()
-            return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
-        return None
-
-    started = time.monotonic()
+    started, file = time.monotonic(), root / MANIFEST
     while True:
-        before = stamp()
+        before = files.stamp(file)
         try:
             result, failure = read(root), None
         except (InputError, OSError) as error:
             result, failure = None, error
         # Where directories cannot be exchanged there is none for an instant.
-        replaced = stamp() != before or (before is None and files.is_being_replaced(root))
+        replaced = files.stamp(file) != before or (before is None and files.is_being_replaced(root))
         if failure is None and not replaced:
             return result  # type: ignore[return-value]
         if not replaced or time.monotonic() - started > _PATIENCE:

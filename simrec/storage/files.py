@@ -33,6 +33,15 @@ def checksum(path: str | os.PathLike) -> dict[str, Any]:
     return {"sha256": sha256(path), "bytes": os.stat(path).st_size}
 
 
+def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
+    """Return what tells a file from any other that has had its name; None where there is none."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
 def to_json(document: Any) -> str:
     """Serialise plain data as readable JSON with a fixed key order."""
     return json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from simrec.errors import InputError
-from simrec.storage.files import naming_full_disk
+from simrec.storage.files import naming_full_disk, stamp
 
 logger = logging.getLogger(__name__)
 
@@ -20,12 +20,11 @@ logger = logging.getLogger(__name__)
 def lock(path: Path) -> Iterator[None]:
     """Hold a lock file that names host and process; raise InputError if another job holds it.
 
-    The system unlocks the file when its process ends, so the lock of a dead process is taken over.
-    Where hosts share a disk but not its locks, the host in the file counts: a file of another host
-    is left for the user to remove.
+    The system unlocks the file when its process ends: the lock of a dead process is taken over. A
+    file of another host, which may not share locks, is left for the user to remove.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    held, before = FileLock(path), _version(path)
+    held, before = FileLock(path), stamp(path)
     with naming_full_disk(path):
         try:
             held.acquire(blocking=False)
@@ -40,7 +39,7 @@ def lock(path: Path) -> Iterator[None]:
                 "output."
             ) from None
     try:
-        if before == _version(path) or path.stat().st_size:
+        if before == stamp(path) or path.stat().st_size:
             gone = "%s: the job that held this lock (process %d) is gone: taken over"
             logger.warning(gone, path, _holder(path))
         with naming_full_disk(path):
@@ -54,15 +53,6 @@ def lock(path: Path) -> Iterator[None]:
                 path.unlink(missing_ok=True)
     finally:
         held.release()
-
-
-def _version(path: Path) -> tuple[int, int] | None:
-    """Tell one file of this name from another; None where there is none."""
-    try:
-        stat = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return stat.st_ino, stat.st_mtime_ns
 
 
 def _holder(path: Path) -> int | None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from simrec.errors import InputError
 from simrec.storage import arrays as npy
+from simrec.storage.files import stamp
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -163,7 +164,7 @@ class StoredArray:
 
     def __init__(self, file: Path, entry: Mapping[str, Any]) -> None:
         self.file, self.entry = file, dict(entry)
-        self._bytes, self._identity = npy.map_bytes(file, entry), _identity(os.stat(file))
+        self._bytes, self._identity = npy.map_bytes(file, entry), stamp(file)
         try:
             # Only shape and type are taken from bytes that are not checked yet.
             view = npy.npy_view(file, self._bytes)
@@ -194,7 +195,7 @@ class StoredArray:
         """Make the same file elsewhere: a link to it, or a copy where there can be no link."""
         with suppress(OSError):
             os.link(self.file, target)
-            if _identity(os.lstat(target)) == self._identity:
+            if stamp(target) == self._identity and not target.is_symlink():
                 return
         target.unlink(missing_ok=True)  # another file has taken its name since
         target.write_bytes(self._bytes.data)
@@ -226,10 +227,6 @@ class StoredMatrix:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self.tocsr()), (self.tocsr(),)
-
-
-def _identity(stat: os.stat_result) -> tuple[int, ...]:
-    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _stacked(matrices: Sequence[sparse.csr_matrix]) -> sparse.csr_matrix:

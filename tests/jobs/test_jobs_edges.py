@@ -12,7 +12,7 @@ from simrec.cli import main
 from simrec.jobs import commands, pipeline
 from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.tables import DataOptions
+from simrec.jobs.io.inputs import DataOptions
 from simrec.jobs.recommend import recommend
 from simrec.jobs.score import score
 

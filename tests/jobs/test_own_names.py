@@ -12,7 +12,7 @@ from simrec.cli import main
 from simrec.data.ids import IdMap
 from simrec.data.tables import read_table
 from simrec.errors import InputError
-from simrec.jobs.io.tables import read_id
+from simrec.jobs.io.inputs import read_id
 
 OWN = {"user_id": "userId", "item_id": "movieId", "rating": "stars", "timestamp": "at"}
 NAMES = ["--user-id", "userId", "--item-id", "movieId", "--rating", "stars"]

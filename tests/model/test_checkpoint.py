@@ -13,7 +13,7 @@ from workers import in_threads
 
 from simrec import InputError, TwoTower, make_synthetic
 from simrec.cli import main
-from simrec.jobs.engine.ray_train import is_lost
+from simrec.jobs.engine.ray import is_lost
 from simrec.jobs.train import DataOptions, train
 from simrec.model import checkpoint as module
 from simrec.model import fit as fit_module

@@ -1,16 +1,21 @@
 """The service answers as the library does, keeps what it was told, and stands what it is sent."""
 
+import base64
+import copy
 import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from simrec import TwoTower
+from simrec.data.features.content import ImageColumn
 from simrec.errors import InputError
 from simrec.scoring.threads import processors
 
@@ -20,6 +25,7 @@ from fastapi.testclient import TestClient
 from simrec.serve.answers import Answers
 from simrec.serve.app import create_app
 from simrec.serve.log import Log
+from simrec.serve.requests import Recommend
 from simrec.serve.service import Settings
 
 
@@ -156,7 +162,49 @@ class TestAnswers:
         assert "/recommend" in client.get("/openapi.json").json()["paths"]
 
 
+def test_nothing_is_said_of_likes_that_are_not_kept(shop):
+    asked = Recommend(user_id=7, reasons=True)
+    assert any(one["reasons"] for one in Answers(shop.model).recommend(asked)["items"])
+    model = copy.copy(shop.model)
+    model.liked_ = None
+    assert not any(one["reasons"] for one in Answers(model).recommend(asked)["items"])
+    assert not model.explain(7, 17)["value"].str.contains("liked").any()
+
+
+class Lengths:
+    """Stands for a model of images: its vectors are the numbers of bytes."""
+
+    checksum = "0" * 64
+
+    def encode(self, contents):
+        return np.array([[len(one), 1] for one in contents], np.float32)
+
+
 class TestWhatComesIn:
+    def test_images_are_base64(self, shop, tmp_path, monkeypatch):
+        monkeypatch.setenv("SIMREC_CACHE", str(tmp_path / "cache"))
+        monkeypatch.setattr(ImageColumn, "load", lambda model: Lengths())
+        images = pa.array([bytes(i % 40) for i in range(shop.data.items.num_rows)])
+        items = shop.data.items.append_column("picture", images)
+        model = TwoTower(epochs=2, lists=False, item_columns={"picture": "image:any"})
+        model.fit(shop.split.train, items=items).save(tmp_path / "model")
+        client = client_of(SimpleNamespace(path=tmp_path / "model"), tmp_path)
+        new = {"item_id": 5000, "year": 2020, "genres": ["Drama"]}
+        row = {**new, "picture": base64.b64encode(bytes(33)).decode()}
+        assert client.post("/items", json={"rows": [row]}).json()["added"] == 1
+        (found,) = client.post("/embed", json={"item_ids": [5000]}).json()["items"]
+        expected = model.embed_items(pa.Table.from_pylist([{**new, "picture": bytes(33)}]))
+        np.testing.assert_allclose(found["vector"], expected["vector"][0], atol=1e-6)
+        for path, body in (
+            ("/recommend", {"user_id": 7, "items": [5000, 17]}),
+            ("/score", {"user_id": 7, "items": [5000]}),
+            ("/similar", {"item_id": 5000}),
+            ("/explain", {"user_id": 7, "item_id": 5000}),
+        ):
+            assert client.post(path, json=body).status_code == 200
+        answer = client.post("/items", json={"rows": [{**new, "picture": "/etc/hostname"}]})
+        assert answer.status_code == 400 and "picture: expected an image in base64" in answer.text
+
     def test_new_items_are_rankable_at_once_and_feedback_is_kept(self, shop, tmp_path):
         client = client_of(shop, tmp_path)
         new = {"item_id": 5000, "title": "Brand new", "year": 2020, "genres": ["Drama"]}
@@ -168,8 +216,10 @@ class TestWhatComesIn:
         expected = table.set_index("item_id")["score"][5000]
         assert abs(told[5000] - expected) < 1e-6
         assert "Brand new" in answer.text
-        found = client.post("/embed", json={"item_ids": [5000, 17]}).json()["items"]
-        assert {one["item_id"] for one in found} == {5000, 17}
+        asked = {"item_ids": [24, 5000, 17], "items": [{**new, "item_id": 5001}]}
+        found = client.post("/embed", json=asked).json()["items"]
+        assert [one["item_id"] for one in found] == [24, 5000, 17, 5001]
+        assert found[1]["vector"] == found[3]["vector"] != found[0]["vector"]
         only = client.post("/recommend", json={"user_id": 7, "where": {"year": 2020}})
         assert 5000 in listed(only)[0]
         client.post("/users", json={"rows": [{"user_id": 9100, "age": 20, "gender": "M"}]})
@@ -204,11 +254,11 @@ class TestWhatComesIn:
             file.write(b'[2,"ratings",{"user_id"')  # cut short
         again = Log(tmp_path)
         assert again.append("ratings", [{"user_id": 1, "item_id": 3, "rating": 4.0}]) == 2
-        assert [row["item_id"] for _, row in again.all()] == [2, 3]
+        assert [row["item_id"] for _, row in again.new()] == [2, 3]
         assert [row["item_id"] for _, row in log.new()] == [2, 3]
         again.seal()
         log.append("items", [{"item_id": 9}])
-        assert [row["item_id"] for _, row in Log(tmp_path).all()] == [2, 3, 9]
+        assert [row["item_id"] for _, row in Log(tmp_path).new()] == [2, 3, 9]
         assert [kind for kind, _ in log.new()] == ["items"]
 
     def test_a_full_disk_is_told(self, shop, tmp_path, monkeypatch):
@@ -224,7 +274,7 @@ class TestWhatComesIn:
         assert "disk is full" in answer.json()["detail"]
         monkeypatch.undo()
         assert client.post("/feedback", json=body).status_code == 200
-        assert len(Log(tmp_path / "state").all()) == 1
+        assert len(Log(tmp_path / "state").new()) == 1
 
     def test_a_new_item_with_few_columns_is_listed_alone(self, shop, tmp_path):
         """A row that is fine in its batch is so alone too."""

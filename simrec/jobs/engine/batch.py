@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
+from simrec.data.sides import ID_COLUMNS, Side
 from simrec.data.source import BadFragment, ChangedFragment, Unit
 from simrec.errors import InputError
-from simrec.jobs.io.model import ModelReference
+from simrec.jobs.io.inputs import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory, Scratch
 from simrec.jobs.io.parts import Part, PartWriter
 from simrec.jobs.options import Path
@@ -126,6 +127,25 @@ class BatchTask(ABC):
 
 
 @dataclass(frozen=True)
+class EntityTask(BatchTask):
+    """Ask a method of the model about the entities of each batch."""
+
+    model: ModelReference
+    side: Side
+    method: str
+    settings: Mapping[str, Any]
+
+    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
+        """Return what the method answers, and how many the model does not know."""
+        model = self.model.load()
+        ids = model.towers_[self.side].ids
+        new = ~ids.contains(table[ID_COLUMNS[self.side]])
+        found = getattr(model, self.method)(table, **self.settings, output="arrow")
+        found = found.rename_columns(self.schema.names).cast(self.schema)
+        return found, {"new": int(new.sum())}
+
+
+@dataclass(frozen=True)
 class Work:
     """Everything a worker needs to turn a unit into a part, the same on every engine."""
 
@@ -205,10 +225,8 @@ def run_batch(
 ) -> dict[str, Any]:
     """Run a batch job, or what is left of it; return its summary.
 
-    `job` determines the output beside the model and the input: the kind of job and its options. The
-    job stops if the directory of the model changes. `prepare` makes the task, given room for its
-    arrays; it is called only if there is something left to do. A row of input needs `row_bytes` of
-    memory while it is worked on.
+    `job` determines the output beside the model and the input. `prepare` makes the task, given room
+    for its arrays, if there is something left to do. A row of input takes `row_bytes` of memory.
     """
     part_rows = options.part_rows or part_rows
     described = {

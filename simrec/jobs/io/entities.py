@@ -1,29 +1,28 @@
-"""The entities of a job: those the model knows and those of a table, with vectors by id."""
+"""The entities of a job, with vectors by id: whom it answers for, and what it may recommend."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy.sparse as sp
 
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
 from simrec.data.sides import Side
 from simrec.data.source import BadFragment, Source, Unit
 from simrec.errors import InputError
+from simrec.jobs.io.inputs import open_table
 from simrec.jobs.io.outputs import Scratch
-from simrec.jobs.io.tables import open_table
 from simrec.jobs.options import Path
-from simrec.storage.rows import Array, Rows, shards_of
-
-if TYPE_CHECKING:
-    from simrec.model.head import Found, Head
-    from simrec.model.tower import Tower
+from simrec.model.head import Found, Head, StoredHead
+from simrec.model.tower import Tower
+from simrec.storage.rows import Array, Rows, blocks, shards_of
 
 Unknown = Literal["error", "prior", "skip"]
-BLOCK = 1 << 16  # rows embedded at once
+_EMBEDDED, _PAIRS = 1 << 16, 1 << 20  # rows that are embedded, and pairs that are read, at once
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,12 @@ class KnownIds:
 
     def units(self, part_rows: int) -> list[Unit]:
         """Divide the ids into units."""
-        what, total = self.name.removesuffix("_id"), len(self.ids)
-        ends = [(i, min(i + part_rows, total)) for i in range(0, total, part_rows)]
-        labels = [f"known {what}s {start} to {stop - 1}" for start, stop in ends]
-        return [
-            Unit(n, 0, (start,), stop - start, label)
-            for n, ((start, stop), label) in enumerate(zip(ends, labels, strict=True))
-        ]
+        what, units = self.name.removesuffix("_id"), []
+        for number, start in enumerate(range(0, len(self.ids), part_rows)):
+            rows = min(part_rows, len(self.ids) - start)
+            label = f"known {what}s {start} to {start + rows - 1}"
+            units.append(Unit(number, 0, (start,), rows, label))
+        return units
 
     def batches(
         self, unit: Unit, columns: Sequence[str] | None = None, batch_rows: int = 1 << 17
@@ -64,7 +62,7 @@ class KnownIds:
 
 
 def entity_source(
-    tower: "Tower", path: Path | None, own: Columns, skip_bad: bool
+    tower: Tower, path: Path | None, own: Columns, skip_bad: bool
 ) -> Source | KnownIds:
     """Open a table in which each id occurs once, wherever batches end; or take all known ids."""
     column = tower.id_column
@@ -73,22 +71,19 @@ def entity_source(
     source = open_table(path, tower.side, own, skip_bad)
     source.require_columns(column)
     chunks: list[pa.Array] = []
-    units = source.units(1 << 62)
-    for number, unit in enumerate(units, start=1):
+    for unit in source.units(1 << 62):
         try:
             for batch in source.batches(unit, [column]):
                 chunks += batch[column].drop_null().chunks
         except BadFragment:
             if not skip_bad:
                 raise
-        if chunks and (number % 16 == 0 or number == len(units)):
-            ids = pa.chunked_array(chunks)
-            chunks = [pc.unique(ids)]
-            _check_distinct(tower, source, ids, len(chunks[0]))
+    ids = pa.chunked_array(chunks, source.schema.field(column).type)
+    _check_distinct(tower, source, ids, len(pc.unique(ids)))
     return source
 
 
-def ids_of(tower: "Tower", source: Source) -> IdMap:
+def _ids_of(tower: Tower, source: Source) -> IdMap:
     """Return the ids of a table of items or users, each of which may occur once."""
     column = tower.id_column
     source.require_columns(column)
@@ -98,7 +93,7 @@ def ids_of(tower: "Tower", source: Source) -> IdMap:
     return ids
 
 
-def _check_distinct(tower: "Tower", source: Source, ids: pa.ChunkedArray, distinct: int) -> None:
+def _check_distinct(tower: Tower, source: Source, ids: pa.ChunkedArray, distinct: int) -> None:
     if distinct == len(ids):
         return
     counts = pc.value_counts(ids)
@@ -109,16 +104,13 @@ def _check_distinct(tower: "Tower", source: Source, ids: pa.ChunkedArray, distin
     )
 
 
-def embed_table(
-    tower: "Tower", head: "Head", source: Source, ids: IdMap, vectors: np.ndarray
+def _embed_table(
+    tower: Tower, head: Head, source: Source, ids: IdMap, vectors: np.ndarray
 ) -> np.ndarray:
-    """Embed those of a table that are in `ids`, block by block; fill `vectors` in their order.
-
-    Returns for each its row in the tower; -1 where its vector comes from features.
-    """
+    """Fill `vectors` with those of a table that are in `ids`; return their rows in the tower."""
     column = tower.id_column
     known_rows = np.empty(len(ids), np.int64)
-    for table in source.all_batches(None, BLOCK):
+    for table in source.all_batches(None, _EMBEDDED):
         place = ids.rows(table[column], column)
         if (place < 0).any():
             table = table.filter(pa.array(place >= 0))
@@ -130,13 +122,6 @@ def embed_table(
         vectors[place] = head.of(found)
         known_rows[place] = found.known_rows
     return known_rows
-
-
-def copy_known(head: "Head", found: "Found", vectors: np.ndarray) -> None:
-    """Fill an array with the vectors of known entities, some rows at a time."""
-    for start in range(0, len(found.rows), BLOCK):
-        some = slice(start, min(start + BLOCK, len(found.rows)))
-        vectors[some] = head.of(found.take(some))
 
 
 @dataclass(frozen=True)
@@ -158,8 +143,8 @@ class Entities:
     @classmethod
     def collect(
         cls,
-        tower: "Tower",
-        head: "Head",
+        tower: Tower,
+        head: Head,
         source: Source | None,
         unknown: Unknown,
         scratch: Scratch,
@@ -167,22 +152,22 @@ class Entities:
         """Gather the vectors of all entities a job may meet; a table is embedded once."""
         new, some_known = None, False
         if source is not None:
-            listed = ids_of(tower, source)
+            listed = _ids_of(tower, source)
             rows = tower.ids.rows(listed.ids, tower.id_column)
             by_features = tower.encoder is not None and len(source.schema.names) > 1
             unrated = np.flatnonzero(tower.unrated(rows) & by_features)
             new = IdMap(listed.take(unrated)) if len(unrated) else None
             some_known = bool((rows[unrated] >= 0).any())
+        names = tower.side, tower.table_column
         if new is None and unknown != "prior":
-            return cls(tower.side, tower.table_column, tower.ids, head.vectors, unknown)
+            return cls(*names, tower.ids, head.vectors, unknown)
         n_new = 0 if new is None else len(new)
         made = scratch.empty(f"{tower.side}_vectors", (n_new + 1, head.width), np.float32)
         made[-1] = head.prior
         if source is not None and new is not None:
-            embed_table(tower, head, source, new, made)
+            _embed_table(tower, head, source, new, made)
         # Known ones stay where they are.
         vectors = Rows([*shards_of(head.vectors), made])
-        names = tower.side, tower.table_column
         return cls(*names, tower.ids, vectors, unknown, new, some_known)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
@@ -211,3 +196,135 @@ class Entities:
         if n_missing and self.unknown == "prior":
             rows = np.where(missing, len(self.vectors) - 1, rows)
         return rows, n_missing
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Items to choose from, in the order of their ids, by which ties are broken.
+
+    `found` says where they are in the item tower; past its end where the vector is from features.
+    """
+
+    ids: IdMap
+    vectors: np.ndarray
+    found: Found
+
+    @classmethod
+    def collect(
+        cls,
+        tower: Tower,
+        head: Head,
+        catalogue: Source | None,
+        eligible: Source | None,
+        new_items_only: bool,
+        scratch: Scratch,
+    ) -> "Candidates":
+        """Gather the candidates of a job: all the model knows, or those of a catalogue.
+
+        The catalogue has features for new ones. A table of `eligible` item_id restricts the choice,
+        as does leaving out items that were rated in training.
+        """
+        listed = tower.ids if catalogue is None else _ids_of(tower, catalogue)
+        kept = _kept(tower, listed, eligible, new_items_only)
+        ids = listed if len(kept) == len(listed) else IdMap(listed.take(kept))
+        if catalogue is None and ids is listed and isinstance(head, StoredHead):
+            return cls(ids, np.asarray(head.vectors), tower.everyone())
+        vectors = scratch.empty("candidates", (len(ids), head.width), np.float32)
+        if catalogue is None:
+            for here, rows in blocks(kept, _EMBEDDED):
+                vectors[here] = head.of(tower.known(rows))
+            return cls(ids, vectors, tower.known(kept))
+        rows = _embed_table(tower, head, catalogue, ids, vectors)
+        return cls(ids, vectors, tower.known(np.where(rows < 0, len(tower.ids), rows)))
+
+    def ranked(self, bonus: np.ndarray, scratch: Scratch) -> np.ndarray:
+        """Return the vectors with what exploring adds to a score as one more coordinate."""
+        n, width = self.vectors.shape
+        ranked = scratch.empty("ranked", (n, width + 1), np.float32)
+        for here, vectors in blocks(self.vectors, _EMBEDDED):
+            ranked[here, :-1], ranked[here, -1] = vectors, bonus[here]
+        return ranked
+
+
+def _kept(tower: Tower, listed: IdMap, eligible: Source | None, new_items_only: bool) -> np.ndarray:
+    """Return the rows of those who may be recommended."""
+    keep = np.ones(len(listed), bool)
+    if new_items_only:
+        known = tower.ids.rows(listed.ids, "item_id")
+        keep &= (known < 0) | (np.asarray(tower.counts)[known] == 0)
+    if eligible is not None and keep.any():
+        eligible.require("item_id")
+        allowed = IdMap.from_values(eligible.read(["item_id"])["item_id"], "item_id")
+        keep &= allowed.contains(listed.ids, "item_id")
+        if not keep.any():
+            raise InputError(
+                f"no candidate items are left: none of those in {eligible.name} is among "
+                "--items (by default what the model knows) and what --new-items-only leaves"
+            )
+    return np.flatnonzero(keep)
+
+
+@dataclass(frozen=True)
+class ItemLists:
+    """The candidates listed for each user of a table of pairs, such as those already seen."""
+
+    users: IdMap
+    starts: np.ndarray
+    items: np.ndarray
+    n_items: int
+
+    @classmethod
+    def read(cls, source: Source, name: str, candidates: IdMap, scratch: Scratch) -> "ItemLists":
+        """Read the table twice, to count and to fill: memory grows with users, not with rows."""
+        source.require_columns("user_id", "item_id")
+        users = IdMap.from_values(_distinct(source, "user_id"), "user_id")
+        counts = np.zeros(len(users) + 1, np.int64)
+        for user_rows, _ in _rows(source, users, candidates):
+            counts[1:] += np.bincount(user_rows, minlength=len(users))
+        starts = np.cumsum(counts)
+        items = scratch.empty(name, (int(starts[-1]),), np.int32)
+        filled = starts[:-1].copy()
+        for user_rows, item_rows in _rows(source, users, candidates):
+            order = np.argsort(user_rows, kind="stable")
+            user_rows, item_rows = user_rows[order], item_rows[order]
+            distinct, first, count = np.unique(user_rows, return_index=True, return_counts=True)
+            offset = np.arange(len(user_rows)) - np.repeat(first, count)
+            items[filled[user_rows] + offset] = item_rows
+            filled[distinct] += count
+        return cls(users, starts, items, len(candidates))
+
+    def matrix(self, user_ids: pa.ChunkedArray) -> sp.csr_matrix:
+        """Return users x candidates, a stored one for each listed item."""
+        rows = self.users.rows(user_ids, "user_id")
+        # An unknown user has row -1: from the last start to itself, an empty list.
+        starts = self.starts[rows]
+        counts = np.where(rows >= 0, self.starts[rows + 1] - starts, 0)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        positions = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], counts)
+        indices = np.asarray(self.items[positions])
+        matrix = sp.csr_matrix(
+            (np.ones(len(indices), np.float32), indices, indptr), shape=(len(rows), self.n_items)
+        )
+        matrix.sum_duplicates()
+        return matrix
+
+
+def _distinct(source: Source, column: str) -> pa.Array:
+    """Return the distinct values of a column, in bounded memory."""
+    found: list[pa.Array] = [pa.array([], source.schema.field(column).type)]
+    for table in source.all_batches([column], _PAIRS):
+        found.append(pc.unique(table[column]))
+        if len(found) > 16:
+            found = [pc.unique(pa.chunked_array(found))]
+    return pc.unique(pa.chunked_array(found))
+
+
+def _rows(
+    source: Source, users: IdMap, candidates: IdMap
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of users and of candidates in blocks; pairs of other items are left out."""
+    for table in source.all_batches(["user_id", "item_id"], _PAIRS):
+        item_rows = candidates.rows(table["item_id"], "item_id")
+        listed = item_rows >= 0
+        user_rows = users.rows(table["user_id"], "user_id")
+        yield user_rows[listed], item_rows[listed].astype(np.int32)

@@ -11,20 +11,20 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from simrec import __version__
-from simrec.data.paths import CSV_ENDINGS
+from simrec.data.paths import CSV_ENDINGS, local_path, matches
 from simrec.errors import InputError
-from simrec.jobs.io.parts import Part, PartWriter, open_writer
+from simrec.jobs.io.parts import Part, PartWriter, Scratch, open_writer
 from simrec.storage import files
+from simrec.storage.lock import lock
 
 MANIFEST = "_manifest.json"
 SUMMARY = "_summary.json"
@@ -44,24 +44,35 @@ def is_single(path: str | os.PathLike) -> bool:
     return str(path).endswith((".parquet", *CSV_ENDINGS))
 
 
-@dataclass(frozen=True)
-class Scratch:
-    """Room for arrays of a job: those of more than `limit` bytes in files, removed with the job."""
+def check_apart(out: str | os.PathLike, /, **inputs: str | os.PathLike | None) -> None:
+    """Raise InputError if an output is, holds or lies in an input, named as its option."""
+    target = os.path.realpath(out)
+    for name, path in inputs.items():
+        found = None if path is None else local_path(path)
+        if found is None:
+            continue
+        source, pattern = found
+        if target == source or source.startswith(target.rstrip("/") + "/"):
+            what = "is" if target == source else "holds"
+        elif target.startswith(source.rstrip("/") + "/") and (
+            pattern is None or matches(target, pattern) or matches(f"{target}/x.parquet", pattern)
+        ):
+            what = "lies in"
+        else:
+            continue
+        raise InputError(
+            f"{out}: {what} {name} ({path}), which it would destroy. Give another path."
+        )
 
-    directory: Path
-    limit: int
 
-    def empty(self, name: str, shape: tuple[int, ...], dtype: type) -> np.ndarray:
-        """Return an array to be filled."""
-        if int(np.prod(shape)) * np.dtype(dtype).itemsize <= self.limit:
-            return np.empty(shape, dtype)
-        path = self.directory / f"{name}.npy"
-        with files.naming_full_disk(path):
-            array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-            # Room is taken now: a full disk would end the process where the array is written to.
-            with open(path, "rb+") as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-        return array
+@contextmanager
+def claim(out: str | os.PathLike, /, **inputs: str | os.PathLike | None) -> Iterator[None]:
+    """Take an output that is written in one step: apart from inputs, locked, without leftovers."""
+    check_apart(out, **inputs)
+    target = Path(os.path.realpath(out))
+    with lock(target.with_name(f"{target.name}.lock")):
+        files.remove_leftovers(target)
+        yield
 
 
 class OutputDirectory:

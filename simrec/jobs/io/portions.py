@@ -25,7 +25,7 @@ from simrec.data.ids import encode_ids
 from simrec.data.ratings import Ratings
 from simrec.data.source import Source, Unit, open_source
 from simrec.errors import InputError
-from simrec.jobs.io.tables import DataOptions
+from simrec.jobs.io.inputs import DataOptions
 from simrec.model.run.workers import Workers, equal_parts
 from simrec.storage import files
 

@@ -90,18 +90,24 @@ class Answers(ListAnswers):
             return self.towers_[side].find(ids, tables[side], unknown)
 
         found = Sides.of(find)
+        scores, std = self._predicted(found, "return_std" if return_std else "")
+        return (scores, std) if return_std else scores
+
+    def _predicted(
+        self, found: Sides[Found], asked: str = ""
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Predict pairs that were looked up, with deviations where an option has asked for them."""
         part = self.predictor()
         vectors = part.heads.map(lambda head, where: head.gathered(where), found)
         z = score_pairs(vectors.users[0], vectors.items[0], vectors.users[1], vectors.items[1])
-        scores = part.output(z)
-        if not return_std:
-            return scores
-        rating = self._rating("return_std")
+        if not asked:
+            return part.output(z), None
+        rating = self._rating(asked)
 
         def variance(side: Side) -> np.ndarray:
-            return rating.variance(side, found[side], self.towers_[side].counts, "return_std")
+            return rating.variance(side, found[side], self.towers_[side].counts, asked)
 
-        return scores, rating.std(z, variance("users") + variance("items"), "return_std")
+        return part.output(z), rating.std(z, variance("users") + variance("items"), asked)
 
     def score(
         self,
@@ -240,7 +246,15 @@ class Answers(ListAnswers):
         ids, tables = Sides(item_id, user_id), Sides(items, users)
         found = Sides.of(lambda side: self.towers_[side].find([ids[side]], tables[side], unknown))
         entities = self.towers_.map(_entity, found)
-        liked = self._liked(entities, predictor, predictor.heads.items.of(found.items)[0])
+        did = "liked" if "rating" in self.parts_ else "took up"
+        liked = Liked(
+            self.towers_,
+            entities,
+            self.liked_rows(entities.users.row),
+            did,
+            predictor,
+            predictor.heads.items.of(found.items)[0],
+        )
         rows: dict[tuple[str, str], np.ndarray] = {}
         values: dict[tuple[str, str], tuple[float, str]] = {}  # of the larger piece
         for name, part in parts.items():
@@ -327,14 +341,20 @@ class Answers(ListAnswers):
         part = self.predictor() if rank_by == "both" else self._parts(rank_by)[rank_by]
         return similar(side, self.towers_, part, entity, check_k(k))
 
-    def _liked(self, entities: Sides[Entity], part: Part, item: np.ndarray) -> Liked:
-        """Return what the user liked; without ratings, all that they took up."""
-        rated = "rating" in self.parts_
-        matrix, row = self.liked_ if rated else self.rated_, entities.users.row
-        rows = np.empty(0, np.int64)
-        if matrix is not None and row >= 0:
-            rows = np.unique(matrix[np.array([row])].indices)
-        return Liked(self.towers_, entities, rows, "liked" if rated else "took up", part, item)
+    def liked_rows(self, user: int) -> np.ndarray:
+        """Return the rows of the items that a user, by row, liked; without ratings, took up.
+
+        None where that is not kept (``keep_evidence=False``), and of a user without a row.
+
+        Examples
+        --------
+        >>> set(model.liked_rows(0)) <= set(model.rated_[[0]].indices)
+        True
+        """
+        matrix = self.liked_ if "rating" in self.parts_ else self.rated_
+        if matrix is None or not 0 <= user < matrix.shape[0]:
+            return np.empty(0, np.int64)
+        return np.unique(matrix[np.array([user])].indices)
 
     def _embed(self, side: Side, given: Any, rank_by: RankBy) -> pa.Table:
         self._check_fitted()

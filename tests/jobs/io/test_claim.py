@@ -8,7 +8,7 @@ import pytest
 
 from simrec import InputError, TwoTower
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.claim import check_apart, claim
+from simrec.jobs.io.outputs import check_apart, claim
 from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, train, update
 

@@ -1,7 +1,7 @@
 import numpy as np
 from processes import on_a_small_disk
 
-from simrec.jobs.io.outputs import Scratch
+from simrec.jobs.io.parts import Scratch
 
 
 def test_small_arrays_are_in_memory_and_large_ones_in_files(tmp_path):
@@ -15,7 +15,7 @@ def test_small_arrays_are_in_memory_and_large_ones_in_files(tmp_path):
 
 def test_a_full_disk_is_an_error_not_a_signal(tmp_path):
     code = (
-        "import numpy as np; from pathlib import Path; from simrec.jobs.io.outputs import Scratch\n"
+        "import numpy as np; from pathlib import Path; from simrec.jobs.io.parts import Scratch\n"
         "Scratch(Path('small'), 100).empty('a', (10**6,), np.float32)[:] = 1"
     )
     outcome = on_a_small_disk(code, tmp_path)

@@ -1,22 +1,33 @@
-"""The tables a model learns from, and tables that are given to a job by their paths."""
+"""What a job is given: tables by their paths, and the model, the same from first part to last."""
 
+import functools
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from simrec.data.columns import USUAL, Columns
+from simrec.data.ids import IdMap
+from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, Side
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.options import Path
+from simrec.storage import files
+from simrec.storage.artifacts import MANIFEST, read_manifest
 
 if TYPE_CHECKING:
-    from simrec.data.ids import IdMap
     from simrec.data.ratings import Ratings
     from simrec.data.tables import TableLike
+    from simrec.model.tower import Tower
+    from simrec.model.two_tower import TwoTower
+
+# As in `TwoTower`; here so that the options of a command are known without importing the model.
+RankBy = Literal["both", "rating", "uptake"]
 
 
 @dataclass(frozen=True)
@@ -153,7 +164,7 @@ def absolute(path: Path | None) -> Any:
     return os.path.abspath(path) if local else path  # type: ignore[arg-type]
 
 
-def read_id(text: str, ids: "IdMap", column: str) -> int | str:
+def read_id(text: str, ids: IdMap, column: str) -> int | str:
     """Read an id from the command line, of the kind that the model knows."""
     if pa.types.is_integer(ids.type):
         try:
@@ -170,10 +181,127 @@ def read_id(text: str, ids: "IdMap", column: str) -> int | str:
     return text
 
 
-def records(table: Any) -> list[dict[str, Any]]:
-    """Return the rows of an Arrow table or a pandas frame; figures as far as float32 means them."""
-    rows = table.to_pylist() if isinstance(table, pa.Table) else table.to_dict("records")
-    return [
-        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
-        for row in rows
-    ]
+@dataclass(frozen=True)
+class ModelReference:
+    """A model directory as it was when the job began; small, so that it travels to workers."""
+
+    path: str
+    model_id: str
+    stamps: tuple[tuple[str, tuple[int, ...] | None], ...]
+    columns: Columns = USUAL
+
+    @classmethod
+    def of(cls, path: Path) -> "ModelReference":
+        """Look at a model directory; raise InputError if it is none."""
+        root = FilePath(os.path.abspath(path))
+        manifest = read_manifest(root)
+        names = (MANIFEST, *manifest["files"])
+        stamps = tuple((name, files.stamp(root / name)) for name in names)
+        columns = Columns.from_dict(manifest["facts"].get("columns", {}))
+        return cls(str(root), manifest["model_id"], stamps, columns)
+
+    def check(self) -> None:
+        """Raise InputError if a file of the directory was changed or replaced since."""
+        for name, stamp in self.stamps:
+            file = FilePath(self.path) / name
+            if files.stamp(file) != stamp:
+                raise InputError(
+                    f"{file}: the model directory changed while the job ran (it "
+                    f"was model {self.model_id}). Parts already done stay valid: put that model "
+                    "back to finish them, or start again with --overwrite."
+                )
+
+    def load(self) -> "TwoTower":
+        """Load the model without its posteriors, once per process."""
+        return _load(self.path, self.model_id)
+
+
+@functools.lru_cache(maxsize=1)
+def _load(path: str, model_id: str) -> "TwoTower":
+    from simrec.model.files import load
+    from simrec.model.two_tower import TwoTower
+
+    found = read_manifest(path)["model_id"]
+    if found != model_id:
+        raise InputError(
+            f"{path}: the model directory changed while the job ran (was {model_id}, is {found}). "
+            "Start the job again."
+        )
+    return load(TwoTower, path, evidence=False)
+
+
+def open_model(
+    model: Path,
+    names: NameOptions = NameOptions(),
+    feedback: Path | None = None,
+    items: Path | None = None,
+    users: Path | None = None,
+) -> "tuple[TwoTower, Columns]":
+    """Load a model with a few ratings folded in; return it, and what columns are called."""
+    from simrec.model.two_tower import TwoTower
+
+    loaded = TwoTower.load(os.fspath(model))
+    own = names.over(loaded.columns_)
+    if feedback is not None:
+        ratings = open_table(feedback, "feedback", own).read()
+        fold_in(loaded, ratings, describe(feedback, "feedback"), items, users, own)
+    return loaded, own
+
+
+@contextmanager
+def model_with_feedback(
+    model: Path,
+    out: Path,
+    feedback: Path | None,
+    items: Path | None,
+    users: Path | None,
+    names: NameOptions,
+) -> Iterator[ModelReference]:
+    """Give the model of a job, with the ratings of `feedback` folded in.
+
+    The folded model lies beside the output while the job runs, where all workers see it. The same
+    model and feedback give the same folded model, so that a job that was killed goes on.
+    """
+    reference = ModelReference.of(model)
+    if feedback is None:
+        yield reference
+        return
+    folded, _ = open_model(model, names, feedback, items, users)
+    target = FilePath(os.path.realpath(out))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    files.remove_leftovers(target)
+    with files.own_directory(target, ".feedback") as directory:
+        folded.save(directory / "model")
+        yield ModelReference.of(directory / "model")
+
+
+def fold_in(
+    model: "TwoTower",
+    ratings: pa.Table,
+    label: str,
+    items: Path | None,
+    users: Path | None,
+    own: Columns,
+) -> None:
+    """Fold ratings in, with the features of those who are in them; `label` is for messages."""
+    from simrec.data.ratings import Ratings
+
+    def features(path: Path | None, tower: "Tower") -> pa.Table | None:
+        column = tower.id_column
+        if path is None or tower.encoder is None or column not in ratings.column_names:
+            return None
+        source = open_table(path, tower.side, own)
+        source.require_columns(column)
+        if len(source.schema.names) == 1:
+            return None  # a list of ids, which says whom to answer for
+        wanted = IdMap.from_values(ratings[column], column)
+        found = [
+            block.filter(pa.array(wanted.contains(block[column], column)))
+            for block in source.all_batches()
+        ]
+        return pa.concat_tables(found) if sum(map(len, found)) else None
+
+    rating = "rating" if "rating" in model.parts_ else None
+    taken = Ratings.from_table(ratings, rating=rating, bounds=model.rating_bounds(), name=label)
+    given = model.towers_.items, model.towers_.users
+    model.fold_in(taken, items=features(items, given[0]), users=features(users, given[1]))
