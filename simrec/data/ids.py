@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from simrec.data.arrays import as_arrow, as_numpy, null_mask
 from simrec.data.id_columns import (
+    IdShard,
     check_ids,
     id_kind,
     is_ascending,
@@ -17,7 +18,6 @@ from simrec.data.id_columns import (
     one_piece,
     whole_numbers,
 )
-from simrec.data.id_shard import IdShard
 from simrec.errors import InputError, listing
 from simrec.storage.rows import divided, first_rows
 

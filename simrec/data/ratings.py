@@ -147,21 +147,18 @@ class Ratings:
             if bounds is not None:
                 source.check_bounds(*bounds, name=name)
             return source
-        label, columns = (
-            describe(source, name),
-            Columns(user_id, item_id, rating, timestamp, weight),
-        )
+        label = describe(source, name)
+        columns = Columns(user_id, item_id, rating, timestamp, weight)
         table = read_columns(source, columns, name)
         for column in (user_id, item_id):
             check_ids(table.column(column), column, label, table=table)
         times = weights = None
-        if rating is None:
-            values = np.ones(table.num_rows, dtype=np.float32)
-        else:
+        values = np.ones(table.num_rows, dtype=np.float32)
+        if rating is not None:
             values = finite_numbers(table, rating, label, "rating")
-        if timestamp is not None and timestamp in table.column_names:
+        if timestamp in table.column_names:
             times = timestamp_values(table, timestamp, label)
-        if weight is not None and weight in table.column_names:
+        if weight in table.column_names:
             weights = finite_numbers(table, weight, label, "weight")
         columns_of_ids = [table.column(user_id), table.column(item_id)]
         with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request

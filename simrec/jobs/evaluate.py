@@ -93,8 +93,8 @@ def evaluate(
         ``tasks``: one record per task, as `simrec.evaluate` gives them; ``verdict``: where the
         model is no better than a baseline; and the time.
     """
+    from simrec.evaluation.evaluate import BEST, verdicts
     from simrec.evaluation.evaluate import evaluate as four_tasks
-    from simrec.evaluation.figures import BEST, verdicts
 
     model = model or _default_model()
     split = hold_out.of(data.load_ratings(model.bounds))

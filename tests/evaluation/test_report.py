@@ -338,7 +338,7 @@ def kinds(tested):
     return dict(zip(*columns.values(), strict=True))
 
 
-def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
+def test_groups_that_are_served_badly(tested, found, monkeypatch):
     # A copy that is wrong about one kind and one item is found out.
     pairs = tested.split.new_items.to_arrow()
     kind = kinds(tested)
@@ -362,9 +362,6 @@ def test_groups_and_items_that_are_served_badly(tested, found, monkeypatch):
     both = (first["error"], first["error_others"])
     by_hand = [np.sqrt(np.mean(off[part] ** 2)) for part in (drama, ~drama)]
     np.testing.assert_allclose(both, by_hand, rtol=1e-4)
-    worst = measures.worst_items(tested)
-    assert worst["name"].iloc[0] == tested.name_of(target)
-    assert worst["predicted"].iloc[0] > worst["rated"].iloc[0] + 2
 
 
 def test_the_lists_are_counted(tested, found):
@@ -557,7 +554,7 @@ def test_without_features(saved, tmp_path, absent):
     )
     text = page(measure(made), TODAY)
     parsed = Parsed(text)
-    assert parsed.ids == set(SECTIONS) - ({"features"} if absent == "both" else set())
+    assert parsed.ids == set(SECTIONS) - ({"features", "served"} if absent == "both" else set())
     sides = ("items", "users") if absent == "both" else (absent,)
     for side in sides:
         assert f"no features of {side}" in text and f"Train with --{side}" in text
@@ -574,7 +571,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     model.fit(ratings, **given).save(tmp_path / "model")
     made = make_tested_model(TwoTower.load(tmp_path / "model"), ratings, **given)
     found = measure(made)
-    assert not len(found.calibration) and (found.worst_items["lean"] > 0.5).all()
+    assert not len(found.calibration)
     assert set(found.gains["metric"]) == {"ndcg@10"}
     errors = newcomers.errors_on(made, made.new("items"), draw="items")(made.copy)
     assert set(errors) <= {0, 0.5, 1} and 0 < newcomers.mean_error(made, errors) < 0.5

@@ -178,12 +178,10 @@ class CategoryColumn(_VocabularyColumn):
         return sparse_rows(codes, None, np.ones(len(codes), np.int64), self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values."""
         return {**self.vocabulary.to_dict(), "missing": self.missing}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         return cls(data["family"], Vocabulary.from_dict(data), bool(data["missing"]))
 
     def graph(self, tf: Any, label: str) -> Graph:
@@ -254,20 +252,17 @@ class ListColumn(_VocabularyColumn):
         return sparse_rows(indices.astype(np.int32), None, counts, self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the elements, and what separates them in strings."""
         separator = {"separator": self.separator} if self.separator else {}
         return {**self.vocabulary.to_dict(), **separator}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         separator = data.get("separator", "")
         if not isinstance(separator, str) or bool(separator) != (data["family"] == "string"):
             raise InputError(f"column {data['name']!r}: what separates its elements is damaged")
         return cls(data["family"], Vocabulary.from_dict(data), separator)
 
     def reading(self) -> str:
-        """Describe what separates the elements."""
         return f"list split at {self.separator!r}" if self.separator else self.kind
 
     def graph(self, tf: Any, label: str) -> Graph:

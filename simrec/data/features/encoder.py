@@ -26,7 +26,7 @@ from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
 from simrec.data.messages import describe
 from simrec.data.tables import TableLike, read_table
-from simrec.errors import InputError, listing, nearest
+from simrec.errors import InputError, is_whole, listing, nearest
 
 logger = logging.getLogger(__name__)
 
@@ -315,8 +315,7 @@ class FeatureEncoder:
     def _check_parameters(self) -> None:
         for name in ("min_count", "components"):
             value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not 1 <= value <= MOST_FEATURES:
+            if not is_whole(value, 1) or value > MOST_FEATURES:
                 raise InputError(
                     f"{name} must be a whole number from 1 to {MOST_FEATURES:,}, got {value!r}."
                 )

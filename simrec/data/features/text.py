@@ -91,7 +91,6 @@ class TextColumn(DenseColumn):
 
     @property
     def n_coordinates(self) -> int:
-        """Number of features without the indicator."""
         return self.components.width
 
     def names(self, column: str) -> list[str]:
@@ -107,7 +106,6 @@ class TextColumn(DenseColumn):
         return self.rows(self.components(matrix[there]), there)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return words, weights and components."""
         return {
             "words": self.terms.to_pylist(),
             "idf": [float(f"{weight:.9g}") for weight in self.idf.tolist()],
@@ -118,7 +116,6 @@ class TextColumn(DenseColumn):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         idf, words = np.array(data["idf"], np.float32), tuple(map(str, data["words"]))
         if len(words) > MOST_FEATURES or idf.shape != (len(words),) or not np.isfinite(idf).all():
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
@@ -130,7 +127,6 @@ class TextColumn(DenseColumn):
         return cls(data["family"], bool(data["missing"]), terms, idf, components, topics)
 
     def reading(self) -> str:
-        """Describe how many words there are, and how they are reduced."""
         return f"text: {len(self.terms):,} words, as {self.components.width} components"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:

@@ -213,7 +213,6 @@ class VectorColumn(DenseColumn):
 
     @property
     def n_coordinates(self) -> int:
-        """Number of features without the indicator."""
         return self.size if self.components is None else self.components.width
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
@@ -225,13 +224,11 @@ class VectorColumn(DenseColumn):
         return self.rows(vectors if self.components is None else self.components(vectors), there)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the length, and the components if there are any."""
         reduced = {} if self.components is None else {"components": self.components.to_dict()}
         return {"size": self.size, "missing": self.missing, **reduced}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
-        """Restore from `to_dict`."""
         size, components = int(data["size"]), data.get("components")
         if not 0 <= size <= MOST_FEATURES:
             raise InputError(f"column {data['name']!r}: vectors of {size:,} numbers")
@@ -240,7 +237,6 @@ class VectorColumn(DenseColumn):
         return cls(data["family"], bool(data["missing"]), size, components, *more)
 
     def reading(self) -> str:
-        """Describe how long vectors are, and how they are reduced."""
         reduced = f", as {self.components.width} components" if self.components else ""
         return f"vector of {self.size:,}{reduced}"
 

@@ -23,8 +23,8 @@ from simrec.evaluation.tasks import Task
 logger = logging.getLogger(__name__)
 
 NOMINAL = (0.5, 0.8, 0.9, 0.95)
-# Test ratings a group, or an item, needs; members of a group; users whose lists are counted.
-_GROUP, _ITEM, _MEMBERS, _USERS = 50, 8, 5, 2000
+# Test ratings and members that a group needs; users whose lists are counted.
+_GROUP, _MEMBERS, _USERS = 50, 5, 2000
 # How often chance alone may call any group of a side badly served.
 _CHANCE = 0.05
 
@@ -47,7 +47,6 @@ class Measures:
     importance: dict[Side, pd.DataFrame]
     calibration: pd.DataFrame
     groups: pd.DataFrame
-    worst_items: pd.DataFrame
     listed: dict[str, Any]
     examples: list[Example]
     alerts: list[Alert]
@@ -76,7 +75,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         importance,
         calibrate(tested),
         badly_served(tested),
-        worst_items(tested),
         count_lists(tested, k),
         examples(tested),
         alerts(tested, importance),
@@ -157,30 +155,6 @@ def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matri
         members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
         found += [in_words(column, names[place]) for place in use]
     return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
-
-
-def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:
-    """Find the items that are predicted worst: by their mean rating, or by wrong choices.
-
-    Returns name, n, predicted, rated (means), new; ordered by how sure it is that the two differ.
-    """
-    frames = [pd.DataFrame()]
-    for new, ratings in ((False, tested.split.warm), (True, tested.split.new_items)):
-        if not len(ratings):
-            continue
-        error = errors_on(tested, ratings, "items")(tested.copy)
-        each = pd.DataFrame({"item": ratings.item_rows, "lean": error, "rated": ratings.values})
-        found = each.groupby("item").mean().assign(n=each.groupby("item").size(), new=new)
-        found["predicted"] = found["rated"] + found["lean"]
-        found["name"] = [tested.name_of(ratings.items.ids[i].as_py()) for i in found.index]
-        frames.append(found[found["n"] >= _ITEM])
-    made = pd.concat(frames, ignore_index=True)
-    if not len(made):
-        return made
-    # A choice by chance is wrong in half of the cases.
-    sure = made["lean"].abs() if tested.rates else made["lean"] - 0.5
-    made["sure"] = sure * np.sqrt(made["n"])
-    return made[made["sure"] > 0].nlargest(most, "sure").reset_index(drop=True)
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
