@@ -156,9 +156,9 @@ class Ratings:
         values = np.ones(table.num_rows, dtype=np.float32)
         if rating is not None:
             values = finite_numbers(table, rating, label, "rating")
-        if timestamp in table.column_names:
+        if timestamp is not None and timestamp in table.column_names:
             times = timestamp_values(table, timestamp, label)
-        if weight in table.column_names:
+        if weight is not None and weight in table.column_names:
             weights = finite_numbers(table, weight, label, "weight")
         columns_of_ids = [table.column(user_id), table.column(item_id)]
         with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
