@@ -63,7 +63,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         models = {"parent": tested.parent_copy, "model": tested.copy}
         parent = compare(models, split, k, **how).table
     logger.info("revealing ratings of new items and users, shuffling features")
-    importance = {side: shuffle_features(tested, side) for side in SIDES}
     return Measures(
         tested,
         k,
@@ -72,12 +71,12 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         compare_with_baselines(tested.copy, split, lists, k, **how),
         parent,
         {side: reveal(tested, side) for side in SIDES},
-        importance,
+        {side: shuffle_features(tested, side) for side in SIDES},
         calibrate(tested),
         badly_served(tested),
         count_lists(tested, k),
         examples(tested),
-        alerts(tested, importance),
+        alerts(tested),
     )
 
 

@@ -92,9 +92,9 @@ def divide(
 def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.DataFrame:
     """Shuffle each feature among the held-out items (users); measure how much the error rises.
 
-    Returns column, rise (mean over `repeats` shuffles), spread (their standard deviation), share
-    (rise / error), missing (share of rows without a value); most important first. The last row,
-    `ALL`, is for all features together. Empty if the side has no features.
+    Returns column, rise (mean over `repeats` shuffles), share (rise / error), missing (share of
+    rows without a value); most important first. The last row, `ALL`, is for all features together.
+    Empty if the side has no features.
     """
     table, encoder, ratings = tested.tables[side], tested.encoder(side), tested.new(side)
     if table is None or encoder is None or not encoder.columns_ or not len(ratings):
@@ -115,9 +115,9 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
                 place = changed.column_names.index(column)
                 changed = changed.set_column(place, column, held_out[column].take(order))
             rises.append(mean_error(tested, errors(tested.copy, **{side: changed})) - start)
-        row = {"column": name, "rise": float(np.mean(rises)), "spread": float(np.std(rises))}
         missing = 0.0 if name == ALL else table[name].null_count / table.num_rows
-        rows.append({**row, "share": row["rise"] / start, "missing": missing})
+        rise = float(np.mean(rises))
+        rows.append({"column": name, "rise": rise, "share": rise / start, "missing": missing})
     return pd.DataFrame([*sorted(rows[:-1], key=lambda row: -row["rise"]), rows[-1]])
 
 
