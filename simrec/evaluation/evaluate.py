@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -149,14 +148,15 @@ def evaluate(
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, got {k!r}")
     model = as_model(model, "evaluate")
-    settings = ListSettings(int(k), threshold, max_users, random_state)
+    settings: dict[str, Any] = {"threshold": threshold, "max_users": max_users, "items": items}
+    settings |= {"k": int(k), "random_state": random_state}
     if seeds is None:
         if not isinstance(split, ColdStartSplit):
             raise InputError(
                 "evaluate needs a split (see cold_start_split, time_split), or seeds=... to make "
                 f"splits of all ratings and fit the model on each; got {type(split).__name__}."
             )
-        return four_tasks(model, split, settings, items)
+        return four_tasks(model, split, **settings)
     chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"seeds: give at least one, and each once; got {chosen}.")
@@ -165,31 +165,25 @@ def evaluate(
     def arguments(name: str) -> tuple[Any, ...]:
         seed = seed_of[name]
         fresh = unfitted_copy(model, seed, quiet=n_jobs != 1)
-        return fresh, make(seed), settings, items, users
+        return fresh, make(seed), settings, users
 
     tables = side_by_side(_fit_and_measure, list(seed_of), arguments, n_jobs)
     return spread(tables) if len(tables) > 1 else tables[0]
 
 
-@dataclass(frozen=True)
-class ListSettings:
-    """What lists to ask for: their length, what is relevant, for whom."""
-
-    k: int = 10
-    threshold: float | None = None
-    max_users: int = 2000
-    random_state: int = 0
-
-
 def four_tasks(
     model: Any,
     split: ColdStartSplit,
-    settings: ListSettings,
+    k: int = 10,
+    threshold: float | None = None,
+    *,
     items: TableLike | None = None,
+    max_users: int = 2000,
+    random_state: int = 0,
     lists: Mapping[str, ListBaseline] | None = None,
 ) -> Figures:
-    """Measure a fitted model; `lists` are the list baselines if they are fitted already."""
-    train, k, threshold = split.train, settings.k, liked_threshold(split.train, settings.threshold)
+    """Measure a fitted model as `evaluate`; `lists` are list baselines that are fitted already."""
+    train, threshold = split.train, liked_threshold(split.train, threshold)
     warn_about(model, split)
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
@@ -198,7 +192,7 @@ def four_tasks(
     ages = split.ages() if isinstance(split, TimeSplit) else None
     rated = has_ratings(train)
     rows = []
-    for task in tasks_of(split, threshold, settings.max_users, settings.random_state):
+    for task in tasks_of(split, threshold, max_users, random_state):
         row: dict[str, Any] = {"task": task.name, "n": len(task.ratings)}
         if ages is not None:
             row["age_days"] = _average(ages[task.name])
@@ -227,14 +221,10 @@ def four_tasks(
 
 
 def _fit_and_measure(
-    model: Any,
-    split: ColdStartSplit,
-    settings: ListSettings,
-    items: TableLike | None,
-    users: TableLike | None,
+    model: Any, split: ColdStartSplit, settings: dict[str, Any], users: TableLike | None
 ) -> Figures:
-    model.fit(split.train, items=items, users=users)
-    return four_tasks(model, split, settings, items)
+    model.fit(split.train, items=settings["items"], users=users)
+    return four_tasks(model, split, **settings)
 
 
 def _splitter(

@@ -157,7 +157,6 @@ class CategoryColumn(_VocabularyColumn):
         return cls(data["family"], _restored(data), bool(data["missing"]))
 
     def graph(self, tf: Any, label: str) -> Graph:
-        """Build the lookup of the value."""
         lookup = self.lookup(tf, label)
         if self.missing and "" in self.vocabulary.to_pylist():
             raise InputError(
@@ -205,7 +204,8 @@ class ListColumn(_VocabularyColumn):
                     "its lists was not found. Give it, as in 'list:|'."
                 )
         elements = _elements(values, separator)[1]
-        vocabulary = _frequent(elements, context.of_elements(), settings.min_count)
+        without_rows = Context(context.label, context.column)
+        vocabulary = _frequent(elements, without_rows, settings.min_count)
         return cls(held, vocabulary, separator)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
@@ -213,7 +213,7 @@ class ListColumn(_VocabularyColumn):
         if pa.types.is_null(values.type):  # no list anywhere
             return sparse.csr_matrix((len(values), self.width), dtype=np.float32)
         lengths, elements = _elements(values, self.separator)
-        codes = self.codes(elements, context.of_elements())
+        codes = self.codes(elements, Context(context.label, context.column))
         keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
         keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
         keys = keys[np.r_[True, keys[1:] > keys[:-1]][: len(keys)]]  # quicker than np.unique

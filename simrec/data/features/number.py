@@ -124,7 +124,6 @@ class NumberColumn(Column):
         return named.get(self.family, self.kind)
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the number before it was standardised, or "missing"."""
         if 1 in features:
             return "missing"
         z = values[list(features).index(0)] if 0 in features else 0.0
@@ -189,7 +188,6 @@ class DateColumn(NumberColumn):
         return f"date ({self.form})" if self.form else "date or time"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the date, or "missing"."""
         days = super().words(features, values)
         return days if days == "missing" else str(np.datetime64(round(float(days)), "D"))
 

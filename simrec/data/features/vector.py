@@ -178,7 +178,6 @@ class VectorColumn(Column):
         return tf.broadcast_to(indices, tf.shape(found, tf.int64)), found
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the kind, or "missing"."""
         return "missing" if self.missing and self.width - 1 in features else self.kind
 
     @classmethod
