@@ -23,7 +23,6 @@ _PUBLIC = {
     "replay": "simrec.evaluation.replay",
     "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",
-    "tune": "simrec.evaluation.tune",
 }
 
 __all__ = ["__version__", *sorted(_PUBLIC)]

@@ -61,7 +61,7 @@ FUNCTIONS = [name for name in PUBLIC if name not in CLASSES]
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=SLOW) if n in ("tune", "report") else n for n in FUNCTIONS]
+    "name", [pytest.param(n, marks=SLOW) if n == "report" else n for n in FUNCTIONS]
 )
 def test_functions(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -1,5 +1,6 @@
 """Arrow columns, NumPy arrays and pandas frames: views, plain types, and pandas' index."""
 
+import contextlib
 import json
 import re
 import sys
@@ -8,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from simrec.data.messages import show_row
 from simrec.data.sides import ID_COLUMNS
@@ -53,46 +53,30 @@ def plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
     target = _plain_type(values.type)
     if target == values.type:
         return values
-    return pa.chunked_array([_decode(chunk, target) for chunk in values.chunks], type=target)
+    if not is_list(target):  # views of lists are cast to wrong offsets where they are null
+        with contextlib.suppress(pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return values.cast(target)
+    return pa.chunked_array([pa.array(c.to_pylist(), target) for c in values.chunks], target)
 
 
 def _plain_type(type_: pa.DataType) -> pa.DataType:
     types = pa.types
     if isinstance(type_, pa.BaseExtensionType):
         return _plain_type(type_.storage_type)
-    if types.is_string_view(type_):
-        return pa.large_string()
-    if types.is_binary_view(type_):
-        return pa.large_binary()
+    if types.is_string_view(type_) or types.is_binary_view(type_):
+        return pa.large_string() if types.is_string_view(type_) else pa.large_binary()
+    if types.is_run_end_encoded(type_):
+        return _plain_type(type_.value_type)
     views = types.is_list_view(type_) or types.is_large_list_view(type_)
-    runs = types.is_run_end_encoded(type_)
-    if not (views or runs or types.is_dictionary(type_) or is_list(type_)):
+    if not (views or types.is_dictionary(type_) or is_list(type_)):
         return type_
     inner = _plain_type(type_.value_type)
-    if runs:
-        return inner
     if inner == type_.value_type and not views:
         return type_
     if types.is_dictionary(type_):
         return inner
     fixed = types.is_fixed_size_list(type_)
     return pa.list_(inner, type_.list_size) if fixed else pa.large_list(inner)
-
-
-def _decode(chunk: Any, target: pa.DataType) -> pa.Array:
-    if isinstance(chunk, pa.ExtensionArray):
-        chunk = chunk.storage
-    if pa.types.is_run_end_encoded(chunk.type):
-        chunk = pc.run_end_decode(chunk)
-    if chunk.type == target:
-        return chunk
-    views = (pa.types.is_list_view, pa.types.is_large_list_view)
-    if not any(is_view(chunk.type) for is_view in views):  # cast to wrong offsets where null
-        try:
-            return chunk.cast(target)
-        except (pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            pass
-    return pa.array(chunk.to_pylist(), target)
 
 
 def is_frame(source: object) -> bool:
@@ -130,8 +114,8 @@ def read_frame(frame: Any, names: Sequence[str], label: str) -> pa.Table:
 
 def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
     """Make the error for an object column of mixed types, with a row of the rarer one."""
-    types = np.array([type(value).__name__ for value in series], dtype=object)
-    kinds, counts = np.unique(types.astype(str), return_counts=True)
+    types = np.array([type(value).__name__ for value in series])
+    kinds, counts = np.unique(types, return_counts=True)
     if len(kinds) < 2:
         return InputError(f"{label}: column {name!r} cannot be converted to Arrow: {error}.")
     rare = kinds[np.argmin(counts)]

@@ -1,17 +1,22 @@
-"""Columns of ids in any form: integers or strings, none missing, once each where that is needed."""
+"""Columns of ids in any form, checked and numbered; and ascending ids, looked up."""
 
-from collections.abc import Iterable
+import bisect
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.arrays import null_mask, plain
+from simrec.data.arrays import as_arrow, as_numpy, null_mask, plain
 from simrec.data.messages import bad_rows
 from simrec.errors import InputError
 
 _BLOCK = 1 << 17
+# Below this many values, a binary search each beats building a hash table of all known ids.
+_FEW = 64
+# From this share of the known ids on (one in so many), a hash table beats binary searches.
+_MANY = 16
 
 
 def id_kind(type_: pa.DataType) -> str | None:
@@ -25,13 +30,7 @@ def id_kind(type_: pa.DataType) -> str | None:
 
 
 def whole_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Read strings such as "7" or "007" as int64; null where they are no whole numbers.
-
-    Examples
-    --------
-    >>> whole_numbers(pa.chunked_array([["7", "007", "a7"]])).to_pylist()
-    [7, 7, None]
-    """
+    """Read strings such as "7" or "007" as int64; null where they are no whole numbers."""
     if pa.types.is_dictionary(texts.type):
         texts = texts.cast(texts.type.value_type)
     number = pc.match_substring_regex(texts, "^-?[0-9]{1,18}$")
@@ -88,13 +87,7 @@ def check_ids(
 
 
 def one_or_several(given: Any, name: str) -> pa.ChunkedArray:
-    """Take one id, or several in any form, as an Arrow column.
-
-    Examples
-    --------
-    >>> one_or_several("tea", "item_id").to_pylist(), one_or_several({7}, "item_id").to_pylist()
-    (['tea'], [7])
-    """
+    """Take one id, or several in any form, as an Arrow column."""
     one = isinstance(given, str | bytes | pa.Scalar) or not isinstance(given, Iterable)
     values = as_chunked([given] if one else given, name)
     if not len(values) or not pa.types.is_null(values.type):
@@ -197,3 +190,85 @@ def id_offsets(values: np.ndarray, low: int) -> np.ndarray:
     # In 64 bits, where what overflows (uint64) comes round to the right offset again.
     wrapped = (low + 2**63) % 2**64 - 2**63
     return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))
+
+
+class IdShard:
+    """Some ascending ids: how many, the lowest and the highest, None if there are none.
+
+    They are read when they are first asked for. `stored` has the arrays of a model directory that
+    hold them unchanged, if there are any.
+    """
+
+    __slots__ = ("_direct", "_ids", "_read", "first", "last", "rows", "stored")
+
+    def __init__(
+        self,
+        rows: int,
+        first: Any,
+        last: Any,
+        read: Callable[[], pa.Array] | None = None,
+        stored: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.rows, self.first, self.last, self.stored = rows, first, last, stored or {}
+        self._read, self._ids = read, None
+        self._direct: np.ndarray | None = None  # row by offset from the first id
+
+    @classmethod
+    def of(cls, ids: pa.Array) -> "IdShard":
+        """Take ids in memory that are known to be distinct and ascending."""
+        first, last = (ids[0].as_py(), ids[-1].as_py()) if len(ids) else (None, None)
+        return cls(len(ids), first, last, lambda: ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IdShard.of, (self.ids,)
+
+    @property
+    def ids(self) -> pa.Array:
+        """The ids."""
+        if self._ids is None:
+            assert self._read is not None, "only the ends of this range are known"
+            self._ids = self._read()
+        return self._ids
+
+    def find(self, chunk: pa.Array) -> np.ndarray:
+        """Return the row of each of some ids of the same kind, -1 where there is none."""
+        if pa.types.is_integer(self.ids.type):
+            return self._find_integers(as_numpy(chunk))
+        if len(chunk) < _FEW < self.rows:
+            return np.array([self._bisect(value) for value in chunk.to_pylist()], dtype=np.int64)
+        known = self.ids
+        if chunk.type != known.type:
+            chunk, known = chunk.cast(pa.large_string()), known.cast(pa.large_string())
+        return _places(chunk, known)
+
+    def _bisect(self, value: str) -> int:
+        row = bisect.bisect_left(self.ids, value, key=lambda scalar: scalar.as_py())
+        return row if row < self.rows and self.ids[row].as_py() == value else -1
+
+    def _find_integers(self, values: np.ndarray) -> np.ndarray:
+        known = as_numpy(self.ids)
+        low, high = int(known[0]), int(known[-1])
+        inside = (values >= low) & (values <= high)  # exact whatever the two integer types
+        if not inside.all():
+            rows = np.full(len(values), -1, dtype=np.int64)
+            rows[inside] = self._find_integers(values[inside])
+            return rows
+        if high - low >= dense_span(len(known)):
+            values = values.astype(known.dtype, copy=False)
+            if _MANY * len(values) > len(known):
+                return _places(as_arrow(values), as_arrow(known))
+            rows = np.searchsorted(known, values)
+            return np.where(known[rows] == values, rows, -1)
+        direct = self._direct
+        if direct is None:
+            direct = np.full(high - low + 1, -1, dtype=np.int64)
+            direct[id_offsets(known, low)] = np.arange(len(known))
+            self._direct = direct  # once it is whole: other threads look up too
+        return direct[id_offsets(values, low)]
+
+
+def _places(values: pa.Array, known: pa.Array) -> np.ndarray:
+    """Find each value among the known ones, -1 where it is not."""
+    found = pc.index_in(values, value_set=known)
+    # Where a number would be made a scalar of Arrow's, pandas would be imported.
+    return as_numpy(found.fill_null(as_arrow(np.array([-1], np.int32))[0])).astype(np.int64)

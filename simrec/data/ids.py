@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from simrec.data.arrays import as_arrow, as_numpy, null_mask
 from simrec.data.id_columns import (
+    IdShard,
     check_ids,
     id_kind,
     is_ascending,
@@ -17,7 +18,6 @@ from simrec.data.id_columns import (
     one_piece,
     whole_numbers,
 )
-from simrec.data.id_shard import IdShard
 from simrec.errors import InputError, listing
 from simrec.storage.rows import divided, first_rows
 
@@ -34,6 +34,11 @@ class IdMap:
     ids : pyarrow.Array or pyarrow.ChunkedArray
         The ids, already distinct and ascending. For any others there is `IdMap.from_values`.
 
+    Attributes
+    ----------
+    type : pyarrow.DataType
+        The Arrow type of the ids.
+
     Examples
     --------
     Those of the methods go on from this one.
@@ -46,7 +51,7 @@ class IdMap:
     ['mate']
     """
 
-    __slots__ = ("_type", "shards", "starts")
+    __slots__ = ("shards", "starts", "type")
 
     def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
         found: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
@@ -58,10 +63,10 @@ class IdMap:
         self.__setstate__(((IdShard.of(found),), found.type))
 
     def __getstate__(self) -> tuple[tuple[IdShard, ...], pa.DataType]:
-        return self.shards, self._type
+        return self.shards, self.type
 
     def __setstate__(self, state: tuple[tuple[IdShard, ...], pa.DataType]) -> None:
-        self.shards, self._type = state
+        self.shards, self.type = state
         self.starts = first_rows([shard.rows for shard in self.shards])
 
     @classmethod
@@ -109,15 +114,6 @@ class IdMap:
         (2,)
         """
         return tuple(shard.rows for shard in self.shards)
-
-    @property
-    def type(self) -> pa.DataType:
-        """The Arrow type of the ids.
-
-        >>> ids.type
-        DataType(string)
-        """
-        return self._type
 
     def __len__(self) -> int:
         return int(self.starts[-1])

@@ -33,18 +33,9 @@ def bad_rows(
     remedy: str,
     table: pa.Table | None = None,
 ) -> InputError:
-    """Make the error for some rows of a column that cannot be used.
+    """Make the error for some rows of a column that cannot be used: those where `rows` is True.
 
-    Parameters
-    ----------
-    label, column : str
-        The table as the user knows it, a file name for instance, and the column at fault.
-    rows : numpy.ndarray
-        One boolean per row, True where the row is bad.
-    problem, remedy : str
-        What is wrong, to follow "3 of 100 rows": "are null"; and what to do, a sentence.
-    table : pyarrow.Table, optional
-        Where the example row is taken from.
+    `problem` follows "3 of 100 rows": "are null"; the example row is taken from `table`.
     """
     first = int(np.argmax(rows))
     example = f": {show_row(table, first)}" if table is not None else ""

@@ -30,14 +30,8 @@ _OCCUPATIONS = (
 class MovieLens(NamedTuple):
     """Ratings and features of `load_movielens`, as `TwoTower.fit` takes them.
 
-    Attributes
-    ----------
-    ratings : Ratings
-        With timestamps.
-    items : pyarrow.Table or None
-        item_id, title, year and genres.
-    users : pyarrow.Table or None
-        user_id, age, gender, occupation and zip_code, in the versions that have users.
+    Items have item_id, title, year and genres; users, in the versions that have them, user_id, age,
+    gender, occupation and zip_code.
     """
 
     ratings: Ratings
@@ -73,20 +67,20 @@ def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
     items = users = None
     if (root / (name := "u.data")).is_file():
         columns = ("item_id", "title", "date", "video_date", "url", *_GENRES)
-        movies = _headless(root / "u.item", "pipe", columns)
+        movies = _read(root / "u.item", columns, "|")
         if movies is not None:
             flags = zip(*(movies[genre].to_pylist() for genre in _GENRES[1:]), strict=True)
             named = ([g for g, has in zip(_GENRES[1:], row, strict=True) if has] for row in flags)
             genres = pa.chunked_array([["|".join(one) for one in named]], pa.string())
             items = _items(movies["item_id"], movies["title"], genres)
         about = ("user_id", "age", "gender", "occupation", "zip_code")
-        users = _headless(root / "u.user", "pipe", about)
-        ratings = _headless(root / name, "tab", _RATINGS)
+        users = _read(root / "u.user", about, "|")
+        ratings = _read(root / name, _RATINGS)
     elif (root / (name := "ratings.dat")).is_file():
-        ratings = _colons(root / name, _RATINGS)
-        movies = _colons(root / "movies.dat", ("item_id", "title", "genres"))
+        ratings = _read(root / name, _RATINGS)
+        movies = _read(root / "movies.dat", ("item_id", "title", "genres"))
         items = None if movies is None else _items(*movies.columns)
-        users = _colons(root / "users.dat", ("user_id", "gender", "age", "occupation", "zip_code"))
+        users = _read(root / "users.dat", ("user_id", "gender", "age", "occupation", "zip_code"))
         if users is not None:
             named = pa.array(_OCCUPATIONS).take(users["occupation"].combine_chunks())
             users = users.set_column(3, "occupation", named)
@@ -102,19 +96,12 @@ def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
     return MovieLens(Ratings.from_table(ratings, name=str(root / name)), items, users)
 
 
-def _headless(path: Path, delimiter: str, columns: tuple[str, ...]) -> pa.Table | None:
-    """Read a file without a row of names, None if there is none."""
-    if not path.is_file():
-        return None
-    return read_table(f"{path}#delimiter={delimiter}&columns={','.join(columns)}")
-
-
-def _colons(path: Path, columns: tuple[str, ...]) -> pa.Table | None:
-    """Read a file with `::` between fields, None if there is none."""
+def _read(path: Path, columns: tuple[str, ...], delimiter: str = "\t") -> pa.Table | None:
+    """Read a file without a row of names, `::` as a tab; None if there is none."""
     if not path.is_file():
         return None
     data = path.read_bytes().replace(b"::", b"\t")
-    if not path.name.startswith("ratings"):
+    if columns != _RATINGS:
         try:
             data.decode()
         except UnicodeDecodeError:
@@ -122,7 +109,7 @@ def _colons(path: Path, columns: tuple[str, ...]) -> pa.Table | None:
     return csv.read_csv(
         pa.BufferReader(data),
         csv.ReadOptions(column_names=columns),
-        csv.ParseOptions(delimiter="\t", quote_char=False),
+        csv.ParseOptions(delimiter=delimiter, quote_char=False),
         csv.ConvertOptions(column_types={"zip_code": pa.string(), "title": pa.string()}),
     )
 

@@ -4,7 +4,6 @@ import fnmatch
 import os
 import re
 import urllib.parse
-from typing import NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
@@ -15,17 +14,6 @@ CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 _URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 _GLOB = re.compile(r"[*?\[]")
-
-
-class FoundFiles(NamedTuple):
-    """The files of a table in the order of their paths, which is the order of the rows.
-
-    Below the directory `base`, directories such as `year=2024` are partitions.
-    """
-
-    filesystem: fs.FileSystem
-    base: str
-    files: list[fs.FileInfo]
 
 
 def reading_options(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
@@ -44,12 +32,15 @@ def reading_options(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
     return where, {name: urllib.parse.unquote(value) for name, _, value in pairs}
 
 
-def find_files(path: str | os.PathLike[str], label: str) -> FoundFiles:
-    """Find the files of a table.
+def find_files(
+    path: str | os.PathLike[str], label: str
+) -> tuple[fs.FileSystem, str, list[fs.FileInfo]]:
+    """Return the filesystem of a table, the directory that partitions are below, and its files.
 
     In a directory, names that start with `_` or `.` are skipped. If some names end like Parquet
     files (else: like CSV files), only those count: notes beside the data are no data, but part
-    files without an ending, as Hive writes them, are.
+    files without an ending, as Hive writes them, are. Files are in the order of their paths, which
+    is the order of the rows.
     """
     filesystem, where = _filesystem_of(os.fspath(path))
     pattern = _is_glob(where)
@@ -60,7 +51,7 @@ def find_files(path: str | os.PathLike[str], label: str) -> FoundFiles:
         there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
         raise InputError(f"{label}: no such file or directory.{nearest(name, there)}")
     if info.type != fs.FileType.Directory:
-        return FoundFiles(filesystem, base.rpartition("/")[0], [info])
+        return filesystem, base.rpartition("/")[0], [info]
     start = len(base.rstrip("/")) + 1
     files = [
         file
@@ -74,7 +65,7 @@ def find_files(path: str | os.PathLike[str], label: str) -> FoundFiles:
     if not files:
         why = "nothing matches the pattern" if pattern else "the directory holds none"
         raise InputError(f"{label}: no Parquet or CSV files: {why}. Check the path.")
-    return FoundFiles(filesystem, base, sorted(files, key=lambda file: file.path))
+    return filesystem, base, sorted(files, key=lambda file: file.path)
 
 
 def local_path(path: str | os.PathLike[str]) -> tuple[str, str | None] | None:

@@ -108,8 +108,8 @@ def check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError):
-        low, high = np.nan, np.nan
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        low = high = np.nan
+    if not -np.inf < low < high < np.inf:
         raise InputError(
             f"bounds must be the lowest and the highest possible rating, such as (1, 5); "
             f"got {bounds!r}."

@@ -147,17 +147,14 @@ class Ratings:
             if bounds is not None:
                 source.check_bounds(*bounds, name=name)
             return source
-        label, columns = (
-            describe(source, name),
-            Columns(user_id, item_id, rating, timestamp, weight),
-        )
+        label = describe(source, name)
+        columns = Columns(user_id, item_id, rating, timestamp, weight)
         table = read_columns(source, columns, name)
         for column in (user_id, item_id):
             check_ids(table.column(column), column, label, table=table)
         times = weights = None
-        if rating is None:
-            values = np.ones(table.num_rows, dtype=np.float32)
-        else:
+        values = np.ones(table.num_rows, dtype=np.float32)
+        if rating is not None:
             values = finite_numbers(table, rating, label, "rating")
         if timestamp is not None and timestamp in table.column_names:
             times = timestamp_values(table, timestamp, label)

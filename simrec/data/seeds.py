@@ -8,14 +8,7 @@ from simrec.errors import InputError, is_whole
 
 
 def check_seed(random_state: Any, name: str = "random_state") -> int:
-    """Return a seed, a whole number from 0 on.
-
-    Examples
-    --------
-    >>> check_seed(-1)
-    Traceback (most recent call last):
-    simrec.errors.InputError: random_state: expected a whole number from 0 on, got -1.
-    """
+    """Return a seed, a whole number from 0 on."""
     if not is_whole(random_state):
         raise InputError(f"{name}: expected a whole number from 0 on, got {random_state!r}.")
     return int(random_state)

@@ -313,15 +313,12 @@ def open_source(
     """
     label = describe(path, name)
     found, options = reading_options(path)
-    where = find_files(found, label)
+    filesystem, base, infos = find_files(found, label)
     files: list[TableFile] = []
     schema, bad = pa.schema([]), []
     with ThreadPoolExecutor(8) as pool:
-        waiting = [
-            pool.submit(TableFile.open, where.filesystem, where.base, info.path, options)
-            for info in where.files
-        ]
-        for opening in waiting:
+        opened = [pool.submit(TableFile.open, filesystem, base, i.path, options) for i in infos]
+        for opening in opened:
             try:
                 file = opening.result()
                 schema = _shared(schema, file) if files else file.schema.remove_metadata()

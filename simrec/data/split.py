@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import logging
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -105,7 +105,9 @@ def cold_start_split(
             "item or user, or are held out themselves. Hold out smaller shares, or give more data."
         )
     train = ratings.select(known & ~held_out)
-    return _logged(ColdStartSplit(train, *_parts(ratings, item_is_new, user_is_new, held_out)))
+    split = ColdStartSplit(train, *_parts(ratings, item_is_new, user_is_new, held_out))
+    _log_sizes(split)
+    return split
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,8 @@ def time_split(
         )
     parts = split_by_known(ratings.select(early), ratings.select(~early))
     logger.info("split at %s", show_moment(moment))
-    return _logged(TimeSplit(parts.train, **parts.tasks(), at=moment))
+    _log_sizes(parts)
+    return TimeSplit(parts.train, **parts.tasks(), at=moment)
 
 
 def split_by_known(train: Ratings, test: Ratings) -> ColdStartSplit:
@@ -247,14 +250,10 @@ def _times(ratings: Ratings) -> np.ndarray:
     return ratings.timestamps
 
 
-Split = TypeVar("Split", bound=ColdStartSplit)
-
-
-def _logged(split: Split) -> Split:
+def _log_sizes(split: ColdStartSplit) -> None:
     sizes = {"train": len(split.train), **{task: len(r) for task, r in split.tasks().items()}}
     shown = ", ".join(f"{task} {size}" for task, size in sizes.items())
     logger.info("split of %d ratings: %s", sum(sizes.values()), shown)
-    return split
 
 
 def _choose(rng: np.random.Generator, n: int, share: float) -> np.ndarray:

@@ -75,24 +75,10 @@ def read_table(
     null, without quotes, is null. The index of a pandas frame, also as it was saved to a file, is
     left out unless it is a column of ids (`item_id`, `user_id`) or in `columns`.
 
-    Parameters
-    ----------
-    source : table-like
-        A pandas frame, an Arrow table, any frame with `__arrow_c_stream__`, a row as a dict or
-        several, or a path; see `open_source`. Hive partitions, such as `year=2024`, become columns.
-    columns, optional : sequences of str
-        The columns to read, in this order, all of them by default; and those to read as well where
-        the table has them.
-    rename : mapping of str to str, optional
-        New names for columns, such as `{"asin": "item_id"}`; `columns` and `optional` are new
-        names. A column that the table has under its new name already needs no renaming.
-    dictionaries : sequence of str
-        Columns that are read as dictionaries where a Parquet file holds strings in them: quicker
-        if values occur often.
-    name : str, optional
-        The table's part in the call (`"items"`), for error messages.
-    allow_empty : bool
-        Whether a table without rows is fine.
+    `columns` are read in this order, all by default, and `optional` ones where the table has them.
+    `rename` gives new names, which the others are: `{"asin": "item_id"}`. Strings of `dictionaries`
+    in Parquet files are read as dictionaries: quicker if values occur often. `name` is the table's
+    part in the call (`"items"`), for error messages.
     """
     label = describe(source, name)
     names, index, read = _open(source, name, label)

@@ -271,11 +271,5 @@ def _figure(row: Mapping[str, Any], who: str) -> str:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """Write a list of words.
-
-    Examples
-    --------
-    >>> joined(["a"]), joined(["a", "b", "c"])
-    ('a', 'a, b and c')
-    """
+    """Write a list of words: a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
-from simrec.errors import InputError
+from simrec.errors import InputError, is_whole
 from simrec.scoring.threads import processors
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ def side_by_side(
     With several jobs (-1: as many as there are processors) each call has a process of its own, and
     `work`, a function of a module, its arguments and its result are pickled.
     """
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int) or n_jobs < -1 or n_jobs == 0:
+    if n_jobs == 0 or not is_whole(n_jobs, -1):
         raise InputError(f"n_jobs must be a whole number from 1 on, or -1; got {n_jobs!r}.")
     n, n_jobs = len(names), min(processors() if n_jobs == -1 else n_jobs, len(names))
     # A fork of a process with threads can hang, so processes start afresh.

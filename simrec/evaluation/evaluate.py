@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
+from simrec import console
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
 from simrec.data.tables import TableLike, with_usual_ids
@@ -23,8 +25,8 @@ from simrec.evaluation.baselines import (
 )
 from simrec.evaluation.catalogue import Catalogue
 from simrec.evaluation.copies import side_by_side, unfitted_copy
-from simrec.evaluation.figures import Figures, spread
 from simrec.evaluation.tasks import (
+    TASK_NAMES,
     Task,
     as_model,
     has_ratings,
@@ -38,6 +40,7 @@ from simrec.scoring import metrics
 LIST_FIGURES = ("precision", "recall", "ndcg", "map", "mrr")
 """Figures of lists, by the names of their columns without ``@k``."""
 
+BEST = "No baseline is better than the model."
 _NAN = float("nan")
 
 
@@ -145,14 +148,15 @@ def evaluate(
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, got {k!r}")
     model = as_model(model, "evaluate")
-    settings = ListSettings(int(k), threshold, max_users, random_state)
+    settings: dict[str, Any] = {"threshold": threshold, "max_users": max_users, "items": items}
+    settings |= {"k": int(k), "random_state": random_state}
     if seeds is None:
         if not isinstance(split, ColdStartSplit):
             raise InputError(
                 "evaluate needs a split (see cold_start_split, time_split), or seeds=... to make "
                 f"splits of all ratings and fit the model on each; got {type(split).__name__}."
             )
-        return four_tasks(model, split, settings, items)
+        return four_tasks(model, split, **settings)
     chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"seeds: give at least one, and each once; got {chosen}.")
@@ -161,31 +165,25 @@ def evaluate(
     def arguments(name: str) -> tuple[Any, ...]:
         seed = seed_of[name]
         fresh = unfitted_copy(model, seed, quiet=n_jobs != 1)
-        return fresh, make(seed), settings, items, users
+        return fresh, make(seed), settings, users
 
     tables = side_by_side(_fit_and_measure, list(seed_of), arguments, n_jobs)
     return spread(tables) if len(tables) > 1 else tables[0]
 
 
-@dataclass(frozen=True)
-class ListSettings:
-    """What lists to ask for: their length, what is relevant, for whom."""
-
-    k: int = 10
-    threshold: float | None = None
-    max_users: int = 2000
-    random_state: int = 0
-
-
 def four_tasks(
     model: Any,
     split: ColdStartSplit,
-    settings: ListSettings,
+    k: int = 10,
+    threshold: float | None = None,
+    *,
     items: TableLike | None = None,
+    max_users: int = 2000,
+    random_state: int = 0,
     lists: Mapping[str, ListBaseline] | None = None,
 ) -> Figures:
-    """Measure a fitted model; `lists` are the list baselines if they are fitted already."""
-    train, k, threshold = split.train, settings.k, liked_threshold(split.train, settings.threshold)
+    """Measure a fitted model as `evaluate`; `lists` are list baselines that are fitted already."""
+    train, threshold = split.train, liked_threshold(split.train, threshold)
     warn_about(model, split)
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
@@ -194,7 +192,7 @@ def four_tasks(
     ages = split.ages() if isinstance(split, TimeSplit) else None
     rated = has_ratings(train)
     rows = []
-    for task in tasks_of(split, threshold, settings.max_users, settings.random_state):
+    for task in tasks_of(split, threshold, max_users, random_state):
         row: dict[str, Any] = {"task": task.name, "n": len(task.ratings)}
         if ages is not None:
             row["age_days"] = _average(ages[task.name])
@@ -223,14 +221,10 @@ def four_tasks(
 
 
 def _fit_and_measure(
-    model: Any,
-    split: ColdStartSplit,
-    settings: ListSettings,
-    items: TableLike | None,
-    users: TableLike | None,
+    model: Any, split: ColdStartSplit, settings: dict[str, Any], users: TableLike | None
 ) -> Figures:
-    model.fit(split.train, items=items, users=users)
-    return four_tasks(model, split, settings, items)
+    model.fit(split.train, items=settings["items"], users=users)
+    return four_tasks(model, split, **settings)
 
 
 def _splitter(
@@ -264,3 +258,54 @@ def list_figures(task: Task, ids: np.ndarray | None) -> dict[str, float]:
 
 def _average(values: np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else _NAN
+
+
+class Figures(pd.DataFrame):
+    """A row for each task, as a pandas frame; printed, a line for each figure, and the verdict.
+
+    Of list baselines only the NDCG is printed, and what was not measured is left out.
+    """
+
+    def __str__(self) -> str:
+        if "task" not in self:
+            return super().__str__()
+        lists = [name for name in map(str, self) if name.startswith("ndcg@")]
+        verdict = verdicts(self, int(lists[0].removeprefix("ndcg@"))) or [BEST]
+        records: Any = self.astype(object).where(self.notna(), None).to_dict("records")
+        return "\n".join([console.four_tasks(records), "", *verdict])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+
+def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
+    """Say where the model is no better than a baseline: a sentence each, none if it always is."""
+    found = []
+    for row in table.to_dict("records"):
+        name, own = TASK_NAMES[row["task"]], row[f"ndcg@{k}"]
+        theirs = {end: row.get(f"ndcg@{k}_{end}", np.nan) for end in LIST_BASELINES}
+        best = max(theirs, key=lambda end: np.nan_to_num(theirs[end], nan=-1.0))
+        if own < theirs[best]:
+            rival = "the most popular items" if best == "popular" else LIST_BASELINES[best]
+            found.append(
+                f"{name}: the lists are no better than {rival} "
+                f"(NDCG@{k} {own:.4f} against {theirs[best]:.4f})"
+            )
+        error = min(row["rmse_mean"], row["rmse_bias"])
+        if row["rmse"] >= error:
+            found.append(
+                f"{name}: the predictions are no better than the best baseline "
+                f"(RMSE {row['rmse']:.4f} against {error:.4f})"
+            )
+    return found
+
+
+def spread(tables: Sequence[pd.DataFrame]) -> Figures:
+    """Give the mean and the standard deviation of each figure over several tables."""
+    columns: dict[str, Any] = {"task": tables[0]["task"]}
+    for name in tables[0].columns.drop("task"):
+        values = np.stack([table[name].to_numpy(np.float64) for table in tables])
+        columns[name], columns[f"{name}_std"] = values.mean(axis=0), values.std(axis=0, ddof=1)
+    return Figures(columns)

@@ -95,15 +95,6 @@ def off_policy(
         direct = (own["target"] * own["expected"]).groupby(own["user_id"]).sum()
         left = by_list(weight.to_numpy() * (shown["reward"] - shown["expected"]).to_numpy())
         rows["dr"] = left + users.map(direct).to_numpy(float)
-    n = len(users)
-    return pd.DataFrame(
-        [
-            {
-                "estimate": name,
-                "value": float(one.mean()),
-                "std": float(one.std(ddof=1) / np.sqrt(n)) if n > 1 else np.nan,
-                "n": n,
-            }
-            for name, one in rows.items()
-        ]
-    )
+    by_estimate = pd.DataFrame(rows)
+    found = {"value": by_estimate.mean(), "std": by_estimate.sem(), "n": len(users)}
+    return pd.DataFrame(found).rename_axis("estimate").reset_index()

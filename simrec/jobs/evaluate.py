@@ -1,4 +1,4 @@
-"""Judge models: evaluate, compare, tune, replay history, and write the report."""
+"""Judge models: evaluate, compare, replay history, and write the report."""
 
 import json
 import os
@@ -93,8 +93,8 @@ def evaluate(
         ``tasks``: one record per task, as `simrec.evaluate` gives them; ``verdict``: where the
         model is no better than a baseline; and the time.
     """
+    from simrec.evaluation.evaluate import BEST, verdicts
     from simrec.evaluation.evaluate import evaluate as four_tasks
-    from simrec.evaluation.figures import BEST, verdicts
 
     model = model or _default_model()
     split = hold_out.of(data.load_ratings(model.bounds))
@@ -167,48 +167,6 @@ def compare(
         "other_value": found.table["other"].iloc[0],
         "verdict": found.sentences,
     }
-
-
-@job
-def tune(
-    data: DataOptions,
-    out: Path | None = None,
-    model: "TwoTower | None" = None,
-    metric: Literal["rmse", "ndcg"] | None = None,
-    trials: int = 20,
-    seeds: tuple[int, ...] = (0, 1),
-    k: int = 10,
-    random_state: int = 0,
-    hold_out: HoldOut = HoldOut(),
-) -> dict[str, Any]:
-    """Try settings drawn at random on held-out items and users, beside those that are given.
-
-    Parameters
-    ----------
-    out : path, optional
-        A file of JSON lines to keep trials in; started again, the search goes on from there.
-    metric : str, optional
-        What to improve: rmse (of ratings, where there are any) or ndcg (of lists).
-    trials : int
-        How many settings to try.
-    seeds : sequence of int
-        Seeds of split and model, two or more, which show how much figures move by chance.
-    random_state : int
-        Seed of the draws.
-
-    Returns
-    -------
-    dict
-        ``trials``, a record each; ``best``, the settings to use; ``verdict``, what to do.
-    """
-    from simrec.evaluation.tune import tune as search
-
-    model = model or _default_model()
-    ratings = data.load_ratings(model.bounds)
-    settings: dict[str, Any] = {"metric": metric, "n_trials": trials, "seeds": seeds, "k": k}
-    settings |= {"trials": out, "random_state": random_state, **data.features()}
-    found = search(ratings, model=model, split=hold_out.of(ratings), **settings)
-    return {"trials": records(found.table), "best": found.best, "verdict": [found.sentence]}
 
 
 @job

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
-from simrec.data.id_shard import IdShard
+from simrec.data.id_columns import IdShard
 from simrec.data.ids import IdMap, in_shards
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError, is_number, is_whole

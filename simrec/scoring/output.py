@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simrec.errors import InputError
-
 # A rating at an end of a sigmoid's range would have an infinite scalar product: it counts as lying
 # this share of the range inside.
 _EDGE = 0.005
@@ -30,13 +28,9 @@ class Output:
     kind: Literal["sigmoid", "clip"] = "sigmoid"
 
     @classmethod
-    def fit(cls, bounds: tuple[float, float] | None, mean: float) -> "Output":
+    def fit(cls, bounds: tuple[float, float], mean: float) -> "Output":
         """Return the sigmoid for `bounds` whose value at z = 0 is `mean`."""
-        if bounds is None:
-            return cls(shift=float(mean))
         lower, upper = (float(b) for b in bounds)
-        if not lower < upper:
-            raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
         # A constant target at a bound would need an infinite shift: stay just inside.
         share = np.clip((mean - lower) / (upper - lower), 1e-3, 1 - 1e-3)
         return cls(lower, upper, float(np.log(share / (1 - share))))

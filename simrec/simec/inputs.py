@@ -31,10 +31,7 @@ class Features:
     def check(cls, X: Any, n_rows: int | None = None, name: str = "X") -> "Features":
         """Return checked float32 features; `X` None is the identity of `n_rows` rows."""
         if X is None:
-            if n_rows is None:
-                raise InputError(
-                    f"{name} is None (the identity), but the number of rows is unknown"
-                )
+            assert n_rows is not None
             return cls("identity", n_rows, (n_rows,), None)
         if sp.issparse(X):
             csr = sp.csr_matrix(X, dtype=np.float32)
@@ -227,9 +224,9 @@ class Targets:
             def fetch_entries(rows: Any) -> dict[str, Any]:
                 row, columns, values = stored(rows)
                 found = {"targets": values, "columns": columns, "segments": tf.cast(row, tf.int32)}
-                return (
-                    found if weights is None else found | {"weights": tf.gather(weights, columns)}
-                )
+                if weights is not None:
+                    found["weights"] = tf.gather(weights, columns)
+                return found
 
             return fetch_entries
         matrix, complete = tf.constant(self.matrix), self.complete

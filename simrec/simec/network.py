@@ -6,8 +6,8 @@ import numpy as np
 
 from simrec.errors import InputError
 from simrec.simec import losses
+from simrec.simec.closed_form import check_last_layer, first_last_layer
 from simrec.simec.encoders import DenseStack, copy_encoder, kernels_squared
-from simrec.simec.initial import check_last_layer, first_last_layer
 from simrec.simec.inputs import Problem
 from simrec.simec.keras import keras, tf, tfrs
 from simrec.simec.options import PENALTIES, check_hidden_layers

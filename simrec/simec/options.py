@@ -55,42 +55,31 @@ def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
         raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
     solved = init == "least_squares"
     unbounded_squares = params["loss"] == "mse" and bounds is None
-    for wrong, message in (
-        (
-            params["loss"] == "bce" and bounds is None,
-            "loss='bce' compares a probability with a target between bounds, but bounds is None: "
-            "give bounds=(0, 1), or the range of your targets",
+    wrong = {
+        "loss='bce' compares a probability with a target between bounds, but bounds is None: give "
+        "bounds=(0, 1), or the range of your targets": params["loss"] == "bce" and bounds is None,
+        "epochs=0 trains nothing: give epochs, a start, or init='least_squares'": (
+            params["epochs"] == 0 and not solved and not has_start
         ),
-        (
-            params["epochs"] == 0 and not solved and not has_start,
-            "epochs=0 trains nothing: give epochs, a start, or init='least_squares'",
+        f"init={init!r} and start both say where to begin: give one": (
+            init != "random" and has_start
         ),
-        (
-            init != "random" and has_start,
-            f"init={init!r} and start both say where to begin: give one",
+        "init='least_squares' needs loss='mse' and no bounds": solved and not unbounded_squares,
+        "init='least_squares' weighs all relations alike: use init='spectral'": (
+            solved and params["relation_weights"] is not None
         ),
-        (
-            solved and not unbounded_squares,
-            "init='least_squares' needs loss='mse' and no bounds",
+        f"learning_rate must be positive, got {params['learning_rate']!r}": (
+            not params["learning_rate"] > 0
         ),
-        (
-            solved and params["relation_weights"] is not None,
-            "init='least_squares' weighs all relations alike: use init='spectral'",
+        f"patience must be None or at least 1, got {patience!r}": (
+            patience is not None and patience < 1
         ),
-        (
-            not params["learning_rate"] > 0,
-            f"learning_rate must be positive, got {params['learning_rate']!r}",
+        "hidden_layers describes the built-in encoder, but an encoder is given: leave one out": (
+            params["encoder"] is not None and params["hidden_layers"]
         ),
-        (
-            patience is not None and patience < 1,
-            f"patience must be None or at least 1, got {patience!r}",
-        ),
-        (
-            params["encoder"] is not None and params["hidden_layers"],
-            "hidden_layers describes the built-in encoder, but an encoder is given: leave one out",
-        ),
-    ):
-        if wrong:
+    }
+    for message, is_so in wrong.items():
+        if is_so:
             raise InputError(message)
     if params["solver"] == "closed_form":
         _check_closed_form(params, has_start)

@@ -88,9 +88,7 @@ def largest_eigenvalue(S: np.ndarray) -> float:
     return float(eigsh(filled, k=1, which="LA", return_eigenvectors=False, v0=start)[0])
 
 
-def combine_relations(
-    relations: Sequence[np.ndarray], weights: Sequence[float] | None = None
-) -> np.ndarray:
+def combine_relations(relations: Sequence[np.ndarray]) -> np.ndarray:
     """Average several similarity matrices, each divided by its largest eigenvalue.
 
     A missing entry (NaN) of one relation leaves the average of the others; an entry missing in
@@ -98,12 +96,9 @@ def combine_relations(
     """
     if not relations:
         raise InputError("combine_relations needs at least one matrix")
-    shares = np.ones(len(relations)) if weights is None else np.asarray(weights, dtype=float)
-    if shares.shape != (len(relations),) or (shares < 0).any() or shares.sum() == 0:
-        raise InputError(f"one weight for each of {len(relations)} relations, got {weights!r}")
     shape = np.shape(relations[0])
     total, seen = np.zeros(shape), np.zeros(shape)
-    for number, (relation, share) in enumerate(zip(relations, shares, strict=True)):
+    for number, relation in enumerate(relations):
         S = np.asarray(relation, dtype=float)
         if S.shape != shape or S.ndim != 2 or shape[0] != shape[1]:
             raise InputError(
@@ -113,8 +108,8 @@ def combine_relations(
         if scale <= 0:
             raise InputError(f"relation {number} has no positive eigenvalue to divide by")
         known = ~np.isnan(S)
-        total += share * np.where(known, S, 0) / scale
-        seen += share * known
+        total += np.where(known, S, 0) / scale
+        seen += known
     return np.divide(total, seen, out=np.full(shape, np.nan), where=seen > 0)
 
 

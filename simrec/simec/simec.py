@@ -11,8 +11,8 @@ from simrec.data.seeds import generator
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec import options
+from simrec.simec.closed_form import fit_closed_form, last_layer_from_columns
 from simrec.simec.fitted import FittedSimEc
-from simrec.simec.initial import last_layer_from_columns
 from simrec.simec.inputs import Features, Problem, Targets
 
 
@@ -217,8 +217,6 @@ class SimEc(FittedSimEc):
             output = Output.fit(self.bounds, float(values.mean(dtype=float)))
         problem = Problem(params, features, chosen, output, rows_of_targets, last_layer, start, rng)
         if self.solver == "closed_form":
-            from simrec.simec.closed_form import fit_closed_form
-
             if validation_data is not None or callbacks or log_dir is not None:
                 raise InputError(
                     "solver='closed_form' has no epochs to measure or call back at: leave out "

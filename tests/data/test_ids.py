@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.id_columns import check_ids
-from simrec.data.id_shard import IdShard
+from simrec.data.id_columns import IdShard, check_ids
 from simrec.data.ids import IdMap, encode_ids, in_shards
 from simrec.errors import InputError
 

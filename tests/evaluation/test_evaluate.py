@@ -12,8 +12,7 @@ from simrec.data.synthetic import make_synthetic
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
 from simrec.evaluation.copies import side_by_side
-from simrec.evaluation.evaluate import evaluate
-from simrec.evaluation.figures import verdicts
+from simrec.evaluation.evaluate import evaluate, verdicts
 from simrec.scoring.metrics import rmse
 
 

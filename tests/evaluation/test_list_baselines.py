@@ -14,7 +14,7 @@ from simrec.evaluation.baselines import (
     fit_list_baselines,
 )
 from simrec.evaluation.baselines.lists import term_counts
-from simrec.evaluation.figures import verdicts
+from simrec.evaluation.evaluate import verdicts
 
 
 def ratings(user, item, value=None):

@@ -4,6 +4,8 @@ import base64
 import json
 import re
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from browser import chromium
 
@@ -54,14 +56,15 @@ def browser():
 
 @pytest.fixture(scope="module")
 def page(model_directory, tables, tmp_path_factory):
-    """A report on a small model."""
+    """A report on a small model, with a warning: one pair is rated twice."""
     from simrec.jobs.evaluate import report
     from simrec.jobs.train import DataOptions
 
-    names = ("ratings", "items", "users")
-    data = DataOptions(**{name: str(tables / f"{name}.parquet") for name in names})
     path = tmp_path_factory.mktemp("report") / "report.html"
-    report(model_directory, data, path)
+    ratings, twice = pq.read_table(tables / "ratings.parquet"), path.with_name("ratings.parquet")
+    pq.write_table(pa.concat_tables([ratings, ratings.slice(0, 1)]), twice)
+    features = {name: str(tables / f"{name}.parquet") for name in ("items", "users")}
+    report(model_directory, DataOptions(ratings=str(twice), **features), path)
     return path
 
 

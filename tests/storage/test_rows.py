@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from simrec import InputError
-from simrec.data.id_shard import IdShard
+from simrec.data.id_columns import IdShard
 from simrec.data.ids import IdMap, in_shards
 from simrec.storage.rows import (
     Insertion,

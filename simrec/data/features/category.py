@@ -37,72 +37,62 @@ class Lookup(NamedTuple):
     dtype: Any
     codes: Callable[[Any], Any]
     is_missing: Callable[[Any], Any]
-    resources: tuple[Any, ...]
+    resources: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """Values in ascending order: large_string, int64 or float64, without nulls."""
+class _VocabularyColumn(Column):
+    """One feature per value of a vocabulary, and a last one for all others.
 
-    values: pa.Array
+    Values are in ascending order: large_string, int64 or float64, without nulls.
+    """
 
-    @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, min_count: int) -> "Vocabulary":
-        """Collect the values that occur at least `min_count` times; null is none."""
-        counted = pc.value_counts(_plain(values, context))
-        frequent = pc.greater_equal(counted.field("counts"), min_count)
-        found = counted.field("values").filter(frequent).drop_null()
-        found = found.take(pc.sort_indices(found))
-        return cls(found.cast(pa.large_string()) if pa.types.is_string(found.type) else found)
+    vocabulary: pa.Array
 
-    def __len__(self) -> int:
-        return len(self.values)
+    def names(self, column: str) -> list[str]:
+        """Name the features: `kind=drama`, `kind=<unknown>`; a name of our own is quoted."""
+        values = [f'"{v}"' if v in _RESERVED else v for v in self.vocabulary.to_pylist()]
+        return [f"{column}={value}" for value in (*values, "<unknown>")]
 
-    def __contains__(self, value: object) -> bool:
-        return value in self.values.to_pylist()
-
-    def names(self) -> list[str]:
-        """Write out each value; one that reads like a name of our own is quoted."""
-        return [f'"{v}"' if v in _RESERVED else str(v) for v in self.values.to_pylist()]
+    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
+        names = self.names("")
+        return ", ".join(names[feature][1:] for feature in features) or self.kind
 
     def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
-        """Find the place of each value, int32; -1 for those that are not in it and for null."""
+        """Find the feature of each value, int32; the last for those not in the vocabulary."""
         if pa.types.is_null(values.type) or not len(values):
-            return np.full(len(values), -1, dtype=np.int32)
-        plain = _plain(values, context)
-        if plain.type != self.values.type and not pa.types.is_string(plain.type):
-            plain = _like(plain, self.values.type)
-        known = self.values.cast(plain.type)
-        found = pc.fill_null(pc.index_in(plain, value_set=known, skip_nulls=True), -1)
-        return np.array(found.to_numpy(), dtype=np.int32)
+            return np.full(len(values), self.width - 1, dtype=np.int32)
+        plain, type_ = _plain(values, context), self.vocabulary.type
+        if plain.type != type_ and not pa.types.is_string(plain.type):
+            plain = _like(plain, type_)
+        known = self.vocabulary.cast(plain.type)
+        found = pc.index_in(plain, value_set=known, skip_nulls=True)
+        return np.array(pc.fill_null(found, self.width - 1).to_numpy(), dtype=np.int32)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values, ready for JSON."""
-        holds = next(name for name, type_ in _TYPES.items() if type_ == self.values.type)
-        return {"holds": holds, "values": self.values.to_pylist()}
+        holds = next(name for name, type_ in _TYPES.items() if type_ == self.vocabulary.type)
+        return {"holds": holds, "values": self.vocabulary.to_pylist()}
 
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Vocabulary":
-        """Restore from `to_dict`."""
-        values = data["values"]
-        if any(b <= a for a, b in itertools.pairwise(values)):
-            raise InputError(f"column {data['name']!r}: its values are not in ascending order")
-        return cls(restored_array(values, _TYPES[data["holds"]]))
-
-    def lookup(self, tf: Any, family: str, label: str) -> Lookup:
-        """Build the lookup in TensorFlow; `family` is what the column held when fitting."""
-        holds, values = self.to_dict().values()
-        if family == "time" and holds != "string":
+    def lookup(self, tf: Any, label: str) -> Lookup:
+        """Build the way from values to features in TensorFlow."""
+        holds, values = _VocabularyColumn.to_dict(self).values()
+        unknown = tf.constant(self.width - 1, tf.int64)
+        if self.family == "time" and holds != "string":
             raise InputError(
                 f"{label} holds durations as categories, which the graph has no type for: encode "
                 "it as 'number', or ignore it."
             )
-        if family == "boolean":
+        if self.family == "boolean":
             # The encoder spells booleans out; the graph takes them as 0 and 1.
             values, holds = [["false", "true"].index(value) for value in values], "integer"
         if holds == "string":
             table = word_table(tf, values)
-            return Lookup(tf.string, table.lookup, lambda x: x == "", (table,))
+
+            def codes_of_words(x: Any) -> Any:
+                codes = table.lookup(x)
+                return tf.where(codes < 0, unknown, codes)
+
+            return Lookup(tf.string, codes_of_words, lambda x: x == "", (table,))
         known = np.array(values, np.float64)
         if holds == "integer" and (np.abs(known) > _EXACT).any():
             raise InputError(
@@ -112,31 +102,14 @@ class Vocabulary:
 
         def codes(x: Any) -> Any:
             if not len(known):
-                return tf.fill(tf.shape(x), tf.constant(-1, tf.int64))
+                return tf.fill(tf.shape(x), unknown)
             flat = tf.reshape(x, [-1])
             places = tf.searchsorted(known, flat, "left", tf.int64)
             places = tf.minimum(places, len(known) - 1)
             found = tf.gather(known, places) == flat
-            codes = tf.where(found, places, tf.constant(-1, tf.int64))
-            return tf.reshape(codes, tf.shape(x))
+            return tf.reshape(tf.where(found, places, unknown), tf.shape(x))
 
-        return Lookup(tf.float64, codes, tf.math.is_nan, ())
-
-
-@dataclass(frozen=True)
-class _VocabularyColumn(Column):
-    """One feature per value of a vocabulary, and a last one for all others."""
-
-    vocabulary: Vocabulary
-
-    def names(self, column: str) -> list[str]:
-        """Name the features: `kind=drama`, `kind=<unknown>`."""
-        return [f"{column}={name}" for name in (*self.vocabulary.names(), "<unknown>")]
-
-    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the values."""
-        names = self.names("")
-        return ", ".join(names[feature][1:] for feature in features) or self.kind
+        return Lookup(tf.float64, codes, tf.math.is_nan)
 
 
 @dataclass(frozen=True)
@@ -161,7 +134,7 @@ class CategoryColumn(_VocabularyColumn):
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Collect the values that occur at least `min_count` times."""
-        vocabulary = Vocabulary.fit(values, context, settings.min_count)
+        vocabulary = _frequent(values, context, settings.min_count)
         return cls(family(values.type), vocabulary, values.null_count >= settings.min_count)
 
     def names(self, column: str) -> list[str]:
@@ -171,36 +144,31 @@ class CategoryColumn(_VocabularyColumn):
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Give each row the feature of its value."""
-        codes = self.vocabulary.codes(values, context)
-        codes[codes < 0] = self.width - 1
+        codes = self.codes(values, context)
         if self.missing and values.null_count:
             codes[null_mask(values)] = len(self.vocabulary)
         return sparse_rows(codes, None, np.ones(len(codes), np.int64), self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values."""
-        return {**self.vocabulary.to_dict(), "missing": self.missing}
+        return {**super().to_dict(), "missing": self.missing}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
-        return cls(data["family"], Vocabulary.from_dict(data), bool(data["missing"]))
+        return cls(data["family"], _restored(data), bool(data["missing"]))
 
     def graph(self, tf: Any, label: str) -> Graph:
-        """Build the lookup of the value."""
-        lookup = self.vocabulary.lookup(tf, self.family, label)
-        if self.missing and "" in self.vocabulary:
+        lookup = self.lookup(tf, label)
+        if self.missing and "" in self.vocabulary.to_pylist():
             raise InputError(
                 f"{label} has the empty string as a value beside missing ones, which the graph "
                 "cannot tell apart: make one of them the other, and train again."
             )
-        unknown, missing = self.width - 1, self.width - 2
 
         def encode(x: Any) -> tuple[Any, Any]:
             codes = lookup.codes(x)
-            codes = tf.where(codes < 0, tf.constant(unknown, tf.int64), codes)
             if self.missing:
-                codes = tf.where(lookup.is_missing(x), tf.constant(missing, tf.int64), codes)
+                missing = tf.constant(self.width - 2, tf.int64)
+                codes = tf.where(lookup.is_missing(x), missing, codes)
             return codes[:, None], tf.ones_like(codes, tf.float32)[:, None]
 
         return Graph(lookup.dtype, [None], encode, lookup.resources)
@@ -236,7 +204,8 @@ class ListColumn(_VocabularyColumn):
                     "its lists was not found. Give it, as in 'list:|'."
                 )
         elements = _elements(values, separator)[1]
-        vocabulary = Vocabulary.fit(elements, context.of_elements(), settings.min_count)
+        without_rows = Context(context.label, context.column)
+        vocabulary = _frequent(elements, without_rows, settings.min_count)
         return cls(held, vocabulary, separator)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
@@ -244,8 +213,7 @@ class ListColumn(_VocabularyColumn):
         if pa.types.is_null(values.type):  # no list anywhere
             return sparse.csr_matrix((len(values), self.width), dtype=np.float32)
         lengths, elements = _elements(values, self.separator)
-        codes = self.vocabulary.codes(elements, context.of_elements())
-        codes[codes < 0] = self.width - 1
+        codes = self.codes(elements, Context(context.label, context.column))
         keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
         keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
         keys = keys[np.r_[True, keys[1:] > keys[:-1]][: len(keys)]]  # quicker than np.unique
@@ -254,26 +222,23 @@ class ListColumn(_VocabularyColumn):
         return sparse_rows(indices.astype(np.int32), None, counts, self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the elements, and what separates them in strings."""
         separator = {"separator": self.separator} if self.separator else {}
-        return {**self.vocabulary.to_dict(), **separator}
+        return {**super().to_dict(), **separator}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         separator = data.get("separator", "")
         if not isinstance(separator, str) or bool(separator) != (data["family"] == "string"):
             raise InputError(f"column {data['name']!r}: what separates its elements is damaged")
-        return cls(data["family"], Vocabulary.from_dict(data), separator)
+        return cls(data["family"], _restored(data), separator)
 
     def reading(self) -> str:
-        """Describe what separates the elements."""
         return f"list split at {self.separator!r}" if self.separator else self.kind
 
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the lookup of the elements; shorter lists are filled up with missing values."""
-        lookup = self.vocabulary.lookup(tf, self.family, label)
-        if "" in self.vocabulary:
+        lookup = self.lookup(tf, label)
+        if "" in self.vocabulary.to_pylist():
             raise InputError(
                 f"{label} has the empty string as an element, with which the graph's lists are "
                 "filled up: remove it from the lists, and train again."
@@ -282,9 +247,7 @@ class ListColumn(_VocabularyColumn):
         def encode(x: Any) -> tuple[Any, Any]:
             if self.separator:
                 x = _split_in_graph(tf, x, self.separator)
-            codes = lookup.codes(x)
-            codes = tf.where(codes < 0, tf.constant(self.width - 1, tf.int64), codes)
-            there = ~lookup.is_missing(x)
+            codes, there = lookup.codes(x), ~lookup.is_missing(x)
             # An element counts once: not where an earlier one of its list is the same feature.
             same = (codes[:, :, None] == codes[:, None, :]) & there[:, None, :]
             earlier = tf.linalg.band_part(tf.ones_like(same[0], tf.float32), -1, 0)
@@ -294,6 +257,22 @@ class ListColumn(_VocabularyColumn):
 
         shape: list[int | None] = [None] if self.separator else [None, None]
         return Graph(lookup.dtype, shape, encode, lookup.resources)
+
+
+def _frequent(values: pa.ChunkedArray, context: Context, min_count: int) -> pa.Array:
+    """Collect the values that occur at least `min_count` times; null is none."""
+    counted = pc.value_counts(_plain(values, context))
+    frequent = pc.greater_equal(counted.field("counts"), min_count)
+    found = counted.field("values").filter(frequent).drop_null()
+    found = found.take(pc.sort_indices(found))
+    return found.cast(pa.large_string()) if pa.types.is_string(found.type) else found
+
+
+def _restored(data: dict[str, Any]) -> pa.Array:
+    values = data["values"]
+    if any(b <= a for a, b in itertools.pairwise(values)):
+        raise InputError(f"column {data['name']!r}: its values are not in ascending order")
+    return restored_array(values, _TYPES[data["holds"]])
 
 
 def _plain(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:

@@ -5,7 +5,7 @@ A new kind is a subclass of `Column`, listed in `_COLUMNS` of `encoder`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -35,15 +35,11 @@ class ColumnSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """Where values come from, for error messages."""
+    """Where values come from, for error messages; without a table they show no row."""
 
     label: str
     column: str
     table: pa.Table | None = None
-
-    def of_elements(self) -> "Context":
-        """Return the context of values that are not one per row: errors then show no row."""
-        return replace(self, table=None)
 
     def bad(self, rows: np.ndarray, problem: str, remedy: str) -> InputError:
         """Make the error for some rows; see `bad_rows`."""

@@ -25,9 +25,9 @@ from simrec.data.features.sentences import SentenceColumn
 from simrec.data.features.strings import reading
 from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
-from simrec.data.messages import describe
+from simrec.data.messages import describe, no_column
 from simrec.data.tables import TableLike, read_table
-from simrec.errors import InputError, listing, nearest
+from simrec.errors import InputError, is_whole, nearest
 
 logger = logging.getLogger(__name__)
 
@@ -292,10 +292,7 @@ class FeatureEncoder:
         columns, present = self.columns or {}, data.column_names
         for column in columns:
             if column not in present:
-                raise InputError(
-                    f"{label}: no column {column!r}, which is named in the feature settings."
-                    f"{nearest(column, present)} The columns are: {listing(present)}."
-                )
+                raise no_column([column], present, label)
         chosen, ignored = {}, {}
         for column in present:
             values = data.column(column)
@@ -327,8 +324,7 @@ class FeatureEncoder:
     def _check_parameters(self) -> None:
         for name in ("min_count", "components"):
             value = getattr(self, name)
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not whole or not 1 <= value <= MOST_FEATURES:
+            if not is_whole(value, 1) or value > MOST_FEATURES:
                 raise InputError(
                     f"{name} must be a whole number from 1 to {MOST_FEATURES:,}, got {value!r}."
                 )

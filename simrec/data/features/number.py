@@ -102,14 +102,12 @@ class NumberColumn(Column):
         return sparse_rows(entries, numbers_, kept.sum(axis=1), self.width)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return mean, scale and knots."""
         knots = {"knots": self.knots.tolist()} if len(self.knots) else {}
         lenient = {"words": True} if self.lenient else {}
         return {"mean": self.mean, "scale": self.scale, **knots, **lenient}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         knots = np.array(data.get("knots", ()), np.float64)
         mean, scale = float(data["mean"]), float(data["scale"])
         finite = np.isfinite(mean) and 0 <= scale < np.inf and np.isfinite(knots).all()
@@ -119,16 +117,13 @@ class NumberColumn(Column):
         return cls(data["family"], mean, scale, knots, bool(data.get("words", False)))
 
     def takes(self, held: str) -> bool:
-        """Take numbers also where they were strings: a later file may have no words among them."""
         return super().takes(held) or (self.family == "string" and held == "number")
 
     def reading(self) -> str:
-        """Describe what the numbers were."""
         named = {"time": "date or time", "string": "number in text"}
         return named.get(self.family, self.kind)
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the number before it was standardised, or "missing"."""
         if 1 in features:
             return "missing"
         z = values[list(features).index(0)] if 0 in features else 0.0
@@ -178,26 +173,21 @@ class DateColumn(NumberColumn):
         return super().fit(values, context, settings._replace(argument=f"{words}:{form}"))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what numbers have, and the format."""
         return {**super().to_dict(), "form": self.form}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
         if not isinstance(data["form"], str):
             raise InputError(f"column {data['name']!r}: the format of its dates is damaged")
         return replace(super().from_dict(data), form=data["form"])
 
     def takes(self, held: str) -> bool:
-        """Take dates also where they were strings."""
         return held in (self.family, "nothing", "time")
 
     def reading(self) -> str:
-        """Describe how dates are written."""
         return f"date ({self.form})" if self.form else "date or time"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the date, or "missing"."""
         days = super().words(features, values)
         return days if days == "missing" else str(np.datetime64(round(float(days)), "D"))
 

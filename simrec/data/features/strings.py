@@ -1,7 +1,5 @@
 """What strings hold: numbers, dates or lists, found from the data; and how each is taken apart."""
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,12 +39,8 @@ _SEPARATORS = {"|": (0.02, 1.1, 60), ";": (0.1, 1.2, 40), ",": (0.5, 1.5, 25)}
 _MOSTLY, _NEARLY_ALL, _LONG = 0.5, 0.95, 3
 
 
-class Reading(NamedTuple):
-    """How to encode strings: kind and argument, as in `list:|`, and why, for the log."""
-
-    kind: str
-    argument: str
-    why: str
+Reading = tuple[str, str, str]
+"""How to encode strings: kind and argument, as in `list:|`, and why, for the log."""
 
 
 def reading(values: pa.ChunkedArray) -> Reading | None:
@@ -63,7 +57,7 @@ def reading(values: pa.ChunkedArray) -> Reading | None:
     found = _numbers(texts, counts, bool(_mask(unknown).any())) or _dates(texts, counts)
     separator = None if found else separator_of(texts)
     if separator is not None:
-        return Reading("list", separator, f"lists with {separator!r} between elements")
+        return "list", separator, f"lists with {separator!r} between elements"
     return found
 
 
@@ -82,7 +76,7 @@ def _numbers(texts: pa.Array, counts: np.ndarray, some_missing: bool) -> Reading
             return None
     elif len(found) < _FEW:
         return None
-    return Reading("number", "words", f"strings that are numbers{_as_missing(others)}")
+    return "number", "words", f"strings that are numbers{_as_missing(others)}"
 
 
 def _dates(texts: pa.Array, counts: np.ndarray) -> Reading | None:
@@ -92,7 +86,7 @@ def _dates(texts: pa.Array, counts: np.ndarray) -> Reading | None:
             continue
         others = _others(texts, counts, pc.is_valid(_as_date(texts, form)))
         if others is not None:
-            return Reading("date", f"words:{form}", f"dates written as {form}{_as_missing(others)}")
+            return "date", f"words:{form}", f"dates written as {form}{_as_missing(others)}"
     return None
 
 
@@ -191,12 +185,12 @@ def to_dates(
 def date_format(values: pa.ChunkedArray, context: Context) -> str:
     """Find how the dates of a column are written."""
     found = reading(values)
-    if found is None or found.kind != "date":
+    if found is None or found[0] != "date":
         raise InputError(
             f"{context.label}: column {context.column!r}: how its dates are written was not found. "
             "Give it, as in 'date:%d/%m/%Y'."
         )
-    return found.argument.removeprefix("words:")
+    return found[1].removeprefix("words:")
 
 
 def _check(

@@ -21,7 +21,7 @@ from simrec.data.features.column import (
     word_table,
 )
 from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing
-from simrec.data.features.vector import Components, DenseColumn
+from simrec.data.features.vector import Components, VectorColumn
 from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
@@ -40,7 +40,7 @@ _N_WORDS, _CLEARLY = 3, 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class TextColumn(DenseColumn):
+class TextColumn(VectorColumn):
     """The principal components of texts as bags of weighted words, of length 1 (TF-IDF).
 
     Words of a single text are left out: they say nothing of others. A text without a known word is
@@ -50,9 +50,9 @@ class TextColumn(DenseColumn):
     kind: ClassVar[str] = "text"
     families: ClassVar[tuple[str, ...]] = ("string",)
 
+    components: Components
     terms: pa.Array  # the words, ascending
     idf: np.ndarray  # their weights
-    components: Components
     topics: tuple[str, ...]  # the words that weigh most in each component
 
     @classmethod
@@ -87,12 +87,8 @@ class TextColumn(DenseColumn):
         components = Components.fit(matrix[there], max(settings.components // _SHARE, 1))
         heavy = np.argsort(-components.axes, axis=0, kind="stable")[:_N_WORDS]
         topics = tuple(" ".join(terms[place] for place in places) for places in heavy.T)
-        return cls(family(values.type), not there.all(), *own, components, topics)
-
-    @property
-    def n_coordinates(self) -> int:
-        """Number of features without the indicator."""
-        return self.components.width
+        held = family(values.type)
+        return cls(held, not there.all(), len(terms), components, *own, topics)
 
     def names(self, column: str) -> list[str]:
         """Name the features: `plot[0]: space ship crew`, `plot=missing`."""
@@ -104,10 +100,9 @@ class TextColumn(DenseColumn):
         """Return the components of each text; one without a known word is all zeros."""
         matrix = _weighted(values, self.terms, self.idf)
         there = np.diff(matrix.indptr) > 0
-        return self.rows(self.components(matrix[there]), there)
+        return self.encode_dense(matrix[there], there)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return words, weights and components."""
         return {
             "words": self.terms.to_pylist(),
             "idf": [float(f"{weight:.9g}") for weight in self.idf.tolist()],
@@ -117,8 +112,7 @@ class TextColumn(DenseColumn):
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Restore from `to_dict`."""
+    def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
         idf, words = np.array(data["idf"], np.float32), tuple(map(str, data["words"]))
         if len(words) > MOST_FEATURES or idf.shape != (len(words),) or not np.isfinite(idf).all():
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
@@ -127,10 +121,10 @@ class TextColumn(DenseColumn):
         if len(topics) != components.width:
             raise InputError(f"column {data['name']!r}: the names of its components are damaged")
         terms = restored_array(words, pa.large_string())
-        return cls(data["family"], bool(data["missing"]), terms, idf, components, topics)
+        missing = bool(data["missing"])
+        return cls(data["family"], missing, len(words), components, terms, idf, topics)
 
     def reading(self) -> str:
-        """Describe how many words there are, and how they are reduced."""
         return f"text: {len(self.terms):,} words, as {self.components.width} components"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:

@@ -1,7 +1,6 @@
 """Vectors such as embeddings of texts or images: their coordinates or principal components."""
 
 import base64
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
@@ -137,31 +136,40 @@ class Components:
 
 
 @dataclass(frozen=True, eq=False)
-class DenseColumn(Column):
-    """A number for each coordinate; `missing`: whether an indicator of nulls follows them."""
+class VectorColumn(Column):
+    """Vectors of one length, `size`: as they are, or the principal components of long ones.
+
+    `missing` says whether an indicator of nulls follows them.
+    """
+
+    kind: ClassVar[str] = "vector"
+    families: ClassVar[tuple[str, ...]] = ("list of numbers",)
 
     missing: bool
+    size: int
+    components: Components | None
 
     @property
-    @abstractmethod
     def n_coordinates(self) -> int:
         """Number of features without the indicator."""
+        return self.size if self.components is None else self.components.width
 
     def names(self, column: str) -> list[str]:
         """Name the features: `poster[0]`, `poster[1]`, `poster=missing`."""
         names = [f"{column}[{place}]" for place in range(self.n_coordinates)]
         return names + [f"{column}=missing"] * self.missing
 
-    def rows(self, found: np.ndarray, there: np.ndarray) -> sparse.csr_matrix:
-        """Make rows of the coordinates of those that have some; the others are all zeros."""
+    def encode_dense(self, vectors: Any, there: np.ndarray) -> sparse.csr_matrix:
+        """Encode the vectors of the rows that have one; the others are all zeros."""
         dense = np.zeros((len(there), self.width), dtype=np.float32)
+        found = vectors if self.components is None else self.components(vectors)
         dense[there, : self.n_coordinates] = found
         if self.missing:
             dense[~there, -1] = 1
         return sparse.csr_matrix(dense)
 
     def slots(self, tf: Any, found: Any, there: Any) -> tuple[Any, Any]:
-        """Do in TensorFlow what `rows` does, with coordinates of all rows."""
+        """Do in TensorFlow what `encode_dense` does, with coordinates of all rows."""
         there = there[:, None]
         found = tf.where(there, found, tf.zeros_like(found))
         if self.missing:
@@ -170,19 +178,7 @@ class DenseColumn(Column):
         return tf.broadcast_to(indices, tf.shape(found, tf.int64)), found
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        """Return the kind, or "missing"."""
         return "missing" if self.missing and self.width - 1 in features else self.kind
-
-
-@dataclass(frozen=True, eq=False)
-class VectorColumn(DenseColumn):
-    """Vectors of one length, `size`: as they are, or the principal components of long ones."""
-
-    kind: ClassVar[str] = "vector"
-    families: ClassVar[tuple[str, ...]] = ("list of numbers",)
-
-    size: int
-    components: Components | None = None
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
@@ -211,27 +207,16 @@ class VectorColumn(DenseColumn):
         components = Components.fit(vectors, settings.components) if wide else None
         return cls(held, not there.all(), vectors.shape[1], components, *more)
 
-    @property
-    def n_coordinates(self) -> int:
-        """Number of features without the indicator."""
-        return self.size if self.components is None else self.components.width
-
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Return coordinates or components; a missing vector is all zeros."""
         return self.encode_dense(*dense_vectors(values, self.size, context))
 
-    def encode_dense(self, vectors: np.ndarray, there: np.ndarray) -> sparse.csr_matrix:
-        """Encode the vectors of the rows that have one."""
-        return self.rows(vectors if self.components is None else self.components(vectors), there)
-
     def to_dict(self) -> dict[str, Any]:
-        """Return the length, and the components if there are any."""
         reduced = {} if self.components is None else {"components": self.components.to_dict()}
         return {"size": self.size, "missing": self.missing, **reduced}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], *more: Any) -> Self:
-        """Restore from `to_dict`."""
         size, components = int(data["size"]), data.get("components")
         if not 0 <= size <= MOST_FEATURES:
             raise InputError(f"column {data['name']!r}: vectors of {size:,} numbers")
@@ -240,7 +225,6 @@ class VectorColumn(DenseColumn):
         return cls(data["family"], bool(data["missing"]), size, components, *more)
 
     def reading(self) -> str:
-        """Describe how long vectors are, and how they are reduced."""
         reduced = f", as {self.components.width} components" if self.components else ""
         return f"vector of {self.size:,}{reduced}"
 

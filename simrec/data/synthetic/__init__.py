@@ -4,7 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -52,6 +52,9 @@ _GENRES, _OCCUPATIONS, _REGIONS, _GENDERS, _ADJECTIVES, _NOUNS = map(
 MOOD_DIM = 6
 _YEARS = (1960, 2024)
 _MISSING = 0.03
+_RANK = 4  # factors of the preferences, without the biases
+_FEATURE_SHARE = 0.75  # of the variance of users' and items' parameters, which features explain
+_SKEW = 0.8  # exponent of the popularity of items (Zipf's law)
 _CHUNK = 1 << 17
 
 
@@ -59,15 +62,9 @@ _CHUNK = 1 << 17
 class Synthetic:
     """Ratings with features and their truth. Made by `make_synthetic`.
 
-    Attributes
-    ----------
-    ratings, items, users : pyarrow.Table
-        Half stars, each pair once; title, genres (list), year (some missing), studio and mood
-        (vector) of items; age (some missing), gender, occupation and region of users.
-    truth : Truth
-        The true parameters; rows as in `users` and `items`.
-    bounds : (float, float)
-        Lowest and highest possible rating.
+    Ratings are half stars, each pair once; items have title, genres (list), year (some missing),
+    studio and mood (vector), users age (some missing), gender, occupation and region. The rows of
+    the truth are as in `users` and `items`.
     """
 
     ratings: pa.Table
@@ -79,10 +76,9 @@ class Synthetic:
     def best_predictions(self, pairs: Ratings, task: str) -> np.ndarray:
         """Return the best prediction for each pair, float64; its ratings are not looked at.
 
-        That is the mean of the rating's distribution, given that the pair was observed, the true
-        parameters of users and items that are not new in the `task`, and of new ones their features
-        and exposure. Warm, only noise is left: a floor that no model reaches from finitely many
-        ratings.
+        That is the mean of the rating, given the true parameters of users and items that are not
+        new in the `task`, and features and exposure of new ones. Warm, only noise is left: a floor
+        that no model reaches from finitely many ratings.
         """
         if task not in _TASKS:
             raise InputError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
@@ -127,12 +123,6 @@ def make_synthetic(
     n_items: int = 400,
     n_ratings: int = 25_000,
     *,
-    rank: int = 4,
-    feature_share: float = 0.75,
-    selectivity: float = 1.5,
-    noise: float = 0.6,
-    skew: float = 0.8,
-    id_type: Literal["integer", "string"] = "integer",
     random_state: int = 0,
 ) -> Synthetic:
     """Make ratings of known truth: low-rank preferences that features explain in part.
@@ -145,18 +135,6 @@ def make_synthetic(
     n_users, n_items, n_ratings : int
         Sizes. A user or an item may end up without ratings. At most a quarter of all pairs can be
         rated.
-    rank : int
-        Number of factors of the preferences, without the biases.
-    feature_share : float
-        Share of the variance of users' and items' parameters that their features explain, 0 to 1.
-    selectivity : float
-        How much more likely users rate what they like; 0: not at all.
-    noise : float
-        Standard deviation of what is left to chance when a preference becomes a rating.
-    skew : float
-        Exponent of the popularity of items (Zipf's law); 0: all alike.
-    id_type : {"integer", "string"}
-        Type of the ids.
     random_state : int
         Seed.
 
@@ -170,32 +148,25 @@ def make_synthetic(
     >>> data.ratings.num_rows
     300
     """
-    counts = {"n_users": n_users, "n_items": n_items, "n_ratings": n_ratings, "rank": rank}
+    counts = {"n_users": n_users, "n_items": n_items, "n_ratings": n_ratings}
     for name, count in counts.items():
         if count < 1:
             raise InputError(f"{name} must be positive, got {count}")
-    for name, size in {"selectivity": selectivity, "noise": noise, "skew": skew}.items():
-        if not 0 <= size < np.inf:
-            raise InputError(f"{name} must be at least 0, got {size}")
     if n_ratings > n_users * n_items // 4:
         raise InputError(
             f"{n_ratings} ratings do not fit: at most a quarter of the {n_users} x {n_items} "
             f"pairs can be rated, {n_users * n_items // 4}. Ask for fewer, or for more entities."
         )
-    if not 0 <= feature_share <= 1:
-        raise InputError(f"feature_share must be between 0 and 1, got {feature_share}")
-    if id_type not in ("integer", "string"):
-        raise InputError(f'id_type must be "integer" or "string", got {id_type!r}')
     rng = generator(random_state)
-    user_ids, item_ids = _ids("u", n_users, id_type), _ids("i", n_items, id_type)
+    user_ids, item_ids = (pa.array(np.arange(1, n + 1, dtype=np.int32)) for n in (n_users, n_items))
     items, item_features = _make_items(n_items, item_ids, rng)
     users, user_features = _make_users(n_users, user_ids, rng)
 
     def parameters(features: np.ndarray, bias_sd: float, exposure: np.ndarray) -> Parameters:
-        factor_sd = (INTERACTION**2 / rank) ** 0.25
-        scale = np.append(np.full(rank, factor_sd), bias_sd)
-        prior, offset = _mix(features, rank + 1, feature_share, rng) * scale
-        own = np.sqrt(1 - feature_share)
+        factor_sd = (INTERACTION**2 / _RANK) ** 0.25
+        scale = np.append(np.full(_RANK, factor_sd), bias_sd)
+        prior, offset = _mix(features, _RANK + 1, rng) * scale
+        own = np.sqrt(1 - _FEATURE_SHARE)
         return Parameters(
             prior.astype(np.float32),
             offset.astype(np.float32),
@@ -206,24 +177,15 @@ def make_synthetic(
 
     popularity = np.empty(n_items)
     # Zipf's law over the ranks; the first ranks, some per cent of the items, are about alike.
-    ranks = np.argsort(-_mix(item_features, 1, feature_share, rng).sum(axis=(0, 2)))
-    popularity[ranks] = (np.arange(n_items) + 0.02 * n_items + 1) ** -skew
+    ranks = np.argsort(-_mix(item_features, 1, rng).sum(axis=(0, 2)))
+    popularity[ranks] = (np.arange(n_items) + 0.02 * n_items + 1) ** -_SKEW
     activity = 0.2 + rng.lognormal(0.0, 0.9, n_users)
     user_parameters = parameters(user_features, USER_BIAS, activity)
     item_parameters = parameters(item_features, ITEM_BIAS, popularity)
-    truth = Truth(user_parameters, item_parameters, noise, selectivity)
-    pairs, truth = _draw_pairs(truth, n_ratings, rng)
+    pairs, truth = _draw_pairs(Truth(user_parameters, item_parameters), n_ratings, rng)
     user, item, values = _draw_ratings(pairs, truth, rng)
     ratings = {"user_id": user_ids.take(pa.array(user)), "item_id": item_ids.take(pa.array(item))}
     return Synthetic(pa.table({**ratings, "rating": values}), items, users, truth)
-
-
-def _ids(prefix: str, n: int, id_type: str) -> pa.Array:
-    numbers = np.arange(1, n + 1, dtype=np.int32)
-    if id_type == "integer":
-        return pa.array(numbers)
-    # Padded, so that they sort as their numbers do.
-    return pa.array(np.char.add(prefix, np.char.zfill(numbers.astype("U"), len(str(n)))))
 
 
 def _make_items(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
@@ -349,8 +311,7 @@ def _draw_ratings(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return user rows, item rows and ratings of the pairs."""
     user, item = (np.empty(len(pairs), np.int32) for _ in range(2))
-    value = np.empty(len(pairs), np.float32)
-    preference = truth.scorer()
+    value, preference = np.empty(len(pairs), np.float32), truth.scorer()
     for start in range(0, len(pairs), _CHUNK):
         rows = slice(start, start + _CHUNK)
         user[rows], item[rows] = np.divmod(pairs[rows], len(truth.items.exposure))
@@ -358,13 +319,13 @@ def _draw_ratings(
     return user, item, value
 
 
-def _mix(features: np.ndarray, columns: int, share: float, rng: np.random.Generator) -> np.ndarray:
+def _mix(features: np.ndarray, columns: int, rng: np.random.Generator) -> np.ndarray:
     """Return a random linear function of the features, and normal numbers; (2, n, columns).
 
-    Each column of the sum has variance 1, the first part's share of it as asked for.
+    Each column of the sum has variance 1.
     """
     explained = features @ rng.standard_normal((features.shape[1], columns))
     explained -= explained.mean(axis=0)
     explained /= np.maximum(explained.std(axis=0), 1e-9)
     own = rng.standard_normal((len(features), columns))
-    return np.stack([np.sqrt(share) * explained, np.sqrt(1 - share) * own])
+    return np.stack([np.sqrt(_FEATURE_SHARE) * explained, np.sqrt(1 - _FEATURE_SHARE) * own])

@@ -9,7 +9,7 @@ entity's features, and of a normal *offset* of its own, independent of everythin
 is z plus normal noise, rounded to half stars within the bounds. The pair is observed with
 probability
 
-    h(z) = 1 - exp(-exposure_u exposure_i sigmoid(selectivity (z - MEAN)))
+    h(z) = 1 - exp(-exposure_u exposure_i sigmoid(SELECTIVITY (z - MEAN)))
 
 independently of all others: activity of the user, popularity of the item, and more likely the
 better the user likes the item (not the noise of the rating). Ratings are so missing not at random.
@@ -24,6 +24,8 @@ from scipy.special import ndtr
 BOUNDS = (0.5, 5.0)
 STEP = 0.5
 MEAN = 3.2
+NOISE = 0.6  # standard deviation of what is left to chance when a preference becomes a rating
+SELECTIVITY = 1.5  # how much more likely users rate what they like
 USER_BIAS, ITEM_BIAS, INTERACTION = 0.35, 0.45, 0.7  # standard deviations of b_u, b_i, p_u . q_i
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
@@ -58,8 +60,6 @@ class Truth:
 
     users: Parameters
     items: Parameters
-    noise: float
-    selectivity: float
 
     def preference(
         self, user: np.ndarray, item: np.ndarray, *, know_user: bool = True, know_item: bool = True
@@ -81,11 +81,11 @@ class Truth:
 
     def acceptance(self, z: np.ndarray) -> np.ndarray:
         """Return how likely a user who comes across an item rates it."""
-        return 0.5 + 0.5 * np.tanh(0.5 * self.selectivity * (z - MEAN))
+        return 0.5 + 0.5 * np.tanh(0.5 * SELECTIVITY * (z - MEAN))
 
     def rate(self, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Draw ratings of preferences z."""
-        noisy = z + self.noise * rng.standard_normal(len(z))
+        noisy = z + NOISE * rng.standard_normal(len(z))
         return np.clip(np.round(noisy / STEP) * STEP, *BOUNDS).astype(np.float32)
 
     def best(
@@ -154,7 +154,7 @@ class Truth:
         grid = low + np.arange(24 * per_unit + 1) / per_unit
         # The mean is the lowest rating plus a step for each threshold passed.
         thresholds = np.arange(BOUNDS[0], BOUNDS[1], STEP) + STEP / 2
-        passed = ndtr((grid[:, None] - thresholds) / max(self.noise, 1e-6))
+        passed = ndtr((grid[:, None] - thresholds) / NOISE)
         table = BOUNDS[0] + STEP * passed.sum(axis=1)
         shift = 0.5 - low * per_unit
         return lambda z: table.take((z * per_unit + shift).astype(np.int32), mode="clip")

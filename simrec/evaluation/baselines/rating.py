@@ -7,7 +7,7 @@ same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,25 +15,6 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-
-_SWEEPS = 10
-
-
-@dataclass(frozen=True)
-class MeanBaseline:
-    """Predict the mean of the training ratings, whoever the user and whatever the item."""
-
-    mean: float
-
-    @classmethod
-    def fit(cls, train: Ratings) -> MeanBaseline:
-        """Take the mean of `train`."""
-        return cls(_mean(train))
-
-    def predict(self, pairs: Ratings | TableLike) -> np.ndarray:
-        """Return a float32 prediction for each pair of `pairs`; its ratings are not looked at."""
-        n = len(pairs) if isinstance(pairs, Ratings) else read_table(pairs).num_rows
-        return np.full(n, self.mean, np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +26,7 @@ class BiasBaseline:
     fitted in turn.
     """
 
+    sweeps: ClassVar[int] = 10
     mean: float
     users: IdMap
     items: IdMap
@@ -52,27 +34,26 @@ class BiasBaseline:
     item_bias: np.ndarray
 
     @classmethod
-    def fit(
-        cls, train: Ratings, user_shrinkage: float = 10.0, item_shrinkage: float = 2.0
-    ) -> BiasBaseline:
+    def fit(cls, train: Ratings, user_shrinkage: float = 10.0, item_shrinkage: float = 2.0) -> Self:
         """Fit the biases of `train`."""
+        if not len(train):
+            raise InputError("train has no ratings: a baseline needs some to take the mean of")
         if user_shrinkage < 0 or item_shrinkage < 0:
             raise InputError(
                 f"shrinkage counts ratings and cannot be negative, got user_shrinkage="
                 f"{user_shrinkage}, item_shrinkage={item_shrinkage}"
             )
-        mean = _mean(train)
-        centred = train.values.astype(np.float64) - mean
+        centred = train.values.astype(np.float64) - train.mean
         users, items = train.user_rows, train.item_rows
         per_user = np.bincount(users, minlength=train.n_users) + user_shrinkage
         per_item = np.bincount(items, minlength=train.n_items) + item_shrinkage
-        user_bias = np.zeros(train.n_users)
-        for _ in range(_SWEEPS):
+        user_bias, item_bias = np.zeros(train.n_users), np.zeros(train.n_items)
+        for _ in range(cls.sweeps):
             rest = centred - user_bias[users]
             item_bias = np.bincount(items, rest, minlength=train.n_items) / per_item
             rest = centred - item_bias[items]
             user_bias = np.bincount(users, rest, minlength=train.n_users) / per_user
-        return cls(mean, train.users, train.items, user_bias, item_bias)
+        return cls(train.mean, train.users, train.items, user_bias, item_bias)
 
     def predict(self, pairs: Ratings | TableLike) -> np.ndarray:
         """Return a float32 prediction for each pair of `pairs`; its ratings are not looked at."""
@@ -86,10 +67,10 @@ class BiasBaseline:
         return (self.mean + user + item).astype(np.float32)
 
 
-def _mean(train: Ratings) -> float:
-    if not len(train):
-        raise InputError("train has no ratings: a baseline needs some to take the mean of")
-    return train.mean
+class MeanBaseline(BiasBaseline):
+    """Predict the mean of the training ratings, whoever the user and whatever the item."""
+
+    sweeps: ClassVar[int] = 0
 
 
 def _known(values: np.ndarray, known: IdMap, wanted: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
-from simrec.evaluation.report.alerts import NO_HELP, is_sensitive
+from simrec.evaluation.report.alerts import is_sensitive
 from simrec.evaluation.report.measures import Measures
 from simrec.evaluation.report.words import number, percent, plural, rise
 from simrec.evaluation.tasks import TASK_NAMES
@@ -15,6 +15,8 @@ from simrec.evaluation.tasks import TASK_NAMES
 # How far an interval may be off what it promises, the share of all places in lists that ten items
 # may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
+# A shuffled feature that raises the error by less than this share of it does not help.
+_NO_HELP = 0.0005
 Step = tuple[str, str]
 
 
@@ -98,12 +100,14 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
         return
     columns = frame.iloc[:-1]
     row: Any
-    for row in columns[(columns["missing"] > _MISSING) & (columns["share"] > NO_HELP)].itertuples():
+    for row in columns[
+        (columns["missing"] > _MISSING) & (columns["share"] > _NO_HELP)
+    ].itertuples():
         why = f"Missing for {percent(row.missing)} of the {side}; without it the {error} for new "
         yield f"Collect {row.column} of more {side}.", f"{why}{side} rises {rise(row.share)}."
     best = columns.iloc[0]
     why = f"New {side} rest on it most: shuffled, the {error} rises {rise(best['share'])}."
-    if best["share"] <= NO_HELP:
+    if best["share"] <= _NO_HELP:
         why = f"Shuffled, none of the {plural(len(columns), 'feature')} of {side} raises the "
         yield f"Find features that say more about new {side}.", f"{why}{error}."
     elif side == "users" and is_sensitive(best["column"]):

@@ -1,13 +1,12 @@
-"""What to look at before trusting the model: leaks, drift, sensitive and useless features."""
+"""What to look at before trusting the model: leaks, drift and sensitive features."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
@@ -20,10 +19,7 @@ KINDS = {
     "drift": "Drift",
     "sensitive": "Sensitive",
     "data": "Data",
-    "unused": "No use",
 }
-NO_HELP = 0.0005
-"""A shuffled feature that raises the error by less than this share of it does not help."""
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
 # Standard deviations by which a feature of newcomers has to differ to be called a shift, how often
@@ -49,7 +45,7 @@ class Alert:
     remedy: str
 
 
-def alerts(tested: TestedModel, importance: Mapping[Side, pd.DataFrame]) -> list[Alert]:
+def alerts(tested: TestedModel) -> list[Alert]:
     """Find all there is, the most serious first."""
     found: list[Alert] = []
     for side in SIDES:
@@ -58,7 +54,7 @@ def alerts(tested: TestedModel, importance: Mapping[Side, pd.DataFrame]) -> list
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
         found += [*leaks(tested, side), *drift(tested, side), *without_row(tested, side)]
-        found += [*sensitive(tested, side), *unused(tested, side, importance[side])]
+        found += sensitive(tested, side)
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
@@ -78,25 +74,6 @@ def sensitive(tested: TestedModel, side: Side) -> Iterator[Alert]:
         ignore = " ".join(f"{column}=ignore" for column in columns)
         remedy = f"Make sure that it may; if not, --user-columns {ignore}."
         yield Alert("sensitive", f"user: {', '.join(columns)}", what, remedy)
-
-
-def unused(tested: TestedModel, side: Side, importance: pd.DataFrame) -> Iterator[Alert]:
-    """Find columns that are left out, say the same of everyone, or do not help."""
-    one = SINGULAR[side]
-    for column, reason in tested.encoder(side).ignored_.items():
-        if reason in ("the id", "as asked") or (column == tested.item_name and side == "items"):
-            continue
-        remedy = f"Drop it, or say how to encode it (--{one}-columns {column}=...)."
-        yield Alert("unused", f"{one}: {column}", f"not used: {reason}.", remedy)
-    for row in importance.iloc[:-1].to_dict("records"):
-        if row["share"] < NO_HELP or row["rise"] < row["spread"]:
-            X = block(tested, side, row["column"])[1]
-            what, remedy = f"says the same of every {one}.", "Drop the column."
-            if (X.max(axis=0) - X.min(axis=0)).nnz:
-                what = f"shuffled among new {side}, it does not clearly raise the "
-                what += f"{tested.error_name}."
-                remedy = "It costs little, but its upkeep may stop."
-            yield Alert("unused", f"{one}: {row['column']}", what, remedy)
 
 
 def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
@@ -127,12 +104,17 @@ def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
 def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
     """Compare features of new entities with those of entities that have ratings.
 
-    New are those that came since the parent; without one, those without any rating; if there are
-    fewer than 20 of them, those held out of the split.
+    New are those that came since the parent; without one, those without any rating.
     """
     table: Any = tested.tables[side]
     ids = table[ID_COLUMNS[side]]
-    old, new, which = _old_and_new(tested, side, ids)
+    rated = entities(tested.ratings, side)[0].contains(ids)
+    old, new, which = rated, ~rated, "unrated"
+    if tested.parent is not None:
+        tower = tested.parent.towers_[side]
+        rows = tower.ids.rows(ids)
+        old = (rows >= 0) & (tower.counts[rows] > 0)
+        new, which = rated & ~old, "newly rated"
     if min(new.sum(), old.sum()) < _ENOUGH:
         return
     places = tested.copy.towers_[side].ids.rows(ids)
@@ -213,16 +195,3 @@ def identifies(values: pa.ChunkedArray, kind: str) -> bool:
         return False  # measurements differ from one another without naming anyone
     # Whole numbers are spread over their range; names of one's own are not shared by half.
     return len(pc.unique(values.drop_null())) > (0.95 if kind == "number" else 0.5) * known
-
-
-def _old_and_new(tested: TestedModel, side: Side, ids: Any) -> tuple[np.ndarray, np.ndarray, str]:
-    rated = entities(tested.ratings, side)[0].contains(ids)
-    if tested.parent is not None:
-        tower = tested.parent.towers_[side]
-        rows = tower.ids.rows(ids)
-        old = (rows >= 0) & (tower.counts[rows] > 0)
-        return old, rated & ~old, "newly rated"
-    if (~rated).sum() >= _ENOUGH:
-        return rated, ~rated, "unrated"
-    held_out = entities(tested.new(side), side)[0].contains(ids)
-    return entities(tested.split.train, side)[0].contains(ids), held_out, "held-out"

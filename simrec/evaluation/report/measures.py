@@ -1,32 +1,42 @@
 """All that a report shows in figures, measured once on the copy that was tested."""
 
+import copy
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.sides import SIDES, Side
+from simrec.data.ratings import Ratings
+from simrec.data.sides import ID_COLUMNS, SIDES, Side, other
 from simrec.evaluation.baselines import fit_list_baselines
 from simrec.evaluation.catalogue import Catalogue, times_listed
 from simrec.evaluation.compare import compare, compare_with_baselines
-from simrec.evaluation.evaluate import ListSettings, four_tasks
+from simrec.evaluation.evaluate import four_tasks
 from simrec.evaluation.report.alerts import Alert, alerts, block, identifies, in_words
 from simrec.evaluation.report.examples import Example, examples
-from simrec.evaluation.report.newcomers import errors_on, pairs_of, reveal, sample, shuffle_features
 from simrec.evaluation.report.tested_model import TestedModel, entities
 from simrec.evaluation.tasks import Task
 
 logger = logging.getLogger(__name__)
 
 NOMINAL = (0.5, 0.8, 0.9, 0.95)
-# Test ratings a group, or an item, needs; members of a group; users whose lists are counted.
-_GROUP, _ITEM, _MEMBERS, _USERS = 50, 8, 5, 2000
+# Test ratings and members that a group needs; users whose lists are counted.
+_GROUP, _MEMBERS, _USERS = 50, 5, 2000
 # How often chance alone may call any group of a side badly served.
 _CHANCE = 0.05
+STEPS = (0, 1, 2, 5, 10, 20)
+ALL = "(all features)"
+# Ratings of an entity that stay hidden at least, and how many entities to follow.
+_TO_MEASURE, _ENTITIES, _FEW = 5, 500, 10
+# Ratings that are asked for, at most.
+_SAMPLE = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +57,6 @@ class Measures:
     importance: dict[Side, pd.DataFrame]
     calibration: pd.DataFrame
     groups: pd.DataFrame
-    worst_items: pd.DataFrame
     listed: dict[str, Any]
     examples: list[Example]
     alerts: list[Alert]
@@ -57,30 +66,139 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
     """Measure all that the sections show."""
     logger.info("measuring the four tasks")
     split, items, parent = tested.split, tested.tables.items, None
-    settings = ListSettings(k, tested.threshold, random_state=tested.random_state)
     lists = fit_list_baselines(split.train, items, tested.threshold)
     how: dict[str, Any] = {"threshold": tested.threshold, "random_state": tested.random_state}
     if tested.parent_copy is not None:
         models = {"parent": tested.parent_copy, "model": tested.copy}
         parent = compare(models, split, k, **how).table
     logger.info("revealing ratings of new items and users, shuffling features")
-    importance = {side: shuffle_features(tested, side) for side in SIDES}
     return Measures(
         tested,
         k,
         tuple(lists),
-        four_tasks(tested.copy, split, settings, items, lists),
+        four_tasks(tested.copy, split, k, items=items, lists=lists, **how),
         compare_with_baselines(tested.copy, split, lists, k, **how),
         parent,
         {side: reveal(tested, side) for side in SIDES},
-        importance,
+        {side: shuffle_features(tested, side) for side in SIDES},
         calibrate(tested),
         badly_served(tested),
-        worst_items(tested),
         count_lists(tested, k),
         examples(tested),
-        alerts(tested, importance),
+        alerts(tested),
     )
+
+
+def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[..., np.ndarray]:
+    """Return a function that says how wrong a model is about each rating, or a sample of them.
+
+    For ratings that is prediction minus rating. Otherwise the model is asked which of two items a
+    user took up, or (`draw`) which of two users took up an item; one did, the other is drawn at
+    random: 1 for a wrong answer, 0 for a right one. Tables of features are for the model.
+    """
+    rng = np.random.default_rng(tested.random_state)
+    pairs, (ids, _), column = pairs_of(ratings), entities(ratings, draw), ID_COLUMNS[draw]
+    drawn = ids.take(rng.integers(max(len(ids), 1), size=len(ratings)))
+    others = pairs.set_column(pairs.column_names.index(column), column, drawn)
+
+    def errors(model: Any, **tables: Any) -> np.ndarray:
+        predicted = np.asarray(model.predict(pairs, unknown="prior", **tables), np.float64)
+        if tested.rates:
+            return predicted - ratings.values
+        theirs = model.predict(others, unknown="prior", **tables)
+        return (theirs > predicted) + (theirs == predicted) / 2
+
+    return errors
+
+
+def mean_error(tested: TestedModel, errors: np.ndarray) -> float:
+    """Return the RMSE of ratings, or the share of wrong choices between two."""
+    return float(np.sqrt(np.mean(errors**2)) if tested.rates else np.mean(errors))
+
+
+def reveal(tested: TestedModel, side: Side) -> pd.DataFrame:
+    """Measure the error on held-out users (items) of whom 0, 1, 2, ... ratings are revealed.
+
+    The same ratings are predicted each time: those that are never revealed. Returns revealed,
+    error, entities; empty if too few entities have enough ratings.
+    """
+    places, shown, rest, steps = divide(tested.new(side), side, tested.random_state)
+    errors, n = errors_on(tested, rest, draw=other(side)), len(entities(rest, side)[0])
+    rows = []
+    for step in steps:
+        model = tested.copy
+        if step:
+            model = copy.copy(model).fold_in(shown.select(places < step))
+        rows.append({"revealed": step, "error": mean_error(tested, errors(model)), "entities": n})
+    return pd.DataFrame(rows)
+
+
+def divide(
+    ratings: Ratings, side: Side, seed: int
+) -> tuple[np.ndarray, Ratings, Ratings, tuple[int, ...]]:
+    """Choose entities with enough ratings, and put the ratings of each in a random order.
+
+    Returns the places (from 0) of the ratings that may be revealed, these ratings, those that are
+    predicted, and the steps that enough entities allow.
+    """
+    rng = np.random.default_rng(seed)
+    rows = entities(ratings, side)[1]
+    place = pd.Series(rng.random(len(rows))).groupby(rows).rank().to_numpy(np.int64) - 1
+    counts = np.bincount(rows)
+    # As many steps as at least half of the entities, or ten of them, have ratings for.
+    wanted = max(min(_FEW, len(counts) // 2), 2)
+    steps = tuple(s for s in STEPS if (counts >= s + _TO_MEASURE).sum() >= wanted)
+    if len(steps) < 2:
+        return place[:0], ratings.select(place[:0]), ratings.select(place[:0]), ()
+    enough = np.flatnonzero(counts >= steps[-1] + _TO_MEASURE)
+    chosen = np.isin(rows, rng.permutation(enough)[:_ENTITIES])
+    early = chosen & (place < steps[-1])
+    rest = sample(ratings.select(chosen & ~early), rng)
+    return place[early], ratings.select(early), rest, steps
+
+
+def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.DataFrame:
+    """Shuffle each feature among the held-out items (users); measure how much the error rises.
+
+    Returns column, rise (mean over `repeats` shuffles), share (rise / error), missing (share of
+    rows without a value); most important first. The last row, `ALL`, is for all features together.
+    Empty if the side has no features.
+    """
+    table, encoder, ratings = tested.tables[side], tested.encoder(side), tested.new(side)
+    if table is None or encoder is None or not encoder.columns_ or not len(ratings):
+        return pd.DataFrame()
+    ids = table[ID_COLUMNS[side]]
+    held_out = table.filter(pc.is_in(ids, entities(ratings, side)[0].ids.cast(ids.type)))
+    if held_out.num_rows < 2:
+        return pd.DataFrame()
+    rng = np.random.default_rng(tested.random_state)
+    errors = errors_on(tested, sample(ratings, rng), draw="items")
+    start = mean_error(tested, errors(tested.copy))
+    rows: list[dict[str, Any]] = []
+    for name in [*encoder.columns_, ALL]:
+        rises = []
+        for _ in range(repeats):
+            order, changed = pa.array(rng.permutation(held_out.num_rows)), held_out
+            for column in encoder.columns_ if name == ALL else [name]:
+                place = changed.column_names.index(column)
+                changed = changed.set_column(place, column, held_out[column].take(order))
+            rises.append(mean_error(tested, errors(tested.copy, **{side: changed})) - start)
+        missing = 0.0 if name == ALL else table[name].null_count / table.num_rows
+        rise = float(np.mean(rises))
+        rows.append({"column": name, "rise": rise, "share": rise / start, "missing": missing})
+    return pd.DataFrame([*sorted(rows[:-1], key=lambda row: -row["rise"]), rows[-1]])
+
+
+def pairs_of(ratings: Ratings) -> pa.Table:
+    """Return the pairs alone, without what is to be predicted."""
+    return ratings.to_arrow().select(["user_id", "item_id"])
+
+
+def sample(ratings: Ratings, rng: np.random.Generator) -> Ratings:
+    """Draw some ratings where there are many."""
+    if len(ratings) <= _SAMPLE:
+        return ratings
+    return ratings.select(np.sort(rng.choice(len(ratings), _SAMPLE, replace=False)))
 
 
 def calibrate(tested: TestedModel) -> pd.DataFrame:
@@ -157,30 +275,6 @@ def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matri
         members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
         found += [in_words(column, names[place]) for place in use]
     return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
-
-
-def worst_items(tested: TestedModel, most: int = 8) -> pd.DataFrame:
-    """Find the items that are predicted worst: by their mean rating, or by wrong choices.
-
-    Returns name, n, predicted, rated (means), new; ordered by how sure it is that the two differ.
-    """
-    frames = [pd.DataFrame()]
-    for new, ratings in ((False, tested.split.warm), (True, tested.split.new_items)):
-        if not len(ratings):
-            continue
-        error = errors_on(tested, ratings, "items")(tested.copy)
-        each = pd.DataFrame({"item": ratings.item_rows, "lean": error, "rated": ratings.values})
-        found = each.groupby("item").mean().assign(n=each.groupby("item").size(), new=new)
-        found["predicted"] = found["rated"] + found["lean"]
-        found["name"] = [tested.name_of(ratings.items.ids[i].as_py()) for i in found.index]
-        frames.append(found[found["n"] >= _ITEM])
-    made = pd.concat(frames, ignore_index=True)
-    if not len(made):
-        return made
-    # A choice by chance is wrong in half of the cases.
-    sure = made["lean"].abs() if tested.rates else made["lean"] - 0.5
-    made["sure"] = sure * np.sqrt(made["n"])
-    return made[made["sure"] > 0].nlargest(most, "sure").reset_index(drop=True)
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
