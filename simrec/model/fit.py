@@ -57,7 +57,7 @@ def fit_model(
     columns = Sides(model.item_columns, model.user_columns)
     encoding = Encoding(columns, model.min_count, model.knots)
     data = prepare(ratings, model.bounds, tables, encoding, run.workers)
-    data = without_idle_columns(data, model.item_columns or {}, model.random_state)
+    data = without_idle_columns(data, model.item_columns or {})
     settings, rating, fading = Settings.of(model.get_params()), None, None
     chosen: dict[str, Any] = {}
     with _progress(model.verbose, data, settings, callbacks, log_dir) as progress:

@@ -6,62 +6,77 @@ What is learned is then the same as without them: a column of noise, however wid
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
+from scipy import sparse
 
 from simrec.model.head import Encoder
 from simrec.model.lists.column_weights import ColumnRegression
 from simrec.model.lists.components import PairWeight, histories
 from simrec.model.lists.spectrum import spectrum
 from simrec.model.lists.uptake.encoders import feature_weights
-from simrec.model.prepare import Prepared, PreparedSide
+from simrec.model.prepare import Prepared, PreparedSide, pair_matrix
 
 logger = logging.getLogger(__name__)
 
-# Leading coordinates of who took an item up, items to learn from at most (most pairs first), and
-# ratings by which a mean rating is drawn to that of all.
-_COORDINATES, _ITEMS, _SHRINK = 16, 4000, 5
+# Leading coordinates of who took an item up, and ratings by which a mean is drawn to that of all.
+_COORDINATES, _SHRINK = 16, 5
+# Items from which on it can be told that a column tells nothing; items to learn from at most, those
+# with most pairs first.
+_FEWEST, _MOST = 200, 2000
 _REASON = "it tells nothing of items that were held out"
 
 
-def without_idle_columns(data: Prepared, asked: Collection[str], seed: int) -> Prepared:
+def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
     """Leave out columns of items without which held-out items are predicted as well.
 
-    Predicted is who took them up, how many, and how they were rated. At least one column is kept,
+    Predicted is who took them up, how many, and who rated them how. At least one column is kept,
     and so is what was asked for.
     """
     side = data.sides.items
     encoder, groups = side.tower.encoder, side.groups[:-1]
-    if encoder is None or len(encoder.columns_) < 2:
+    if encoder is None or len(encoder.columns_) < 2 or len(side.rated_rows) < _FEWEST:
         return data
-    X, rng = side.X[:, :-1], np.random.default_rng(seed)
-    rows = np.argsort(-side.counts, kind="stable")[:_ITEMS]
+    X, rng = side.X[:, :-1], np.random.default_rng(0)  # the same columns with any seed
+    rows = np.argsort(-side.counts, kind="stable")[:_MOST]
     weights = feature_weights(X, groups, "rarity and full columns")
     Z = Encoder(np.empty((0, 0)), idf=weights).inputs(X[rows])
-    regression = ColumnRegression(Z, groups, _targets(data, rng)[rows], rng)
-    found = regression.telling(regression.plain()).columns > 0
+    found = np.zeros(len(encoder.columns_), bool)
+    for target in _targets(data, rng):
+        idle = np.flatnonzero(~found)
+        if not len(idle):
+            break
+        regression = ColumnRegression(Z, groups, target[rows], rng)
+        found[idle] = regression.telling(regression.plain(), idle).columns[idle] > 0
     tells = dict(zip(encoder.columns_, data.workers.agreed(found.tolist()), strict=True))
-    idle = [name for name, told in tells.items() if not told and name not in asked]
-    if not idle or not any(tells.values()):
+    names = [name for name, told in tells.items() if not told and name not in asked]
+    if not names or not any(tells.values()):
         return data
-    for name in idle:
+    for name in names:
         logger.info("items: column %r is left out: %s", name, _REASON)
-    return replace(data, sides=data.sides.with_side("items", _without(side, idle)))
+    return replace(data, sides=data.sides.with_side("items", _without(side, names)))
 
 
-def _targets(data: Prepared, rng: np.random.Generator) -> np.ndarray:
-    """Return what to predict of each item: blocks of numbers that count alike."""
+def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yield what to predict of each item."""
     ratings, workers, counts = data.ratings, data.workers, np.maximum(data.sides.items.counts, 1)
-    axes = spectrum(histories(data, PairWeight()), _COORDINATES, rng, workers)
-    blocks = [axes.V * np.sqrt(axes.e / counts[:, None]), np.log1p(counts)[:, None]]
+
+    def coordinates(pairs: sparse.csr_matrix) -> np.ndarray:
+        axes = spectrum(pairs, _COORDINATES, rng, workers)
+        return np.asarray(axes.V * np.sqrt(axes.e / counts[:, None]))
+
+    yield coordinates(histories(data, PairWeight()))
+    yield np.log1p(counts)
     if ratings.has_ratings:
         mean = workers.total(float(ratings.values.sum())) / workers.total(len(ratings))
         off = np.bincount(ratings.item_rows, ratings.values - mean, minlength=len(counts))
-        blocks.append((workers.sum(off) / (counts + _SHRINK))[:, None])
-    blocks = [block - block.mean(0) for block in blocks]
-    return np.hstack([block / max(np.linalg.norm(block), 1e-30) for block in blocks])
+        bias = workers.sum(off) / (counts + _SHRINK)
+        left = ratings.values - mean - bias[ratings.item_rows]
+        own = np.bincount(ratings.user_rows, left) / (np.bincount(ratings.user_rows) + _SHRINK)
+        yield bias
+        yield coordinates(pair_matrix(replace(ratings, weights=left - own[ratings.user_rows])))
 
 
 def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:
