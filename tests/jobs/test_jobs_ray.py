@@ -35,6 +35,7 @@ def cluster():
     made.shutdown()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_as_on_one_machine(cluster, tables, model_directory, tmp_path):
     pairs = tables / "pairs.parquet"
     new = {"items": tables / "new_items.parquet", "users": tables / "new_users.parquet"}

@@ -109,9 +109,9 @@ def test_bad_explore(model_directory, tmp_path, capsys, explore):
 
 
 def test_recommend_explores_as_the_model_does(tables, model_directory, tmp_path):
-    recommend(model_directory, tmp_path / "out.parquet", k=5, explore=2.0)
+    recommend(model_directory, tmp_path / "out.parquet", k=5, explore=9.0)
     result = pq.read_table(tmp_path / "out.parquet")
-    expected = TwoTower.load(model_directory).recommend(k=5, explore=2.0, output="arrow")
+    expected = TwoTower.load(model_directory).recommend(k=5, explore=9.0, output="arrow")
     assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
     np.testing.assert_allclose(result["score"], expected["score"], atol=1e-5)
     recommend(model_directory, tmp_path / "plain.parquet", k=5)

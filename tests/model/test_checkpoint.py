@@ -226,6 +226,7 @@ def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     assert written[0] == 22
 
 
+@pytest.mark.slow
 def test_a_training_killed_hard_goes_on_to_the_same_model(tmp_path):
     make_synthetic(n_users=300, n_items=120, n_ratings=4_000, random_state=0).write(tmp_path)
     words = ["train", "--quiet"]

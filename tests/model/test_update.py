@@ -79,7 +79,7 @@ def revealed(ratings, side, n):
 
 
 class TestFoldIn:
-    @pytest.mark.parametrize("side", ["user", "item"])
+    @pytest.mark.parametrize("side", ["user", pytest.param("item", marks=pytest.mark.slow)])
     def test_error_falls_as_ratings_are_revealed(self, fitted, split, side):
         ratings = getattr(split, f"new_{side}s")
         errors = []
