@@ -106,12 +106,15 @@ def _read(path: Path, columns: tuple[str, ...], delimiter: str = "\t") -> pa.Tab
             data.decode()
         except UnicodeDecodeError:
             data = data.decode("latin-1").encode()
-    return csv.read_csv(
-        pa.BufferReader(data),
-        csv.ReadOptions(column_names=columns),
-        csv.ParseOptions(delimiter=delimiter, quote_char=False),
-        csv.ConvertOptions(column_types={"zip_code": pa.string(), "title": pa.string()}),
-    )
+    try:
+        return csv.read_csv(
+            pa.BufferReader(data),
+            csv.ReadOptions(column_names=columns),
+            csv.ParseOptions(delimiter=delimiter, quote_char=False),
+            csv.ConvertOptions(column_types={"zip_code": pa.string(), "title": pa.string()}),
+        )
+    except pa.ArrowInvalid as error:
+        raise InputError(f"{path}: not as MovieLens has it: {error}") from error
 
 
 def _items(ids: pa.ChunkedArray, titles: pa.ChunkedArray, genres: pa.ChunkedArray) -> pa.Table:

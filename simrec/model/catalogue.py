@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.features.column import family
+from simrec.data.id_columns import one_or_several
 from simrec.errors import InputError
 
 if TYPE_CHECKING:
@@ -104,3 +105,15 @@ def title_column(table: pa.Table | None) -> str | None:
         if pc.count_distinct(texts).as_py() > 0.8 * (len(table) - texts.null_count):
             return name
     return None
+
+
+def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
+    """Return the titles of items, of all by default, by a catalogue that has a row for each."""
+    name = title_column(table)
+    if table is None or name is None:
+        return {}
+    values = items.column if ids is None else one_or_several(ids, "item_id")
+    rows = items.rows(values, "item_id")
+    words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
+    asked = zip(values.to_pylist(), rows, words, strict=True)
+    return {one: word for one, row, word in asked if row >= 0 and word is not None}

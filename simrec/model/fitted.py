@@ -10,15 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.columns import Columns
-from simrec.data.features import ColumnSummary
-from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import titles
 from simrec.model.head import Head, JoinedHead
 from simrec.model.lists.blend import NEW, Blend
 from simrec.model.params import RankBy
@@ -113,15 +111,7 @@ class FittedModel(Params):
         >>> list(model.titles([17]))
         [17]
         """
-        table = self.catalogue_
-        name = title_column(table)
-        if table is None or name is None:
-            return {}
-        values = self.items_.column if ids is None else one_or_several(ids, "item_id")
-        rows = self.items_.rows(values, "item_id")
-        words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
-        asked = zip(values.to_pylist(), rows, words, strict=True)
-        return {one: word for one, row, word in asked if row >= 0 and word is not None}
+        return titles(self.catalogue_, self.items_, ids)
 
     @property
     def item_simec_(self) -> SimEc:
@@ -227,19 +217,11 @@ class FittedModel(Params):
         3  items     year  number      47        4
         """
         self._check_fitted()
-        rows = [
-            {"side": side, **row._asdict()} | ({"column": own} if row.used == "the id" else {})
-            for side, tower in self.towers_.named()
-            for own in [self.columns_.of(side)]
-            for row in (tower.encoder.describe() if tower.encoder else ())
-        ]
-        names = ("side", *ColumnSummary._fields)
-        types = [(n, pa.int64() if n in ("values", "missing") else pa.string()) for n in names]
-        table = pa.Table.from_pylist(rows, pa.schema(types))
+        from simrec.model.answer.describe import Description, column_table
+
+        table = column_table(self.towers_, self.columns_)
         if output != "pandas":
             return returned(table, output)
-        from simrec.model.answer.describe import Description
-
         return Description(table.to_pandas().astype({"values": "Int64"}))
 
     def export(
