@@ -21,8 +21,9 @@ from simrec.model.prepare import Prepared, PreparedSide, pair_matrix
 
 logger = logging.getLogger(__name__)
 
-# Leading coordinates of who took an item up, and ratings by which a mean is drawn to that of all.
-_COORDINATES, _SHRINK = 16, 5
+# Leading coordinates of who took an item up: fewer where features are so many that this bounds the
+# numbers at hand. Ratings by which a mean is drawn to that of all.
+_COORDINATES, _NUMBERS, _SHRINK = 16, 4_000_000, 5
 # Items from which on it can be told that a column tells nothing; items to learn from at most, those
 # with most pairs first.
 _FEWEST, _MOST = 200, 2000
@@ -63,8 +64,11 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield what to predict of each item."""
     ratings, workers, counts = data.ratings, data.workers, np.maximum(data.sides.items.counts, 1)
 
+    n_features = data.sides.items.X.shape[1]
+
     def coordinates(pairs: sparse.csr_matrix) -> np.ndarray:
-        axes = spectrum(pairs, _COORDINATES, rng, workers)
+        d = int(np.clip(_NUMBERS // n_features, 1, _COORDINATES))
+        axes = spectrum(pairs, d, rng, workers)
         return np.asarray(axes.V * np.sqrt(axes.e / counts[:, None]))
 
     yield coordinates(histories(data, PairWeight()))
