@@ -68,3 +68,15 @@ def test_popularity_is_the_mean_where_features_do_not_help(planted):
         encoder = popularity_encoder(noise, groups, y, rng)
         np.testing.assert_allclose(encoder(noise)[:, 1], y.mean(), atol=1e-5)
         np.testing.assert_array_equal(encoder(noise)[:, 2], 1)
+
+
+def test_a_wide_column_that_harms_at_full_weight_is_kept_with_a_smaller_one():
+    rng = np.random.default_rng(3)
+    tags = (np.random.default_rng(0).random((N, 30)) < 0.1).astype(np.float32)
+    wide = rng.normal(size=(N, 200)).astype(np.float32)
+    y = 2 * tags @ rng.normal(size=30) + wide @ rng.normal(size=200) / 200**0.5
+    y += 0.5 * rng.normal(size=N)
+    X, groups = sparse.csr_matrix(np.hstack([tags, wide])), np.repeat([0, 1], [30, 200])
+    found = regression(X, groups, y)
+    tags_weight, wide_weight = found.telling(found.plain(), [0, 1]).columns
+    assert tags_weight == 1 and 0 < wide_weight < 1
