@@ -53,7 +53,11 @@ def plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
     target = _plain_type(values.type)
     if target == values.type:
         return values
-    if not is_list(target):  # views of lists are cast to wrong offsets where they are null
+    if isinstance(values.type, pa.BaseExtensionType):
+        storage = [chunk.storage for chunk in values.chunks]
+        return plain(pa.chunked_array(storage, values.type.storage_type))
+    views = pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type)
+    if not views:  # which would be cast to wrong offsets where they are null
         with contextlib.suppress(pa.ArrowNotImplementedError, pa.ArrowTypeError):
             return values.cast(target)
     return pa.chunked_array([pa.array(c.to_pylist(), target) for c in values.chunks], target)

@@ -114,7 +114,7 @@ def _read(path: Path, columns: tuple[str, ...], delimiter: str = "\t") -> pa.Tab
             csv.ConvertOptions(column_types={"zip_code": pa.string(), "title": pa.string()}),
         )
     except pa.ArrowInvalid as error:
-        raise InputError(f"{path}: not as MovieLens has it: {error}") from error
+        raise InputError(f"{path}: not as MovieLens has it: {error}. Unpack it again.") from error
 
 
 def _items(ids: pa.ChunkedArray, titles: pa.ChunkedArray, genres: pa.ChunkedArray) -> pa.Table:

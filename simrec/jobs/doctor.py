@@ -1,5 +1,6 @@
 """Look at the machine and the installation, and try the model once."""
 
+import contextlib
 import os
 import platform
 import tempfile
@@ -25,7 +26,9 @@ def doctor() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             report[package] = "not installed"
     report |= {"platform": platform.platform(), "processors": processors()}
-    report["memory_gb"] = round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        report["memory_gb"] = round(pages / 1e9, 1)
     started = time.perf_counter()
     try:
         self_test()

@@ -256,8 +256,10 @@ def _titles(
         if column in table.column_names:
             known, place = unique_ids(table["item_id"], "items", "items")
             rows = known.rows(ids, "item_id")
-            titles = table[column].take(pa.array(place[rows], mask=rows < 0)).to_pylist()
-            found = [a or (b and str(b)) for a, b in zip(found, titles, strict=True)]
+            for i, row in enumerate(rows):
+                if row >= 0 and found[i] is None:
+                    value = table[column][int(place[row])].as_py()
+                    found[i] = None if value is None else str(value)
     return found if any(found) else []
 
 

@@ -1,6 +1,6 @@
 """Columns of items that tell nothing of them are left out, as if they were not in the table.
 
-What is learned is then the same as without them: a column of noise, however wide, does no harm.
+Nothing is learned from them then, however wide they are.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 _COORDINATES, _NUMBERS, _SHRINK = 16, 4_000_000, 5
 # Items from which on it can be told that a column tells nothing; items to learn from at most, those
 # with most pairs first.
-_FEWEST, _MOST = 200, 2000
+_FEWEST, _MOST = 500, 2000
 _REASON = "it tells nothing of items that were held out"
 
 
 def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
     """Leave out columns of items without which held-out items are predicted as well.
 
-    Predicted is who took them up, how many, and who rated them how. At least one column is kept,
-    and so is what was asked for.
+    Predicted is who took them up, how many, and who rated them how. Where no column tells anything
+    all are kept, and so is what was asked for.
     """
     side = data.sides.items
     encoder, groups = side.tower.encoder, side.groups[:-1]
@@ -44,14 +44,17 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
     rows = np.argsort(-side.counts, kind="stable")[:_MOST]
     weights = feature_weights(X, groups, "rarity and full columns")
     Z = Encoder(np.empty((0, 0)), idf=weights).inputs(X[rows])
-    found = np.zeros(len(encoder.columns_), bool)
+    # A column without features, such as a vector that is the same for all, tells nothing.
+    found, has_features = np.zeros((2, len(encoder.columns_)), bool)
+    has_features[groups] = True
     for target in _targets(data, rng):
-        idle = np.flatnonzero(~found)
+        idle = np.flatnonzero(has_features & ~found)
         if not len(idle):
             break
         regression = ColumnRegression(Z, groups, target[rows], rng)
         found[idle] = regression.telling(regression.plain(), idle).columns[idle] > 0
-    tells = dict(zip(encoder.columns_, data.workers.agreed(found.tolist()), strict=True))
+        found = np.array(data.workers.agreed(found.tolist()))  # all go on alike
+    tells = dict(zip(encoder.columns_, found.tolist(), strict=True))
     names = [name for name, told in tells.items() if not told and name not in asked]
     if not names or not any(tells.values()):
         return data

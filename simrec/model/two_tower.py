@@ -57,7 +57,8 @@ class TwoTower(Answers):
         Points of the piecewise linear curve that is learned for a number; 0 for a straight line.
     item_columns, user_columns : mapping of str to str or None
         How to encode feature columns: number, category, list, vector, date, text, sentences, image
-        or ignore; see `FeatureEncoder`.
+        or ignore; see `FeatureEncoder`. Columns of items that are named here are used even if they
+        tell nothing of held-out items.
     half_life : float, "auto" or None
         Days after which a pair counts half in the popularity of items; "auto" for an eighth of the
         time that the ratings span. None: all times count alike. Needs timestamps.

@@ -74,9 +74,9 @@ class Log:
                 os.fsync(file.fileno())
 
     def append(self, kind: Kind, rows: Sequence[Mapping[str, Any]]) -> int:
-        """Write records and wait until they are on disk; return the number of the last."""
+        """Write records and wait until they are on disk; return the number of the last, or 0."""
         if not rows:
-            return self._last_number()
+            return 0
         with self._locked(), files.naming_full_disk(self.path):
             self._repair()
             last = self._last_number() + len(rows)

@@ -200,8 +200,10 @@ class Service:
                 raise InputError("feedback: give a rating or an event.")
             taken_up = not has_ratings and one.event is None
             (ratings if one.rating is not None or taken_up else events).append(row)
-        self.log.append("ratings", ratings)
-        self.log.append("events", events)
+        if ratings:
+            self.log.append("ratings", ratings)
+        if events:
+            self.log.append("events", events)
         self.counts["feedback_records_total"] += len(request.events)
         self.catch_up()
         return {"logged": len(request.events), "model_id": engine.model.model_id_}

@@ -6,7 +6,6 @@ import logging
 import os
 import re
 from abc import abstractmethod
-from collections import ChainMap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -210,17 +209,18 @@ class VectorCache:
     def __init__(self, checksum: str, directory: str | os.PathLike | None = None) -> None:
         self._checksum = bytes.fromhex(checksum)
         self._path = Path(directory or cache_directory()) / f"{checksum[:32]}.npy"
+        self._kept = self._read()
         self._new: dict[bytes, np.ndarray] = {}
-        self._known = ChainMap(self._new, self._read())
 
     def vectors(
         self, contents: Sequence[bytes], encode: Callable[[list[bytes]], np.ndarray]
     ) -> np.ndarray:
         """Return the vectors of contents, float32; `encode` gives those that are not known."""
-        keys = [self._key(content) for content in contents]
+        keys = [hashlib.sha256(self._checksum + content).digest() for content in contents]
+        found = self._find(keys)
         unknown: dict[bytes, int] = {}  # place of each content that has to be encoded
         for place, key in enumerate(keys):
-            if key not in self._known:
+            if key not in found and key not in self._new:
                 unknown.setdefault(key, place)
         if unknown:
             places = list(unknown.values())
@@ -229,7 +229,8 @@ class VectorCache:
             except BadContent as error:
                 raise BadContent(places[error.place], str(error)) from error
             self._new.update(zip(unknown, encoded, strict=True))
-        return np.stack([self._known[k] for k in keys]) if keys else np.zeros((0, 0), np.float32)
+        vectors = [found[key] if key in found else self._new[key] for key in keys]
+        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
 
     def save(self) -> None:
         """Add what was encoded to the file; other processes may do so at the same time."""
@@ -238,28 +239,42 @@ class VectorCache:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(f"{self._path}.lock"):
-                kept = self._read() | self._new
-                vectors = np.stack(list(kept.values()))
-                rows = np.empty(len(kept), [("key", "S32"), ("vector", "<f4", vectors.shape[1:])])
-                rows["key"], rows["vector"] = list(kept), vectors
-                aside = self._path.with_suffix(".new")
-                with open(aside, "wb") as file:
-                    np.save(file, rows, allow_pickle=False)
-                flush(aside)
-                os.replace(aside, self._path)
+                self._kept = self._read()
+                self._write()
         except OSError as error:
             logger.warning("%s: vectors are not kept for the next run (%s)", self._path, error)
 
-    def _key(self, content: bytes) -> bytes:
-        # Without zeros at the end, which NumPy's bytes do not have.
-        return hashlib.sha256(self._checksum + content).digest().rstrip(b"\0")
+    def _find(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
+        if self._kept is None or not keys:
+            return {}
+        kept, wanted = self._kept["key"], np.array(keys, "S32")
+        places = np.minimum(np.searchsorted(kept, wanted), len(kept) - 1)
+        hits = np.flatnonzero(kept[places] == wanted).tolist()
+        return {keys[hit]: self._kept["vector"][places[hit]] for hit in hits}
 
-    def _read(self) -> dict[bytes, np.ndarray]:
+    def _read(self) -> np.ndarray | None:
+        """Read the file; None if there is none, or if it is damaged."""
         try:
-            kept = np.load(self._path, allow_pickle=False)
-            return dict(zip(kept["key"].tolist(), kept["vector"], strict=True))
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
-        except (OSError, ValueError, IndexError, EOFError) as error:
+            kept = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            fits = kept.ndim == 1 and len(kept) and set(kept.dtype.names or ()) == {"key", "vector"}
+            return kept if fits else None
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, EOFError) as error:
             logger.warning("%s is damaged and will be written anew (%s)", self._path, error)
-            return {}
+            return None
+
+    def _write(self) -> None:
+        size = len(next(iter(self._new.values())))
+        new = np.empty(len(self._new), [("key", "S32"), ("vector", "<f4", (size,))])
+        new["key"], new["vector"] = list(self._new), np.stack(list(self._new.values()))
+        rows = new
+        if self._kept is not None and self._kept.dtype == new.dtype:
+            rows = np.concatenate([self._kept, new])
+        rows = rows[np.unique(rows["key"], return_index=True)[1]]
+        aside = self._path.with_suffix(".new")
+        with open(aside, "wb") as file:
+            np.save(file, rows, allow_pickle=False)
+        flush(aside)
+        os.replace(aside, self._path)
+        self._kept, self._new = self._read(), {}

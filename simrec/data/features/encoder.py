@@ -25,7 +25,7 @@ from simrec.data.features.sentences import SentenceColumn
 from simrec.data.features.strings import reading
 from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
-from simrec.data.messages import describe, no_column
+from simrec.data.messages import describe, listing
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError, is_whole, nearest
 
@@ -292,7 +292,10 @@ class FeatureEncoder:
         columns, present = self.columns or {}, data.column_names
         for column in columns:
             if column not in present:
-                raise no_column([column], present, label)
+                raise InputError(
+                    f"{label}: no column {column!r}, which is named in the feature settings."
+                    f"{nearest(column, present)} The columns are: {listing(present)}."
+                )
         chosen, ignored = {}, {}
         for column in present:
             values = data.column(column)

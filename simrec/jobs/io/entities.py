@@ -71,15 +71,18 @@ def entity_source(
     source = open_table(path, tower.side, own, skip_bad)
     source.require_columns(column)
     chunks: list[pa.Array] = []
-    for unit in source.units(1 << 62):
+    units = source.units(1 << 62)
+    for number, unit in enumerate(units, start=1):
         try:
             for batch in source.batches(unit, [column]):
                 chunks += batch[column].drop_null().chunks
         except BadFragment:
             if not skip_bad:
                 raise
-    ids = pa.chunked_array(chunks, source.schema.field(column).type)
-    _check_distinct(tower, source, ids, len(pc.unique(ids)))
+        if chunks and (number % 16 == 0 or number == len(units)):
+            ids = pa.chunked_array(chunks)
+            chunks = [pc.unique(ids)]
+            _check_distinct(tower, source, ids, len(chunks[0]))
     return source
 
 

@@ -88,9 +88,7 @@ class ColumnRegression:
         best, columns = plain, range(len(plain.columns))
         if len(columns) == 1:
             return best
-        best = self.telling(plain, columns)
-        if best is not plain:
-            best = self._with_penalty(best.columns)
+        best = self._with_penalty(self.telling(plain, columns).columns)
         for _ in range(_ROUNDS):
             before = best
             for column in columns:
