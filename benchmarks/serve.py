@@ -398,7 +398,7 @@ class Soak:
 
     def report(self) -> list[str]:
         """Return what was counted."""
-        kept = {row.get("list_id") for kind, row in Log(self.state).all() if kind == "ratings"}
+        kept = {row.get("list_id") for kind, row in Log(self.state).new() if kind == "ratings"}
         lost = self.acknowledged - kept
         longest = max(self.memory, key=len)
         third = max(len(longest) // 3, 1)
@@ -448,7 +448,7 @@ def full_disk(model: Path, state: Path) -> list[str]:
         sent += feedback(20)
         copy = state.with_name("copy")
         shutil.copytree(disk, copy)
-    kept = sum(kind == "ratings" for kind, _ in Log(copy).all())
+    kept = sum(kind == "ratings" for kind, _ in Log(copy).new())
     return [
         f"full disk: feedback is answered {dict(sorted(statuses.items()))}, lists "
         f"{dict(lists)}; {sent} acknowledged, {kept} kept"
