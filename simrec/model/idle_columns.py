@@ -65,12 +65,11 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
 
 def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
     """Yield what to predict of each item."""
-    ratings, workers, counts = data.ratings, data.workers, np.maximum(data.sides.items.counts, 1)
-
-    n_features = data.sides.items.X.shape[1]
+    ratings, workers, side = data.ratings, data.workers, data.sides.items
+    counts = np.maximum(side.counts, 1)
+    d = int(np.clip(_NUMBERS // side.X.shape[1], 1, _COORDINATES))
 
     def coordinates(pairs: sparse.csr_matrix) -> np.ndarray:
-        d = int(np.clip(_NUMBERS // n_features, 1, _COORDINATES))
         axes = spectrum(pairs, d, rng, workers)
         return np.asarray(axes.V * np.sqrt(axes.e / counts[:, None]))
 

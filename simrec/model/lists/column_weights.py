@@ -71,6 +71,9 @@ class ColumnRegression:
         fold = rng.permutation(len(y)) % _FOLDS
         seen = (fold[:, None] != np.arange(_FOLDS)).astype(np.float32)
         self._seen = np.repeat(seen, self._y.shape[1], axis=1)
+        tiled = np.tile(self._y, _FOLDS)
+        # Around the mean of the rows that each fit has seen.
+        self._off = tiled - (tiled * self._seen).sum(0) / self._seen.sum(0)
         self._squares = Z.multiply(Z).tocsr()
         self._found: np.ndarray | None = None  # solution to go on from, of the same folds
 
@@ -147,10 +150,8 @@ class ColumnRegression:
     def _errors(self, penalty: float, columns: np.ndarray) -> np.ndarray:
         """Return the squared error of each row, held out."""
         seen, tried = self._seen, Weighed(penalty, columns, self._y)
-        y = np.tile(self._y, _FOLDS)
-        off = y - (y * seen).sum(0) / seen.sum(0)
-        self._found = self._solve(off * seen, seen, tried, self._found, _TOLERANCE)
-        left = off - self._image(self._found, columns)
+        self._found = self._solve(self._off * seen, seen, tried, self._found, _TOLERANCE)
+        left = self._off - self._image(self._found, columns)
         return np.square(left * (1 - seen), dtype=np.float64).sum(1)
 
     def weights(self, weighed: Weighed) -> np.ndarray:
