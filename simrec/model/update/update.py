@@ -204,18 +204,17 @@ def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> 
             return shard
         here, at = found[number]
         # SciPy's own sum would drop pairs of confidence 0, which were rated too.
-        before = shard.tocsr().tocoo()
-        places = (
-            np.concatenate([before.row, at]),
-            np.concatenate([before.col, rows.items[here]]),
-        )
+        before = shard.tocsr()
+        own = np.repeat(np.arange(shard.shape[0]), np.diff(before.indptr))
+        places = np.concatenate([own, at]), np.concatenate([before.indices, rows.items[here]])
         values = np.concatenate([before.data, weights[here].astype(before.data.dtype)])
         made = sparse.csr_matrix((values, places), shape=shard.shape)
         if values.min(initial=0) >= 0:
             return made
-        made, kept = made.tocoo(), made.data >= 0
-        places = made.row[kept], made.col[kept]
-        return sparse.csr_matrix((made.data[kept], places), shape=shard.shape)
+        kept = made.data >= 0
+        ends = np.append(0, np.cumsum(kept))[made.indptr]
+        parts = (made.data[kept], made.indices[kept], ends)
+        return sparse.csr_matrix(parts, shape=shard.shape)
 
     return change_shards(rated, added)
 

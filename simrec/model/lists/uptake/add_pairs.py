@@ -16,6 +16,7 @@ from simrec.model.lists.uptake.least_squares import (
     Spectrum,
     products,
     ridges,
+    row_sums,
     solve_rows,
     spectrum_of,
 )
@@ -29,6 +30,25 @@ class Scaled(NamedTuple):
 
     vectors: np.ndarray
     factors: np.ndarray
+
+
+class Pairs(NamedTuple):
+    """All pairs of some entities; arrays are in the order of `matrix.data`."""
+
+    # Entities x partners: confidences
+    matrix: sparse.csr_matrix
+    # What of each confidence is new
+    new: np.ndarray
+    # What pairs of new entities are taken for, beyond 1
+    beyond: np.ndarray | None = None
+
+    def of(self, some: np.ndarray) -> Pairs:
+        """Return the pairs of some of the entities."""
+        if some.all():
+            return self
+        here = np.repeat(some, np.diff(self.matrix.indptr))
+        beyond = None if self.beyond is None else self.beyond[here]
+        return Pairs(self.matrix[some], self.new[here], beyond)
 
 
 class NewRidge(NamedTuple):
@@ -111,13 +131,11 @@ class Solver:
     def solve(
         self,
         side: Side,
-        pairs: sparse.csr_matrix,
-        later: sparse.csr_matrix,
+        pairs: Pairs,
         before: Scaled,
         encoded: np.ndarray,
         partners: Scaled,
         axes: np.ndarray,
-        more: sparse.csr_matrix | None = None,
     ) -> np.ndarray:
         """Return the vectors of entities given all of their pairs.
 
@@ -125,8 +143,8 @@ class Solver:
         ----------
         side : {"items", "users"}
             Their side.
-        pairs, later : csr_matrix
-            Entities x all partners: confidences of all pairs, and of those that are new.
+        pairs : Pairs
+            Their pairs with all partners.
         before : Scaled
             Vectors so far.
         encoded : numpy.ndarray
@@ -135,32 +153,29 @@ class Solver:
             Vectors of all partners.
         axes : numpy.ndarray
             How vectors of the side are spread around what features say; see `spread_axes`.
-        more : csr_matrix, optional
-            Entities x all partners: what the pairs of new ones are taken for, beyond 1.
         """
-        n, spectrum, spectrum_of_new = pairs.shape[1], None, None
+        n, spectrum, spectrum_of_new = pairs.matrix.shape[1], None, None
         fitted = before.factors > 0
-        if side == "users" and pairs.nnz < n // 8:
+        if side == "users" and pairs.matrix.nnz < n // 8:
             # Partners without pairs enter by the Gram matrix of all, which is kept: a user with a
             # few ratings costs by those.
             if fitted.any():
                 spectrum = self._kept_spectrum(side, partners)
             if not fitted.all():
                 spectrum_of_new = self._kept_spectrum(side, partners, axes)
-            used = np.unique(pairs.indices)
-            pairs, later = _within(pairs, used), _within(later, used)
-            more = None if more is None else _within(more, used)
+            used = np.unique(pairs.matrix.indices)
+            pairs = pairs._replace(matrix=_within(pairs.matrix, used))
             partners = Scaled(*(one[used] for one in partners))
         plain = self._plain_partners(side, partners)
-        counts = np.asarray(pairs.sum(1)).ravel()
+        counts = row_sums(pairs.matrix)
         out = np.array(encoded, np.float32)
         if fitted.any():
             # Those that were fitted go on from there: what is left of the new pairs is solved for.
-            R, new = pairs[fitted], later[fitted]
+            R, new, _ = pairs.of(fitted)
             scale = before.factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
             start: np.ndarray = np.ascontiguousarray(before.vectors[fitted, :-1] / scale[:, None])
             rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
-            left = np.asarray(new[rows, R.indices]).ravel() / np.maximum(R.data, 1e-12)
+            left = new / np.maximum(R.data, 1e-12)
             at = np.flatnonzero(left)  # few among all pairs of an item that many have rated
             left[at] *= 1 - products(start, plain[:, :-1], rows[at], R.indices[at])
             zero = np.full(R.shape[0], self.zero)
@@ -178,16 +193,9 @@ class Solver:
             if side == "users":
                 numbers = self.mean_users, self.ridge, self.zero, self.new_zero, self.new_ridge
                 ridge = NewRidge(*numbers)
-            moved = moved_by_pairs(
-                pairs[~fitted],
-                out[~fitted] / unit,
-                plain,
-                axes,
-                ridge,
-                n,
-                spectrum_of_new,
-                None if more is None else more[~fitted],
-            )
+            R, _, beyond = pairs.of(~fitted)
+            prior = out[~fitted] / unit
+            moved = moved_by_pairs(R, prior, plain, axes, ridge, beyond, n, spectrum_of_new)
             if side == "items":  # what features say of it fades as pairs come in
                 moved[:, -1] += counts[~fitted] / self.n_users
             out[~fitted] = moved * unit
@@ -235,9 +243,9 @@ def moved_by_pairs(
     partners: np.ndarray,
     axes: np.ndarray,
     penalty: NewRidge,
+    beyond: np.ndarray | None = None,
     n: int | None = None,
     spectrum: Spectrum | None = None,
-    more: sparse.csr_matrix | None = None,
 ) -> np.ndarray:
     """Move what features say by the pairs of entities that have only begun.
 
@@ -257,21 +265,20 @@ def moved_by_pairs(
         How vectors are spread around what features say; see `spread_axes`.
     penalty : NewRidge
         What draws them back.
+    beyond : numpy.ndarray, optional
+        What each pair is taken for, beyond 1.
     n, spectrum : optional
         Number of all partners and spectrum of their Gram matrix in these axes, where those without
         pairs are left out.
-    more : csr_matrix, optional
-        What each pair is taken for, beyond 1.
     """
     mean, ridge, zero, new_zero, new_ridge = penalty
-    R = sparse.csr_matrix(R, dtype=np.float32)
-    count = np.asarray(R.sum(1)).ravel()
+    count = row_sums(R)
     done = np.minimum(count / max(mean, 1e-12), 1).astype(np.float32)
     start = prior * (1 - done)[:, None]
     rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
     explained = products(start, partners, rows, R.indices)
-    if more is not None and len(rows):  # SciPy takes no empty lists of places
-        explained -= np.asarray(more[rows, R.indices]).ravel()
+    if beyond is not None:
+        explained -= beyond
     zeros = zero * (new_zero + (1 - new_zero) * done)
     penalties = ridge * new_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
     moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, spectrum=spectrum)

@@ -278,10 +278,11 @@ class _Cold:
         given, ratings = draw.held.given, draw.held.data.ratings
         at = given.rows.users, np.searchsorted(draw.rows.items, given.rows.items)
         shape = (len(draw.tower.users.ids), len(self.V))
-        self.few, self.beyond = (
+        self.few, above = (
             sparse.csr_matrix((one.astype(np.float32), at), shape=shape)[self.task.users]
             for one in (np.ones(len(given.values)), given.values - ratings.values.mean())
         )
+        self.beyond = above.data
 
     def regression(self, weighing: Weighing, penalty: float) -> Regression:
         """Return that of items' vectors on features; it goes on from the last one tried."""
@@ -327,7 +328,7 @@ class _Cold:
             NewRidge(
                 self.mean, self.draw.ridge(tried), tried.zero, tried.new_zero, tried.new_ridge
             ),
-            more=self.beyond * np.float32(tried.slope) if tried.slope else None,
+            self.beyond * np.float32(tried.slope) if tried.slope else None,
         )
         return quality_of(moved @ self.items.T, self.task)
 

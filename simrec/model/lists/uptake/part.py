@@ -6,13 +6,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
-from simrec.model.lists.uptake.add_pairs import Scaled, Solver
+from simrec.model.lists.uptake.add_pairs import Pairs, Scaled, Solver
 from simrec.model.lists.uptake.fit import UptakeFit
+from simrec.model.lists.uptake.least_squares import row_sums
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import Output
@@ -88,61 +88,57 @@ class UptakePart(Part):
             counts,
             only_new,
         )
-        weights = np.ones(len(later.values)) if later.weights is None else later.weights
-        entries = (weights.astype(np.float32), (later.rows.users, later.rows.items))
-        new = sparse.csr_matrix(entries, shape=rated.shape)
         # Users first: there are more items that are known than users who are not.
         for side in ("users", "items"):
             if len(learned[side]):
-                part = part._solved(side, learned[side], rated, new, later)
+                part = part._solved(side, learned[side], rated, later)
         return part, learned
 
     def _solved(
-        self,
-        side: Side,
-        rows: np.ndarray,
-        rated: Sparse,
-        new: sparse.csr_matrix,
-        ratings: LaterRatings,
+        self, side: Side, rows: np.ndarray, rated: Sparse, later: LaterRatings
     ) -> UptakePart:
         head, others = self.heads[side], self.heads.other(side).vectors
-        pairs, later = (self._confidences(matrix, side, rows) for matrix in (rated, new))
-        factors = self.factors[side][rows]
+        pairs, factors = self._pairs(side, rows, rated, later), self.factors[side][rows]
         vectors = self.solver.solve(
             side,
             pairs,
-            later,
             Scaled(head.vectors[rows], factors),
-            self._encoded(side, rows, ratings.features),
+            self._encoded(side, rows, later.features),
             Scaled(np.asarray(others), np.asarray(self.factors.other(side))),
             self.axes[side],
-            self._beyond_one(rows, ratings, new.shape) if side == "users" else None,
         )
         heads = self.heads.with_side(side, head.changed(rows, vectors))
         if side == "users":
             return replace(self, heads=heads)
-        fitted, counts = factors > 0, np.asarray(pairs.sum(1)).ravel()
+        fitted, counts = factors > 0, row_sums(pairs.matrix)
         carried = np.array(self.factors.items)
         carried[rows[fitted]] = self.solver.item_factor(counts[fitted])
         return replace(self, heads=heads, factors=Sides(carried, self.factors.users))
 
-    def _beyond_one(
-        self, users: np.ndarray, later: LaterRatings, shape: tuple[int, int]
-    ) -> sparse.csr_matrix | None:
-        """Return what pairs of new users are taken for, beyond 1: by how well they are liked."""
-        if not self.solver.slope:
-            return None
-        beyond = self.solver.slope * (later.values - self.solver.mean_rating)
-        entries = (beyond.astype(np.float32), (later.rows.users, later.rows.items))
-        return sparse.csr_matrix(entries, shape=shape)[users]
+    def _pairs(self, side: Side, rows: np.ndarray, rated: Sparse, later: LaterRatings) -> Pairs:
+        """Return all pairs of some entities, with what later ratings say of them."""
+        solver = self.solver
+        matrix = rated[rows] if side == "users" else columns(rated, rows)
+        matrix.sort_indices()
 
-    def _confidences(self, matrix: Sparse, side: Side, rows: np.ndarray) -> sparse.csr_matrix:
-        """Return the pairs of some entities x all partners, in units of the mean confidence."""
-        pairs = sparse.csr_matrix(matrix[rows] if side == "users" else columns(matrix, rows))
-        unit = self.solver.confidence
-        values = pairs.data / np.float32(unit) if unit else np.ones_like(pairs.data)
-        parts = (values.astype(np.float32), pairs.indices, pairs.indptr)
-        return sparse.csr_matrix(parts, shape=pairs.shape)
+        def confidence(values: np.ndarray | None, n: int) -> np.ndarray:
+            """Return confidences in units of their mean."""
+            if not solver.confidence or values is None:
+                return np.full(n, 1 / (solver.confidence or 1), np.float32)
+            return (values / np.float32(solver.confidence)).astype(np.float32)
+
+        matrix.data = confidence(matrix.data, matrix.nnz)
+        at = np.minimum(np.searchsorted(rows, later.rows[side]), len(rows) - 1)
+        here, width = rows[at] == later.rows[side], matrix.shape[1]
+        places = np.repeat(np.arange(len(rows)), np.diff(matrix.indptr)) * width + matrix.indices
+        place = np.searchsorted(places, at[here] * width + later.rows.other(side)[here])
+        weights = confidence(later.weights, len(here))[here]
+        new = np.bincount(place, weights, matrix.nnz).astype(np.float32)
+        beyond = None
+        if side == "users" and solver.slope:  # by how well they are liked
+            beyond = np.zeros(matrix.nnz, np.float32)
+            beyond[place] = solver.slope * (later.values[here] - solver.mean_rating)
+        return Pairs(matrix, np.minimum(new, matrix.data), beyond)
 
     def _encoded(self, side: Side, rows: np.ndarray, features: Sides[Sparse] | None) -> np.ndarray:
         """Return vectors without any pairs: what features say, or those of an average entity."""
