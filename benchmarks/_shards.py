@@ -68,7 +68,7 @@ def large_model(n_users: int) -> TwoTower:
             "heads": part.heads.with_side("users", replace(head, vectors=tiled(head.vectors)))
         }
         if name == "uptake":
-            more["factors"] = part.factors.with_side("users", tiled(part.factors.users))
+            more["fitted"] = part.fitted.with_side("users", tiled(part.fitted.users))
         else:
             kept = part.evidence.sides.users
             rows = {name: tiled(getattr(kept, name)) for name in _rows_of(kept)}

@@ -102,9 +102,9 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
         }
         if hasattr(part, "numbers"):
             changed["numbers"] = np.asarray(part.numbers)[rows["items"]]
-        if hasattr(part, "factors"):
-            changed["factors"] = type(part.heads)(
-                *(np.asarray(one)[rows[side]] for side, one in part.factors.named())
+        if hasattr(part, "fitted"):
+            changed["fitted"] = type(part.heads)(
+                *(np.asarray(one)[rows[side]] for side, one in part.fitted.named())
             )
         if isinstance(getattr(part, "evidence", None), Evidence):
             sides = []

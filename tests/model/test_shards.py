@@ -257,7 +257,6 @@ def test_only_shards_that_are_asked_for_are_read(saved, model, monkeypatch):
             "rated_data",
             "rated_indices",
             "rated_indptr",
-            "uptake_users_factors",
             "uptake_users_vectors",
         )
     }

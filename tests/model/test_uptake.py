@@ -9,8 +9,8 @@ from scipy import sparse
 
 from simrec import InputError, TwoTower
 from simrec.model.lists.blend import list_quality
-from simrec.model.lists.uptake.add_pairs import NewRidge, Pairs, Scaled, moved_by_pairs, spread_axes
-from simrec.model.lists.uptake.choices import noise, slopes_for
+from simrec.model.lists.uptake.add_pairs import NewRidge, Pairs, moved_by_pairs, spread_axes
+from simrec.model.lists.uptake.choices import noise
 from simrec.model.lists.uptake.encoders import Regression, idf_of
 from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
 from simrec.model.lists.uptake.sweeps import factorize
@@ -216,13 +216,14 @@ class TestLife:
     def test_fold_in_of_nothing_is_the_cold_answer(self, fitted):
         cold = fitted.heads.users.encoder(sparse.csr_matrix((3, 0), dtype=np.float32))
         nothing = sparse.csr_matrix((3, N_ITEMS + N_NEW), dtype=np.float32)
-        none = np.zeros(3, np.float32)
+        none = np.zeros(3, bool)
         found = fitted.solver.solve(
             "users",
             Pairs(nothing, nothing.data),
-            Scaled(cold, none),
             cold,
-            Scaled(fitted.heads.items.vectors, fitted.factors.items),
+            none,
+            cold,
+            fitted.heads.items.vectors,
             fitted.axes.users,
         )
         np.testing.assert_allclose(found, cold, atol=1e-6)
@@ -232,11 +233,10 @@ class TestLife:
         cold = fitted.heads.users.encoder(sparse.csr_matrix((6, 0), dtype=np.float32))
 
         def solve(rows):
-            own, none = few[rows], np.zeros(len(rows), np.float32)
-            partners, factors = fitted.heads.items.vectors[:N_ITEMS], fitted.factors.items[:N_ITEMS]
+            own, none = few[rows], np.zeros(len(rows), bool)
             return fitted.solver.solve(
-                *("users", Pairs(own, own.data), Scaled(cold[rows], none), cold[rows]),
-                *(Scaled(partners, factors), fitted.axes.users),
+                *("users", Pairs(own, own.data), cold[rows], none, cold[rows]),
+                *(fitted.heads.items.vectors[:N_ITEMS], fitted.axes.users),
             )
 
         together = solve(np.arange(6))
@@ -268,7 +268,7 @@ class TestLife:
     def test_nobody_moves(self):
         R, some = sparse.csr_matrix((0, 30)), np.ones((30, 5), np.float32)
         axes = np.eye(4, dtype=np.float32)
-        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9), R.data)
+        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9))
         assert moved.shape == (0, 5)
 
     def test_done_entities_forget_their_prior(self):
@@ -280,13 +280,6 @@ class TestLife:
         moved = moved_by_pairs(R, prior, partners, np.eye(4, dtype=np.float32), ridge)
         plain = solve_rows(R, partners[:, :-1], ridges(R, 0.1, 0.5), np.full(4, 0.5))
         np.testing.assert_allclose(moved[:, :-1], plain, atol=1e-5)
-
-
-def test_equal_ratings_have_no_slope():
-    values = np.full(1000, 3.3, np.float32)
-    assert values.std() > 0  # by rounding
-    assert slopes_for(values) == (0.0,)
-    assert slopes_for(np.array([1.0, 5.0])) == (0.0, 0.125, 0.25, 0.5)
 
 
 def test_workers_take_as_many_steps(monkeypatch):

@@ -390,7 +390,6 @@ def _described(settings: _Settings) -> dict[str, Any]:
         "uptake_zero": uptake.zero,
         "uptake_ridge": uptake.ridge,
         "uptake_weighted": uptake.weighted,
-        "uptake_slope": uptake.slope,
         "ease_ridge_known": ease.known,
         "ease_ridge_few": ease.few,
         "ease_dimensions": ease.embedding_dim,

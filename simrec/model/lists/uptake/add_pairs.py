@@ -25,13 +25,6 @@ from simrec.model.lists.uptake.least_squares import (
 _SPECTRA: deque[tuple[Any, Any, Spectrum]] = deque(maxlen=4)
 
 
-class Scaled(NamedTuple):
-    """Vectors, and the factor that each carries; 0 for entities that had no pairs in `fit`."""
-
-    vectors: np.ndarray
-    factors: np.ndarray
-
-
 class Pairs(NamedTuple):
     """All pairs of some entities; arrays are in the order of `matrix.data`."""
 
@@ -39,16 +32,12 @@ class Pairs(NamedTuple):
     matrix: sparse.csr_matrix
     # What of each confidence is new
     new: np.ndarray
-    # What pairs of new entities are taken for, beyond 1
-    beyond: np.ndarray | None = None
 
     def of(self, some: np.ndarray) -> Pairs:
         """Return the pairs of some of the entities."""
         if some.all():
             return self
-        here = np.repeat(some, np.diff(self.matrix.indptr))
-        beyond = None if self.beyond is None else self.beyond[here]
-        return Pairs(self.matrix[some], self.new[here], beyond)
+        return Pairs(self.matrix[some], self.new[np.repeat(some, np.diff(self.matrix.indptr))])
 
 
 class NewRidge(NamedTuple):
@@ -74,8 +63,6 @@ class Solver:
         negatives; and a factor of its ridge.
     mean_items, mean_users : float
         Sum of confidences of an average item and user: from this count on an entity is warm.
-    exponent, exponent_norm : float
-        Vectors of known items are multiplied by (count + 1) ** exponent / exponent_norm.
     unit : float
         Factor of users' vectors that makes a scalar product a logit.
     n_users : int
@@ -83,9 +70,6 @@ class Solver:
     confidence : float
         Mean confidence of a pair in `fit`, in units of which all confidences are; 0 where all pairs
         count alike.
-    slope, mean_rating : float
-        What a new user's first pairs are taken for: 1 + slope * (rating - mean_rating). With a
-        large slope, a low rating pushes the neighbours of its item down.
     """
 
     ridge: float
@@ -94,13 +78,9 @@ class Solver:
     new_ridge: float
     mean_items: float
     mean_users: float
-    exponent: float
-    exponent_norm: float
     unit: float
     n_users: int
     confidence: float = 1.0
-    slope: float = 0.0
-    mean_rating: float = 0.0
 
     @classmethod
     def restored(cls, document: Mapping[str, Any]) -> Solver:
@@ -114,14 +94,9 @@ class Solver:
                 raise InputError(f"uptake.json: {one.name} is {value!r}")
         return solver
 
-    def item_factor(self, counts: np.ndarray) -> np.ndarray:
-        """Return the factor of the vectors of known items with these sums of confidences."""
-        return item_factor(counts, self.exponent, self.exponent_norm)
-
     def item_vectors(self, V: np.ndarray, counts: np.ndarray) -> np.ndarray:
-        """Return the vectors of known items: v times a factor for popularity, and popularity."""
-        popularity = (counts / self.n_users).astype(np.float32)
-        return np.hstack([V * self.item_factor(counts)[:, None], popularity[:, None]])
+        """Return the vectors of known items: v and popularity."""
+        return np.hstack([V, (counts / self.n_users).astype(np.float32)[:, None]])
 
     def user_vectors(self, U: np.ndarray) -> np.ndarray:
         """Return the vectors of known users: u, and no share of popularity, as logits."""
@@ -132,9 +107,10 @@ class Solver:
         self,
         side: Side,
         pairs: Pairs,
-        before: Scaled,
+        before: np.ndarray,
+        fitted: np.ndarray,
         encoded: np.ndarray,
-        partners: Scaled,
+        partners: np.ndarray,
         axes: np.ndarray,
     ) -> np.ndarray:
         """Return the vectors of entities given all of their pairs.
@@ -145,17 +121,18 @@ class Solver:
             Their side.
         pairs : Pairs
             Their pairs with all partners.
-        before : Scaled
+        before : numpy.ndarray
             Vectors so far.
+        fitted : numpy.ndarray of bool
+            Which of them had pairs in `fit`.
         encoded : numpy.ndarray
             Their vectors without any pairs: what features say, or those of an average one.
-        partners : Scaled
+        partners : numpy.ndarray
             Vectors of all partners.
         axes : numpy.ndarray
             How vectors of the side are spread around what features say; see `spread_axes`.
         """
         n, spectrum, spectrum_of_new = pairs.matrix.shape[1], None, None
-        fitted = before.factors > 0
         if side == "users" and pairs.matrix.nnz < n // 8:
             # Partners without pairs enter by the Gram matrix of all, which is kept: a user with a
             # few ratings costs by those.
@@ -165,15 +142,14 @@ class Solver:
                 spectrum_of_new = self._kept_spectrum(side, partners, axes)
             used = np.unique(pairs.matrix.indices)
             pairs = pairs._replace(matrix=_within(pairs.matrix, used))
-            partners = Scaled(*(one[used] for one in partners))
+            partners = partners[used]
         plain = self._plain_partners(side, partners)
         counts = row_sums(pairs.matrix)
-        out = np.array(encoded, np.float32)
+        out, unit = np.array(encoded, np.float32), np.float32(self.unit if side == "users" else 1.0)
         if fitted.any():
             # Those that were fitted go on from there: what is left of the new pairs is solved for.
-            R, new, _ = pairs.of(fitted)
-            scale = before.factors[fitted] * np.float32(self.unit if side == "users" else 1.0)
-            start: np.ndarray = np.ascontiguousarray(before.vectors[fitted, :-1] / scale[:, None])
+            R, new = pairs.of(fitted)
+            start: np.ndarray = np.ascontiguousarray(before[fitted, :-1] / unit)
             rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
             left = new / np.maximum(R.data, 1e-12)
             at = np.flatnonzero(left)  # few among all pairs of an item that many have rated
@@ -187,26 +163,24 @@ class Solver:
                 else self.user_vectors(start)
             )
         if not fitted.all():
-            unit = np.float32(self.unit if side == "users" else 1.0)
             # Who did not take up an item tells as much of a new one as of any other.
             ridge = NewRidge(self.mean_items, self.ridge, self.zero, 1.0, 1.0)
             if side == "users":
                 numbers = self.mean_users, self.ridge, self.zero, self.new_zero, self.new_ridge
                 ridge = NewRidge(*numbers)
-            R, _, beyond = pairs.of(~fitted)
-            prior = out[~fitted] / unit
-            moved = moved_by_pairs(R, prior, plain, axes, ridge, beyond, n, spectrum_of_new)
+            R, prior = pairs.of(~fitted).matrix, out[~fitted] / unit
+            moved = moved_by_pairs(R, prior, plain, axes, ridge, n, spectrum_of_new)
             if side == "items":  # what features say of it fades as pairs come in
                 moved[:, -1] += counts[~fitted] / self.n_users
             out[~fitted] = moved * unit
         return out
 
     def _kept_spectrum(
-        self, side: Side, partners: Scaled, axes: np.ndarray | None = None
+        self, side: Side, partners: np.ndarray, axes: np.ndarray | None = None
     ) -> Spectrum:
         """Return that of all partners, kept as long as they are asked for again."""
         # By address, which nothing else can have while the arrays are held here.
-        arrays = (*partners, *([] if axes is None else [axes]))
+        arrays = (partners, *([] if axes is None else [axes]))
         key = (side, self.unit, *((a.__array_interface__["data"][0], a.shape) for a in arrays))
         for known, _, spectrum in list(_SPECTRA):
             if known == key:
@@ -216,14 +190,9 @@ class Solver:
         _SPECTRA.append((key, arrays, spectrum))
         return spectrum
 
-    def _plain_partners(self, side: Side, partners: Scaled) -> np.ndarray:
+    def _plain_partners(self, side: Side, partners: np.ndarray) -> np.ndarray:
         """Return partners as they were when the other side was solved for."""
-        vectors, factors = partners
-        if side == "items":
-            return np.ascontiguousarray(vectors / np.float32(self.unit))
-        plain = np.array(vectors)
-        plain[:, :-1] /= np.where(factors > 0, factors, 1)[:, None]
-        return plain
+        return partners if side == "users" else np.ascontiguousarray(partners / self.unit, "f4")
 
 
 def _within(matrix: sparse.csr_matrix, used: np.ndarray) -> sparse.csr_matrix:
@@ -232,18 +201,12 @@ def _within(matrix: sparse.csr_matrix, used: np.ndarray) -> sparse.csr_matrix:
     return sparse.csr_matrix(parts, shape=(matrix.shape[0], len(used)))
 
 
-def item_factor(counts: np.ndarray, exponent: float, norm: float) -> np.ndarray:
-    """Return (count + 1) ** exponent / norm."""
-    return ((counts + 1.0) ** exponent / norm).astype(np.float32)
-
-
 def moved_by_pairs(
     R: sparse.csr_matrix,
     prior: np.ndarray,
     partners: np.ndarray,
     axes: np.ndarray,
     penalty: NewRidge,
-    beyond: np.ndarray | None = None,
     n: int | None = None,
     spectrum: Spectrum | None = None,
 ) -> np.ndarray:
@@ -265,8 +228,6 @@ def moved_by_pairs(
         How vectors are spread around what features say; see `spread_axes`.
     penalty : NewRidge
         What draws them back.
-    beyond : numpy.ndarray, optional
-        What each pair is taken for, beyond 1.
     n, spectrum : optional
         Number of all partners and spectrum of their Gram matrix in these axes, where those without
         pairs are left out.
@@ -277,8 +238,6 @@ def moved_by_pairs(
     start = prior * (1 - done)[:, None]
     rows = np.repeat(np.arange(R.shape[0]), np.diff(R.indptr))
     explained = products(start, partners, rows, R.indices)
-    if beyond is not None:
-        explained -= beyond
     zeros = zero * (new_zero + (1 - new_zero) * done)
     penalties = ridge * new_ridge ** (1 - done) * (count + zeros * (n or R.shape[1]))
     moved = solve_rows(R, partners[:, :-1] @ axes, penalties, zeros, explained, spectrum=spectrum)

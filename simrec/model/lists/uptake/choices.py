@@ -13,7 +13,6 @@ from simrec.model.lists.blend import clear_gain, list_quality
 from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.uptake.add_pairs import (
     NewRidge,
-    item_factor,
     moved_by_pairs,
     spread_axes,
 )
@@ -34,11 +33,9 @@ from simrec.model.run.workers import Workers
 # Ridges in units of `noise`, and weights of a zero.
 _SHARES_OF_NOISE = tuple(0.5 * 2.0**k for k in range(-5, 3))
 _ZEROS = tuple(3.0**-k for k in range(7))
-_EXPONENTS = (-0.6, -0.5, -0.4, -0.3, -0.2, -0.1, 0.0)
 _SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 _NEW_ZEROS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 _NEW_RIDGES = tuple(2.0**k for k in range(-2, 9))
-_SLOPES = (0.0, 0.25, 0.5, 1.0)
 _PENALTIES = tuple(0.1 * 3.0**k for k in range(8))
 # Coordinates, and more where held-out pairs gain so much by them that their time is worth it.
 _DIM, _LARGE_DIM, _WORTH = 128, 512, 1.05
@@ -54,10 +51,8 @@ class Choices:
     # See `simrec.model.lists.uptake.add_pairs.Solver`.
     ridge: float = 0.25
     zero: float = _ZEROS[2]
-    exponent: float = 0.0
     new_zero: float = 0.03
     new_ridge: float = 8.0
-    slope: float = 0.0
     embedding_dim: int = _DIM
     # Share of popularity in the vector of a new user, and the ridge of the encoder of new users.
     popularity_share: float = 1.0
@@ -165,11 +160,6 @@ def noise(shape: tuple[int, int], weight: float, zero: float) -> float:
     return float(deviation * (m**-0.5 + n**-0.5) / (p + zero))
 
 
-def factor_norm(counts: np.ndarray, exponent: float) -> float:
-    """Return the average of (count + 1) ** exponent over pairs."""
-    return float(np.average((counts + 1.0) ** exponent, weights=counts + 1e-9))
-
-
 def choose_uptake(
     held: Sequence[HeldOut],
     embedding_dim: int | None,
@@ -201,7 +191,7 @@ def choose_uptake(
 
     @cache
     def known(tried: Choices) -> list[np.ndarray]:
-        return [one.known(*_with_factor(one, tried)) for one in warm]
+        return [one.known(*one.vectors(tried)) for one in warm]
 
     def better(tried: Choices) -> Choices:
         return tried if clear_gain(known(tried), known(choices)) else choices
@@ -233,34 +223,16 @@ def choose_uptake(
     )
     choices = replace(choices, ridge=ridge)
     vectors = [one.vectors(choices) for one in warm]
-
-    def factored(tried: Choices) -> float:
-        z = zip(warm, vectors, strict=True)
-        return _mean(
-            [one.known(U, _scaled(V, one.counts(tried), tried.exponent)) for one, (U, V) in z]
-        )
-
-    choices = climb(factored, choices, {"exponent": _EXPONENTS}, step)
     new = [_Cold(one, choices) for one in cold]
     choices = _choose_users(choices, new, step)
     U, V = vectors[0]
-    scaled = _scaled(V, warm[0].counts(choices), choices.exponent)
     learned = {one.held: V for one, (_, V) in zip(warm, vectors, strict=True)}
     learned |= {one.draw.held: one.V for one in new}
     task = warm[0].task("known_users")
-    line = logit_line(task, U[np.searchsorted(warm[0].rows.users, task.users)], scaled, rng)
+    line = logit_line(task, U[np.searchsorted(warm[0].rows.users, task.users)], V, rng)
     if line is not None:
         choices = replace(choices, logit_slope=line[0], logit=line[1])
     return choices, learned
-
-
-def _with_factor(draw: _Draw, choices: Choices) -> tuple[np.ndarray, np.ndarray]:
-    U, V = draw.vectors(choices)
-    return U, _scaled(V, draw.counts(choices), choices.exponent)
-
-
-def _scaled(V: np.ndarray, counts: np.ndarray, exponent: float) -> np.ndarray:
-    return V * item_factor(counts, exponent, factor_norm(counts, exponent))[:, None]
 
 
 class _Cold:
@@ -272,17 +244,13 @@ class _Cold:
         self.U, self.V = draw.vectors(choices)
         counts, n_users = draw.counts(choices), len(self.U)
         popularity = (counts / n_users).astype(np.float32)[:, None]
-        scaled = _scaled(self.V, counts, choices.exponent)
-        self.items, self.plain = (np.hstack([one, popularity]) for one in (scaled, self.V))
+        self.items = np.hstack([self.V, popularity])
         self.mean = float(counts.sum()) / n_users
-        given, ratings = draw.held.given, draw.held.data.ratings
-        at = given.rows.users, np.searchsorted(draw.rows.items, given.rows.items)
+        given = draw.held.given.rows
+        at = given.users, np.searchsorted(draw.rows.items, given.items)
+        ones = np.ones(len(given.users), np.float32)
         shape = (len(draw.tower.users.ids), len(self.V))
-        self.few, above = (
-            sparse.csr_matrix((one.astype(np.float32), at), shape=shape)[self.task.users]
-            for one in (np.ones(len(given.values)), given.values - ratings.values.mean())
-        )
-        self.beyond = above.data
+        self.few = sparse.csr_matrix((ones, at), shape=shape)[self.task.users]
 
     def regression(self, weighing: Weighing, penalty: float) -> Regression:
         """Return that of items' vectors on features; it goes on from the last one tried."""
@@ -323,12 +291,11 @@ class _Cold:
         moved = moved_by_pairs(
             self.few,
             prior,
-            self.plain,
+            self.items,
             spread_axes(self.U - known),
             NewRidge(
                 self.mean, self.draw.ridge(tried), tried.zero, tried.new_zero, tried.new_ridge
             ),
-            self.beyond * np.float32(tried.slope) if tried.slope else None,
         )
         return quality_of(moved @ self.items.T, self.task)
 
@@ -361,20 +328,12 @@ def _choose_users(choices: Choices, cold: Sequence[_Cold], step: Step) -> Choice
             {"user_penalty": _PENALTIES, "popularity_share": _SHARES},
             step,
         )
-    slopes = slopes_for(cold[0].draw.held.data.ratings.values)
     return climb(
         lambda tried: _mean([one.few_pairs(tried) for one in cold]),
         choices,
-        {"new_zero": _NEW_ZEROS, "new_ridge": _NEW_RIDGES, "slope": slopes},
+        {"new_zero": _NEW_ZEROS, "new_ridge": _NEW_RIDGES},
         step,
     )
-
-
-def slopes_for(values: np.ndarray) -> tuple[float, ...]:
-    """Return the slopes to try for such ratings, in their unit."""
-    if np.ptp(values) == 0:  # their standard deviation need not be 0: the mean is rounded
-        return (0.0,)
-    return tuple(slope / float(values.std()) for slope in _SLOPES)
 
 
 def _mean(quality: Sequence[np.ndarray]) -> float:

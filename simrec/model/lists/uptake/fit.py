@@ -3,8 +3,8 @@
 Every pair of a user and an item counts: one for what was taken up, zero for all the rest. Vectors
 have one coordinate more than an embedding, for popularity::
 
-    known item  [ v * factor,     popularity ]       new item  [ features -> v,  mean of it  ]
-    known user  [ u,              0          ]       new user  [ features -> u,  share of it ]
+    known item  [ v,  popularity ]       new item  [ features -> v,  mean of it  ]
+    known user  [ u,  0          ]       new user  [ features -> u,  share of it ]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.uptake.add_pairs import Solver, axes_of, spread_axes
-from simrec.model.lists.uptake.choices import SWEEPS, Choices, Whole, factor_norm
+from simrec.model.lists.uptake.choices import SWEEPS, Choices, Whole
 from simrec.model.lists.uptake.encoders import Regression, feature_weights
 from simrec.model.lists.uptake.least_squares import start_vectors
 from simrec.model.lists.uptake.sweeps import factorize, solve_items
@@ -37,7 +37,6 @@ class UptakeFit:
     encoders: Sides[Encoder]
     priors: Sides[np.ndarray]  # vectors of average entities
     axes: Sides[np.ndarray]  # how vectors are spread around what features say
-    item_factors: np.ndarray  # factor that the vector of each item carries
     solver: Solver
     output: Output  # from scalar products to probabilities
 
@@ -82,13 +81,9 @@ def fit_uptake(
             choices.new_ridge,
             whole.weight / whole.shape[1],
             whole.weight / n_users,
-            choices.exponent,
-            factor_norm(counts, choices.exponent),
             unit,
             n_users,
             confidence,
-            choices.slope,
-            workers.total(float(data.ratings.values.sum())) / workers.total(len(data.ratings)),
         )
         popularity = counts.mean() / n_users
         prior_item = np.append(V.mean(0), popularity).astype(np.float32)
@@ -114,7 +109,6 @@ def fit_uptake(
             Sides(items, users),
             Sides(prior_item, prior_user),
             Sides(spread_axes(V - items(features.items)[:, :d]), axes_of(workers.sum(gram))),
-            solver.item_factor(counts),
             solver,
             Output(0.0, 1.0, choices.logit),
         )

@@ -10,11 +10,10 @@ import numpy as np
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
-from simrec.model.lists.uptake.add_pairs import Pairs, Scaled, Solver
+from simrec.model.lists.uptake.add_pairs import Pairs, Solver
 from simrec.model.lists.uptake.fit import UptakeFit
-from simrec.model.lists.uptake.least_squares import row_sums
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
-from simrec.model.prepare import Prepared
+from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
 from simrec.storage.rows import Array, Sparse, columns, without
@@ -37,13 +36,13 @@ class UptakePart(Part):
         How vectors follow from pairs.
     axes : Sides of numpy.ndarray
         How vectors are spread around what features say.
-    factors : Sides of Array
-        Factor that the vector of each entity carries; 0 for one that had no pairs in `fit`.
+    fitted : Sides of Array of bool
+        Which entities had pairs in `fit`.
     """
 
     solver: Solver
     axes: Sides[np.ndarray]
-    factors: Sides[Array]
+    fitted: Sides[Array]
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
 
@@ -55,13 +54,12 @@ class UptakePart(Part):
             made = data.sides[side].head(fit.vectors[side], fit.encoders[side])
             return replace(made, prior=fit.priors[side])
 
-        def factors(side: Side) -> np.ndarray:
-            prepared = data.sides[side]
-            out = np.zeros(len(prepared.tower.ids), np.float32)
-            out[prepared.rated_rows] = fit.item_factors if side == "items" else 1.0
+        def fitted(side: PreparedSide) -> np.ndarray:
+            out = np.zeros(len(side.tower.ids), bool)
+            out[side.rated_rows] = True
             return out
 
-        return cls(Sides.of(head), fit.output, fit.solver, fit.axes, Sides.of(factors))
+        return cls(Sides.of(head), fit.output, fit.solver, fit.axes, data.sides.map(fitted))
 
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
@@ -69,10 +67,10 @@ class UptakePart(Part):
         def grown(head: StoredHead, more: NewRows) -> StoredHead:
             return head.grown(head.vectors_of_new(more.features, more.has_features), more.insert)
 
-        factors = self.factors.map(
-            lambda one, more: more.insert(one, np.zeros(len(more.has_features), np.float32)), new
+        fitted = self.fitted.map(
+            lambda one, more: more.insert(one, np.zeros(len(more.has_features), bool)), new
         )
-        return replace(self, heads=self.heads.map(grown, new), factors=factors)
+        return replace(self, heads=self.heads.map(grown, new), fitted=fitted)
 
     def with_ratings(
         self,
@@ -98,34 +96,28 @@ class UptakePart(Part):
         self, side: Side, rows: np.ndarray, rated: Sparse, later: LaterRatings
     ) -> UptakePart:
         head, others = self.heads[side], self.heads.other(side).vectors
-        pairs, factors = self._pairs(side, rows, rated, later), self.factors[side][rows]
         vectors = self.solver.solve(
             side,
-            pairs,
-            Scaled(head.vectors[rows], factors),
+            self._pairs(side, rows, rated, later),
+            head.vectors[rows],
+            np.asarray(self.fitted[side][rows]),
             self._encoded(side, rows, later.features),
-            Scaled(np.asarray(others), np.asarray(self.factors.other(side))),
+            np.asarray(others),
             self.axes[side],
         )
-        heads = self.heads.with_side(side, head.changed(rows, vectors))
-        if side == "users":
-            return replace(self, heads=heads)
-        fitted, counts = factors > 0, row_sums(pairs.matrix)
-        carried = np.array(self.factors.items)
-        carried[rows[fitted]] = self.solver.item_factor(counts[fitted])
-        return replace(self, heads=heads, factors=Sides(carried, self.factors.users))
+        return replace(self, heads=self.heads.with_side(side, head.changed(rows, vectors)))
 
     def _pairs(self, side: Side, rows: np.ndarray, rated: Sparse, later: LaterRatings) -> Pairs:
         """Return all pairs of some entities, with what later ratings say of them."""
-        solver = self.solver
+        unit = self.solver.confidence
         matrix = rated[rows] if side == "users" else columns(rated, rows)
         matrix.sort_indices()
 
         def confidence(values: np.ndarray | None, n: int) -> np.ndarray:
             """Return confidences in units of their mean."""
-            if not solver.confidence or values is None:
-                return np.full(n, 1 / (solver.confidence or 1), np.float32)
-            return (values / np.float32(solver.confidence)).astype(np.float32)
+            if not unit or values is None:
+                return np.full(n, 1 / (unit or 1), np.float32)
+            return (values / np.float32(unit)).astype(np.float32)
 
         matrix.data = confidence(matrix.data, matrix.nnz)
         at = np.minimum(np.searchsorted(rows, later.rows[side]), len(rows) - 1)
@@ -134,11 +126,7 @@ class UptakePart(Part):
         place = np.searchsorted(places, at[here] * width + later.rows.other(side)[here])
         weights = confidence(later.weights, len(here))[here]
         new = np.bincount(place, weights, matrix.nnz).astype(np.float32)
-        beyond = None
-        if side == "users" and solver.slope:  # by how well they are liked
-            beyond = np.zeros(matrix.nnz, np.float32)
-            beyond[place] = solver.slope * (later.values[here] - solver.mean_rating)
-        return Pairs(matrix, np.minimum(new, matrix.data), beyond)
+        return Pairs(matrix, np.minimum(new, matrix.data))
 
     def _encoded(self, side: Side, rows: np.ndarray, features: Sides[Sparse] | None) -> np.ndarray:
         """Return vectors without any pairs: what features say, or those of an average entity."""
@@ -155,7 +143,7 @@ class UptakePart(Part):
         return replace(
             self,
             heads=self.heads.with_side(side, self.heads[side].without(gone)),
-            factors=self.factors.with_side(side, without(self.factors[side], gone)),
+            fitted=self.fitted.with_side(side, without(self.fitted[side], gone)),
         )
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -185,7 +173,7 @@ class UptakePart(Part):
         saved.documents[self.name] = asdict(self.solver)
         for side, axes in self.axes.named():
             saved.arrays[f"{self.name}_{side}_axes"] = axes
-            saved.rows[side][f"{self.name}_{side}_factors"] = self.factors[side]
+            saved.rows[side][f"{self.name}_{side}_fitted"] = self.fitted[side]
         return saved
 
     @classmethod
@@ -194,8 +182,8 @@ class UptakePart(Part):
         heads = restored_heads(cls.name, artifact, towers)
         d = heads.items.width - 1
         axes = Sides.of(lambda side: artifact.array(f"{cls.name}_{side}_axes", (d, d)))
-        factors = Sides.of(
-            lambda side: artifact.rows(f"{cls.name}_{side}_factors", towers[side].ids.sizes)
+        fitted = Sides.of(
+            lambda side: artifact.rows(f"{cls.name}_{side}_fitted", towers[side].ids.sizes, (), "b")
         )
         solver = Solver.restored(artifact.documents[cls.name])
-        return cls(heads, output, solver, axes, factors)
+        return cls(heads, output, solver, axes, fitted)
