@@ -48,7 +48,7 @@ def _is_payload(kind: pa.DataType) -> bool:
 
 def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> pa.Table | None:
     """Insert the rows of new entities, of which `more` describes the first; its types give way."""
-    (order,) = insert.orders
+    order = insert.order
     if before is None or order is None:
         return before
     n_new = int(order.max(initial=-1)) + 1 - len(before)

@@ -27,12 +27,10 @@ from simrec.model.posterior.encoder import EncoderInputs
 from simrec.model.posterior.posterior import KnownEntities, Posterior, Precisions
 from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared, PreparedSide
-from simrec.model.run.workers import ONE_WORKER, Workers, written_together
+from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 from simrec.storage import artifacts, manifest
-from simrec.storage.arrays import csr_arrays
-from simrec.storage.rows import Rows
 
 logger = logging.getLogger(__name__)
 
@@ -98,14 +96,8 @@ class Checkpoint:
         if found is None or found.documents["state"]["stage"] != stage:
             return None
         self._found = [None]
-        arrays: dict[str, Any] = {}
-        for name, width in found.documents["state"]["sparse"].items():
-            sizes = [n - 1 for n in found.arrays[f"{name}_indptr"].sizes]
-            matrix = found.csr_matrix(name, (sum(sizes), width), sizes)
-            arrays |= csr_arrays(name, matrix[np.arange(sum(sizes))[mine]])
-        for name, array in found.arrays.items():
-            if name not in arrays:
-                arrays[name] = array[mine] if isinstance(array, Rows) else np.array(array)
+        users = found.documents["state"]["users"]
+        arrays = {k: np.array(a[mine] if k in users else a) for k, a in found.arrays.items()}
         return replace(found, arrays=arrays)
 
     def _read(self) -> artifacts.Artifact | None:
@@ -121,7 +113,6 @@ class Checkpoint:
                 logger.warning("%s: no checkpoint there; starting from the beginning", self.path)
             return None
         try:
-            # Mapped: of what is divided, no worker reads more than its own.
             saved = artifacts.load(self.path, _KIND)
         except InputError as error:
             raise InputError(
@@ -142,27 +133,19 @@ class Checkpoint:
         return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
 
     def write(self, stage: str, saved: Saved, state: Mapping[str, Any], started: float) -> None:
-        """Replace the last checkpoint; each worker writes its own users as a shard.
+        """Replace the last checkpoint; each worker writes its own users.
 
         All but the rows of users is the same on all workers. Collecting it began at `started`.
         """
-        rows: dict[str, Any] = dict(saved.rows.users)
-        for name, matrix in saved.sparse.users.items():
-            rows |= csr_arrays(name, matrix)
-        widths = {name: matrix.shape[1] for name, matrix in saved.sparse.users.items()}
-        rank, size = self.workers.rank, self.workers.size
         with written_together(self.path, self.workers) as aside:
-            mine = artifacts.write_shard(aside, rank, size, rows)
-            known = {k: v for one in self.workers.documents(mine) for k, v in one.items()}
-            if rank == 0:
+            write_rows(aside, saved.rows.users, self.workers)
+            if self.workers.rank == 0:
+                about = {**state, "stage": stage, "users": list(saved.rows.users)}
                 arrays = {**saved.arrays, **saved.whole("items")}
-                documents = {
-                    **saved.documents,
-                    "state": {**state, "stage": stage, "sparse": widths},
-                }
+                documents = {**saved.documents, "state": about}
                 artifacts.write(aside, arrays, documents, saved.networks)
                 config = {key: plain(value) for key, value in self.identity.items()}
-                manifest.write(aside, _KIND, config, {}, known)
+                manifest.write(aside, _KIND, config, {})
         self._last = time.perf_counter()
         self._cost = self._last - started
 
@@ -325,7 +308,7 @@ def write_rating(
     started = time.perf_counter()
     output = asdict(part.output)
     state = {"output": output, "chosen": chosen, "logs": logs, "keep_evidence": keep_evidence}
-    checkpoint.write(_RATINGS, part.saved(in_shards=True), state, started)
+    checkpoint.write(_RATINGS, part.saved(), state, started)
 
 
 def read_rating(

@@ -52,7 +52,7 @@ def fit_model(
     """Fit a model to ratings, where there are any, and to pairs.
 
     Each of several workers has all items, and a range of ascending ids of the users; the ranges
-    are in the order of the workers. It ends with its own users: a shard, as `save` writes it.
+    are in the order of the workers. It ends with its own users, as `save` writes them.
     """
     columns = Sides(model.item_columns, model.user_columns)
     encoding = Encoding(columns, model.min_count, model.knots)

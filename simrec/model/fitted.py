@@ -308,39 +308,26 @@ class FittedModel(Params):
         self._check_fitted()
         return report(self, ratings, out, items=items, users=users)
 
-    def save(self, path: str | os.PathLike[str], shards: int | None = None) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a directory: no pickle, no code.
 
         Parameters
         ----------
         path : path
             The directory; an earlier model there is replaced in one step.
-        shards : int, optional
-            Into how many ranges of users to divide its files; by default as many as it was loaded
-            from, or one. Shards that have not changed since are linked instead of written.
 
         Examples
         --------
         >>> model.save("model")
         >>> model.model_id_ == TwoTower.load("model").model_id_
         True
-        >>> model.save("model", shards=8)
         """
         self._check_fitted()
-        self.model_id_ = files.save(self, path, shards)
+        self.model_id_ = files.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], shard: int | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model written by `save`; nothing in the directory is executed.
-
-        Of a model in shards a user's files are read when that user is first asked for.
-
-        Parameters
-        ----------
-        path : path
-            The directory.
-        shard : int, optional
-            Read only the users of this shard, counted from 0, and all items.
 
         Examples
         --------
@@ -348,7 +335,7 @@ class FittedModel(Params):
         >>> TwoTower.load("model")
         <TwoTower() fitted to 2,314 ratings of 80 items by 160 users>
         """
-        return files.load(cls, path, shard=shard)
+        return files.load(cls, path)
 
     def _simec(self, side: Side) -> SimEc:
         self._check_fitted()

@@ -89,8 +89,8 @@ class Part(ABC):
         """
 
     @abstractmethod
-    def without(self, side: Side, gone: np.ndarray) -> Part:
-        """Remove some rows of a side."""
+    def only_users(self, rows: np.ndarray) -> Part:
+        """Keep some users, by their rows."""
 
     @abstractmethod
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -101,8 +101,8 @@ class Part(ABC):
         """Return embeddings without biases, in which known and new entities can be compared."""
 
     @abstractmethod
-    def saved(self, in_shards: bool = False) -> Saved:
-        """Return the part as plain data, for a directory in one piece or in shards."""
+    def saved(self) -> Saved:
+        """Return the part as plain data."""
 
     @classmethod
     @abstractmethod

@@ -94,9 +94,9 @@ class TwoTower(Answers):
         Names of the columns it was trained with, by which it reads and answers.
     parts_ : dict of str to Part
         What was learned: "rating", "uptake", "ease", "popularity", "content", where there is data.
-    rated_ : csr_matrix or SparseRows
+    rated_ : csr_matrix
         Users x items: what each user has rated, with the confidence in it.
-    liked_ : csr_matrix, SparseRows or None
+    liked_ : csr_matrix or None
         Users x items: what each user has rated as liked. None without ratings or evidence.
     blend_ : Blend
         Weights of the components of lists.

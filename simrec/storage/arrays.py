@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import math
+import os
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,14 +48,22 @@ def reading(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: cannot be read ({text}). {REMEDY}") from error
 
 
-def write_npy(file: Path, array: np.ndarray) -> None:
-    """Write an array of numbers; unlike with `numpy.save`, a full disk is named."""
+def write_npy(file: Path, array: np.ndarray, first: int = 0, of: int | None = None) -> None:
+    """Write an array of numbers; unlike with `numpy.save`, a full disk is named.
+
+    Of an array of `of` rows, whose others are written by other processes, these are those from
+    `first` on.
+    """
     array = np.asarray(array, order="C")
     if array.dtype.str not in _DTYPES:
         raise TypeError(f"array {file.stem!r} has dtype {array.dtype}: only numbers are saved")
-    with open(file, "wb") as stream:
-        header = np.lib.format.header_data_from_array_1_0(array)
+    whole, flags = array.shape, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    if of is not None:
+        whole, flags = (of, *array.shape[1:]), os.O_WRONLY | os.O_CREAT
+    with open(os.open(file, flags, 0o666), "wb") as stream:
+        header = {**np.lib.format.header_data_from_array_1_0(array), "shape": whole}
         np.lib.format.write_array_header_1_0(stream, header)
+        stream.seek(first * math.prod(array.shape[1:]) * array.itemsize, os.SEEK_CUR)
         stream.write(array.reshape(-1).view(np.uint8).data)
 
 
@@ -80,7 +89,6 @@ def map_bytes(file: Path, entry: Mapping[str, Any]) -> np.ndarray:
     size = file.stat().st_size
     if size != entry["bytes"]:
         raise InputError(f"{file}: {size} bytes, manifest.json says {entry['bytes']}. {REMEDY}")
-    # Not np.load, whose map keeps a file open for each: a directory in shards has thousands.
     with reading(file), pa.memory_map(str(file)) as source:
         return np.frombuffer(source.read_buffer(), np.uint8)
 
@@ -137,15 +145,14 @@ def checked_csr(
     return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
 
 
-def csr_arrays(name: str, matrix: Any) -> dict[str, Any]:
+def csr_arrays(name: str, matrix: sparse.csr_matrix) -> dict[str, np.ndarray]:
     """Return the three arrays of a sparse matrix, in types that do not depend on its content."""
-    arrays: Sequence[Any] | None = getattr(matrix, "arrays", None)  # of a stored matrix
-    if arrays is None:
-        matrix = matrix.tocsr()
-        narrow = np.int32 if matrix.shape[1] <= np.iinfo(np.int32).max else np.int64
-        arrays = matrix.data, matrix.indices.astype(narrow), matrix.indptr.astype(np.int64)
-    names = (f"{name}_{piece}" for piece in ("data", "indices", "indptr"))
-    return dict(zip(names, arrays, strict=True))
+    narrow = np.int32 if matrix.shape[1] <= np.iinfo(np.int32).max else np.int64
+    return {
+        f"{name}_data": matrix.data,
+        f"{name}_indices": matrix.indices.astype(narrow, copy=False),
+        f"{name}_indptr": matrix.indptr.astype(np.int64, copy=False),
+    }
 
 
 def id_arrays(name: str, ids: pa.Array) -> dict[str, np.ndarray]:

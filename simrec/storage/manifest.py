@@ -25,27 +25,12 @@ _USED = ("numpy", "pandas", "pyarrow", "scipy", "tensorflow", "tensorflow-recomm
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 # A file of the directory is one of these, and nothing else is ever opened.
 FILE = re.compile(rf"({NAME.pattern}(?:\.weights\.[0-9]{{4}})?)(\.npy|\.json)")
-# An array of which a file holds some rows: which of how many.
-SHARD = re.compile(rf"({NAME.pattern})-([0-9]{{5}})-of-([0-9]{{5}})")
 
 
-def write(
-    root: Path,
-    kind: str,
-    config: Mapping[str, Any],
-    facts: Mapping[str, Any],
-    known: Mapping[str, Mapping[str, Any]] | None = None,
-) -> str:
-    """Write ``manifest.json`` for the files of a directory; return the model id.
-
-    `known` has the entries of files whose checksums need not be computed again.
-    """
-    known = known or {}
+def write(root: Path, kind: str, config: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Write ``manifest.json`` for the files of a directory; return the model id."""
     found = [file for file in sorted(root.iterdir()) if file.name != MANIFEST]
-    missing = set(known) - {file.name for file in found}
-    if missing:
-        raise FileNotFoundError(f"{root}: {min(missing)} and {len(missing) - 1} more are not there")
-    listed = {file.name: dict(known.get(file.name) or files.checksum(file)) for file in found}
+    listed = {file.name: files.checksum(file) for file in found}
     versions = {"python": platform.python_version()}
     for package in _USED:
         with suppress(metadata.PackageNotFoundError):

@@ -256,7 +256,7 @@ def test_a_training_whose_disk_is_full_goes_on_when_there_is_room(data, tmp_path
     tables = DataOptions(*(tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")))
     whole = train(TwoTower(**SETTINGS), tables, tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="with --resume") as caught:
-        patch.setattr("simrec.model.files.id_arrays", no_room)  # the model, not its checkpoints
+        patch.setattr("simrec.model.files.write_rows", no_room)  # the model, not its checkpoints
         train(TwoTower(**SETTINGS), tables, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
     assert "the disk is full" in caught.value.strerror

@@ -19,7 +19,7 @@ from simrec.jobs.io.outputs import Scratch
 from simrec.jobs.options import Path
 from simrec.model.head import Found, Head, StoredHead
 from simrec.model.tower import Tower
-from simrec.storage.rows import Array, Rows, blocks, shards_of
+from simrec.storage.rows import blocks
 
 Unknown = Literal["error", "prior", "skip"]
 _EMBEDDED, _PAIRS = 1 << 16, 1 << 20  # rows that are embedded, and pairs that are read, at once
@@ -138,7 +138,7 @@ class Entities:
     side: Side
     column: str
     known: IdMap
-    vectors: Array
+    vectors: np.ndarray
     unknown: Unknown
     new: IdMap | None = None
     some_known: bool = False  # whether some of `new` are known too
@@ -164,13 +164,11 @@ class Entities:
         names = tower.side, tower.table_column
         if new is None and unknown != "prior":
             return cls(*names, tower.ids, head.vectors, unknown)
-        n_new = 0 if new is None else len(new)
-        made = scratch.empty(f"{tower.side}_vectors", (n_new + 1, head.width), np.float32)
-        made[-1] = head.prior
+        n, n_new = len(tower.ids), 0 if new is None else len(new)
+        vectors = scratch.empty(f"{tower.side}_vectors", (n + n_new + 1, head.width), np.float32)
+        vectors[:n], vectors[-1] = head.vectors, head.prior
         if source is not None and new is not None:
-            _embed_table(tower, head, source, new, made)
-        # Known ones stay where they are.
-        vectors = Rows([*shards_of(head.vectors), made])
+            _embed_table(tower, head, source, new, vectors[n:-1])
         return cls(*names, tower.ids, vectors, unknown, new, some_known)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:

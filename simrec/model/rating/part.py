@@ -173,12 +173,12 @@ class RatingPart(Part):
         changed[:, -width:] += sums
         return replace(self, heads=self.heads.with_side("users", head.changed(users, changed)))
 
-    def without(self, side: Side, gone: np.ndarray) -> RatingPart:
-        """Remove some rows of a side."""
-        heads, evidence = self.heads.with_side(side, self.heads[side].without(gone)), self.evidence
+    def only_users(self, rows: np.ndarray) -> RatingPart:
+        """Keep some users."""
+        heads, evidence = Sides(self.heads.items, self.heads.users.only(rows)), self.evidence
         if evidence is None:
             return replace(self, heads=heads)
-        sides = evidence.sides.with_side(side, evidence.sides[side].without(gone))
+        sides = Sides(evidence.sides.items, evidence.sides.users.only(rows))
         return replace(self, heads=heads, evidence=replace(evidence, sides=sides))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -212,7 +212,7 @@ class RatingPart(Part):
         found = np.sqrt(self.kept(what).noise + self.output.variance(z, variance))
         return np.asarray(found, np.float32)
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return heads, layout and evidence as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = {

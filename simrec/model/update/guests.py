@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +21,7 @@ from simrec.model.part import Part
 from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.part import RatingPart
 from simrec.model.update.update import State, grown, learn
-from simrec.storage.rows import AllBut, Array
+from simrec.storage.rows import Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +75,9 @@ class Guests:
 
     def _of(self, rows: np.ndarray) -> State:
         """Return the state with these users alone."""
-        tower, kept = self.state.towers.users, AllBut(rows)
-        mine = replace(
-            tower,
-            ids=IdMap(tower.ids.take(rows)) if len(rows) else tower.ids.none(),
-            counts=np.asarray(tower.counts[rows]),
-            features=tower.features[rows],
-        )
-        parts = {name: self._of_guests(part, kept) for name, part in self.state.parts.items()}
-        liked = None if self.state.liked is None else self.state.liked[rows]
-        return State(Sides(self._items, mine), parts, self.state.rated[rows], liked)
+        state = self.state.only_users(rows)
+        parts = {name: self._of_guests(part) for name, part in state.parts.items()}
+        return replace(state, towers=Sides(self._items, state.towers.users), parts=parts)
 
     def _with_newcomer(self, user: IdMap) -> State:
         """Return a state with one new user alone; kept, since guests often go by one id."""
@@ -96,17 +88,17 @@ class Guests:
             state = self._newcomer = grown(base, named, Sides(None, None))[0]
         return state
 
-    def _of_guests(self, part: Part, kept: Any) -> Part:
-        own = part.without("users", kept)
-        if not isinstance(own, RatingPart) or own.evidence is None:
-            return own
+    def _of_guests(self, part: Part) -> Part:
+        """Let evidence of some users know how the features of all are spread."""
+        if not isinstance(part, RatingPart) or part.evidence is None:
+            return part
         if self._spread is None:
-            whole = part.evidence.sides.users  # type: ignore[attr-defined]
+            whole = self.state.parts[part.name].evidence.sides.users  # type: ignore[attr-defined]
             self._spread = whole.spread(self.state.towers.users.counts)
-        before = own.evidence.sides.users
+        before = part.evidence.sides.users
         users = _GuestEvidence(
             **{one.name: getattr(before, one.name) for one in fields(SideEvidence)},
             of_all=self._spread,
         )
-        sides = own.evidence.sides.with_side("users", users)
-        return replace(own, evidence=replace(own.evidence, sides=sides))
+        sides = Sides(part.evidence.sides.items, users)
+        return replace(part, evidence=replace(part.evidence, sides=sides))

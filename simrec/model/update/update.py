@@ -22,16 +22,7 @@ from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
 from simrec.storage.arrays import is_finite
-from simrec.storage.rows import (
-    Array,
-    Sparse,
-    change_shards,
-    divided,
-    first_rows,
-    shards_of,
-    without,
-    writable,
-)
+from simrec.storage.rows import Array, Sparse
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +38,15 @@ class State:
     parts: Mapping[str, Part]
     rated: Sparse  # users x items: confidence in each pair that was rated
     liked: Sparse | None = None  # users x items: pairs that were rated as liked
+
+    def only_users(self, rows: np.ndarray) -> State:
+        """Keep some users, by their rows."""
+        tower = self.towers.users
+        ids = IdMap(tower.ids.take(rows)) if len(rows) else tower.ids.none()
+        users = replace(tower, ids=ids, counts=tower.counts[rows], features=tower.features[rows])
+        parts = {name: part.only_users(rows) for name, part in self.parts.items()}
+        liked = None if self.liked is None else self.liked[rows]
+        return State(Sides(self.towers.items, users), parts, self.rated[rows], liked)
 
 
 def grown(
@@ -157,15 +157,7 @@ def forget(state: State, user_ids: Any) -> State:
     gone = np.unique(rows)
     if len(gone) == len(tower.ids):
         raise InputError("user_id: a model cannot forget all of its users.")
-    users = replace(
-        tower,
-        ids=tower.ids.without(gone),
-        counts=without(tower.counts, gone),
-        features=without(tower.features, gone),
-    )
-    parts = {name: part.without("users", gone) for name, part in state.parts.items()}
-    liked = None if state.liked is None else without(state.liked, gone)
-    return State(Sides(state.towers.items, users), parts, without(state.rated, gone), liked)
+    return state.only_users(np.delete(np.arange(len(tower.ids)), gone))
 
 
 def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> LaterRatings:
@@ -192,60 +184,28 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
 
 
 def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> Sparse:
-    """Add the weights of later pairs; a shard whose users have none stays as it is.
-
-    Pairs whose weight is below 0 then are left out.
-    """
-    starts = first_rows([shard.shape[0] for shard in shards_of(rated)])
-    found = {number: (here, at) for number, here, at in divided(rows.users, starts)}
-
-    def added(number: int, shard: Any) -> Any:
-        if number not in found:
-            return shard
-        here, at = found[number]
-        # SciPy's own sum would drop pairs of confidence 0, which were rated too.
-        before = shard.tocsr().tocoo()
-        places = (
-            np.concatenate([before.row, at]),
-            np.concatenate([before.col, rows.items[here]]),
-        )
-        values = np.concatenate([before.data, weights[here].astype(before.data.dtype)])
-        made = sparse.csr_matrix((values, places), shape=shard.shape)
-        if values.min(initial=0) >= 0:
-            return made
-        made, kept = made.tocoo(), made.data >= 0
-        places = made.row[kept], made.col[kept]
-        return sparse.csr_matrix((made.data[kept], places), shape=shard.shape)
-
-    return change_shards(rated, added)
+    """Add the weights of later pairs; pairs whose weight is below 0 then are left out."""
+    # SciPy's own sum would drop pairs of confidence 0, which were rated too.
+    before = rated.tocoo()
+    places = np.concatenate([before.row, rows.users]), np.concatenate([before.col, rows.items])
+    values = np.concatenate([before.data, weights.astype(before.data.dtype)])
+    made = sparse.csr_matrix((values, places), shape=rated.shape)
+    if values.min(initial=0) >= 0:
+        return made
+    made, kept = made.tocoo(), made.data >= 0
+    places = made.row[kept], made.col[kept]
+    return sparse.csr_matrix((made.data[kept], places), shape=rated.shape)
 
 
 def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
     """Put the rows of users and columns of items where they stand in the grown towers."""
-    width = rated.shape[1]
-    none = sparse.csr_matrix((len(new.users.has_features), width), dtype=np.int8)
+    none = sparse.csr_matrix((len(new.users.has_features), rated.shape[1]), dtype=np.int8)
     rated = new.users.insert(rated, none, replace=False)
-    (places,), (order,) = new.items.insert.places, new.items.insert.orders
-    if places is None or order is None:
+    order, places = new.items.insert.order, new.items.insert.places
+    if order is None or places is None:
         return rated
-    n_items = len(order)
-    if (places == np.arange(width)).all():
-        # New items after all others: nothing moves.
-        return change_shards(rated, lambda _, shard: _widened(shard, n_items))
-
-    def moved(_: int, shard: Any) -> Any:
-        matrix = shard.tocsr()
-        pieces = (matrix.data, places[matrix.indices].astype(matrix.indices.dtype), matrix.indptr)
-        return sparse.csr_matrix(pieces, shape=(shard.shape[0], n_items))
-
-    return change_shards(rated, moved)
-
-
-def _widened(shard: Any, width: int) -> Any:
-    if hasattr(shard, "widened"):
-        return shard.widened(width)
-    pieces = (shard.data, shard.indices, shard.indptr)
-    return sparse.csr_matrix(pieces, shape=(shard.shape[0], width))
+    pieces = (rated.data, places[rated.indices].astype(rated.indices.dtype), rated.indptr)
+    return sparse.csr_matrix(pieces, shape=(rated.shape[0], len(order)))
 
 
 def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]) -> Sides[Tower]:
@@ -256,8 +216,8 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
         if not len(learned[side]):
             return tower
         rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
-        counts = writable(tower.counts, rows)
-        counts[rows] = counts[rows] + times
+        counts = np.array(tower.counts)
+        counts[rows] += times
         return replace(tower, counts=counts)
 
     return Sides.of(counted)

@@ -17,7 +17,7 @@ from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Sparse, columns, without
+from simrec.storage.rows import Array, Sparse, columns
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -154,13 +154,11 @@ class UptakePart(Part):
             X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool)
         )
 
-    def without(self, side: Side, gone: np.ndarray) -> UptakePart:
-        """Remove some rows of a side."""
-        return replace(
-            self,
-            heads=self.heads.with_side(side, self.heads[side].without(gone)),
-            factors=self.factors.with_side(side, without(self.factors[side], gone)),
-        )
+    def only_users(self, rows: np.ndarray) -> UptakePart:
+        """Keep some users."""
+        heads = Sides(self.heads.items, self.heads.users.only(rows))
+        factors = Sides(self.factors.items, self.factors.users[rows])
+        return replace(self, heads=heads, factors=factors)
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: average, feature columns, and the entity's own pairs."""
@@ -183,7 +181,7 @@ class UptakePart(Part):
         """Return vectors without popularity."""
         return vectors[:, :-1]
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return heads and solver as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.solver)
@@ -199,7 +197,7 @@ class UptakePart(Part):
         d = heads.items.width - 1
         axes = Sides.of(lambda side: artifact.array(f"{cls.name}_{side}_axes", (d, d)))
         factors = Sides.of(
-            lambda side: artifact.rows(f"{cls.name}_{side}_factors", towers[side].ids.sizes)
+            lambda side: artifact.array(f"{cls.name}_{side}_factors", (len(towers[side].ids),))
         )
         solver = Solver.restored(artifact.documents[cls.name])
         return cls(heads, output, solver, axes, factors)
