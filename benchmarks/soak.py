@@ -32,12 +32,11 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from simrec import InputError, TwoTower, console, make_synthetic
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.evaluate import report
-from simrec.jobs.export import export
-from simrec.jobs.recommend import recommend
+from simrec.jobs.recommend import audience, recommend
 from simrec.jobs.score import score
+from simrec.jobs.serve import export
 from simrec.jobs.train import DataOptions, train, update
 from simrec.storage import manifest
 from simrec.storage.files import sha256
@@ -53,12 +52,11 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
     model, pairs, items = root / "model", root / "pairs", root / "items.parquet"
     data = DataOptions(root / "ratings.parquet", items, root / "users.parquet")
     few = DataOptions(root / "few.parquet")
-    parts, one = BatchOptions(part_rows=500), BatchOptions(part_rows=500, partition_by=("group",))
+    parts = BatchOptions(part_rows=500)
     return {
         "train": lambda out: train(TwoTower(embedding_dim=4, bounds=(0.5, 5)), data, out),
         "update": lambda out: update(model, few, out),
         "score": lambda out: score(model, pairs, out, batch=parts),
-        "score, partitioned": lambda out: score(model, pairs, out, batch=one),
         "score, CSV": lambda out: score(model, root / "csv", out, batch=parts),
         "score, one file": lambda out: score(model, pairs, out, batch=parts),
         "score, feedback": lambda out: score(
@@ -67,7 +65,9 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
         "recommend": lambda out: recommend(
             model, out, exclude=root / "ratings.parquet", batch=BatchOptions(part_rows=30)
         ),
-        "embed": lambda out: embed(model, out, items=items, batch=BatchOptions(part_rows=30)),
+        "audience": lambda out: audience(
+            model, out, items=items, batch=BatchOptions(part_rows=30)
+        ),
         "export": lambda out: export(model, out, format="parquet"),
         "report": lambda out: report(model, data, out),
     }

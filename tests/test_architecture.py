@@ -132,8 +132,8 @@ def test_only_the_command_line_prints(sources):
         ),
         (
             "import simrec.model.two_tower, simrec.jobs.score, simrec.jobs.recommend,"
-            "simrec.jobs.embed, simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
-            "simrec.jobs.export, simrec.model.export.formats",
+            "simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
+            "simrec.jobs.serve, simrec.model.export.formats",
             TENSORFLOW | {"ray", "faiss", "matplotlib"},
         ),
     ],

@@ -198,7 +198,7 @@ def _check_job(
     own = replace(own, **{name: values[name] for name in asdict(own) if name in values})
     for name, path in inputs.items():
         if name in _COLUMNS and made[name] is None:
-            source = open_source(path, name, skip_bad=values.get("on_bad_fragment") == "skip")
+            source = open_source(path, name)
             rated = name == "ratings" and own.rating is not None
             needed = (*_COLUMNS[name], "rating") if rated else _COLUMNS[name]
             source.renamed(own.renaming()).require_columns(*needed)

@@ -14,7 +14,7 @@ from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
 from simrec.jobs.io.inputs import ModelReference, NameOptions, model_with_feedback, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart, is_single
-from simrec.jobs.options import Path, nearest
+from simrec.jobs.options import Path
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
@@ -74,7 +74,7 @@ def score(
         Input columns to carry to the output; all by default.
     """
     check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
-    source = open_source(pairs, "pairs", batch.skip_bad)
+    source = open_source(pairs, "pairs")
     own, paths = names.over(ModelReference.of(model).columns), Sides(items, users)
     ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
     source.require(ids.users, ids.items)
@@ -84,7 +84,7 @@ def score(
         return None if path is None else open_table(path, side, own)
 
     tables = Sides.of(table)
-    carried = _carried(source, select, batch.partition_by, is_single(out))
+    carried = _carried(source, select, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
         "job": "score",
@@ -111,9 +111,7 @@ def score(
         return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
 
-def _carried(
-    source: Source, select: Sequence[str] | None, partition_by: Sequence[str] | None, single: bool
-) -> list[str]:
+def _carried(source: Source, select: Sequence[str] | None, single: bool) -> list[str]:
     """Return the columns of the output files beside the score."""
     names = list(source.schema.names if select is None else select)
     if "score" in names:
@@ -121,12 +119,7 @@ def _carried(
             f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
         )
     source.require(*names)
-    for column in partition_by or ():
-        if column not in names:
-            raise InputError(
-                f"partition_by: {column!r} is no output column; {nearest(column, names)}"
-            )
-    if partition_by or single:
+    if single:
         return names
     # Kept partitions live in the names of directories, not in the files.
     return [name for name in names if name not in source.partition_columns]

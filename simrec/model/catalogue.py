@@ -107,13 +107,15 @@ def title_column(table: pa.Table | None) -> str | None:
     return None
 
 
-def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
+def titles(
+    table: pa.Table | None, items: IdMap, ids: Any = None, name: str | None = None
+) -> dict[Any, str]:
     """Return the titles of items, of all by default, by a catalogue that has a row for each."""
-    name = title_column(table)
-    if table is None or name is None:
+    name = name or title_column(table)
+    if table is None or name not in table.column_names or not len(table):
         return {}
     values = items.column if ids is None else one_or_several(ids, "item_id")
     rows = items.rows(values, "item_id")
     words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
     asked = zip(values.to_pylist(), rows, words, strict=True)
-    return {one: word for one, row, word in asked if row >= 0 and word is not None}
+    return {one: str(word) for one, row, word in asked if row >= 0 and word is not None}

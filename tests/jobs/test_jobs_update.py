@@ -101,24 +101,6 @@ def test_bad_feedback_is_named(model_directory, tmp_path, capsys):
     assert "bad.parquet): 1 of 1 ratings lie outside" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("explore", ["nan", "-1"])
-def test_bad_explore(model_directory, tmp_path, capsys, explore):
-    words = ["recommend", "--model", str(model_directory), "--out", str(tmp_path / "out")]
-    assert main([*words, f"--explore={explore}"]) == 2
-    assert "explore must be" in capsys.readouterr().err
-
-
-def test_recommend_explores_as_the_model_does(tables, model_directory, tmp_path):
-    recommend(model_directory, tmp_path / "out.parquet", k=5, explore=9.0)
-    result = pq.read_table(tmp_path / "out.parquet")
-    expected = TwoTower.load(model_directory).recommend(k=5, explore=9.0, output="arrow")
-    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
-    np.testing.assert_allclose(result["score"], expected["score"], atol=1e-5)
-    recommend(model_directory, tmp_path / "plain.parquet", k=5)
-    plain = pq.read_table(tmp_path / "plain.parquet")
-    assert plain["item_id"].to_pylist() != result["item_id"].to_pylist()
-
-
 def test_update(tables, model_directory, feedback, tmp_path):
     data = DataOptions(feedback, users=tables / "new_users.parquet")
     result = update(model_directory, data, tmp_path / "model")
@@ -139,14 +121,11 @@ def test_update_refuses_a_model_of_vectors_only(model_directory, feedback, tmp_p
     words = ["update", "--model", str(tmp_path / "model"), "--ratings", str(feedback)]
     assert main([*words, "--out", str(tmp_path / "again")]) == 2
     assert "vectors only" in capsys.readouterr().err
-    words = ["recommend", "--model", str(tmp_path / "model"), "--out", str(tmp_path / "lists")]
-    assert main([*words, "--explore", "1"]) == 2
-    assert "vectors only" in capsys.readouterr().err
     assert {p.name for p in tmp_path.iterdir()} == {"model"}
 
 
 def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
-    """Train, score, recommend and update by pairs alone; there is no rating to rank or explore."""
+    """Train, score, recommend and update by pairs alone; there is no rating to rank by."""
 
     def run(*words):
         code = main([*map(str, words), "--quiet"])
@@ -165,9 +144,8 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     assert run(*recommend, "--out", tmp_path / "r") == (0, "")
     expected = loaded.recommend(k=4, output="arrow")
     assert pq.read_table(tmp_path / "r")["item_id"].to_pylist() == expected["item_id"].to_pylist()
-    for option, message in ((("--rank-by", "rating"), "no rating"), (("--explore", 1), "variance")):
-        code, err = run(*recommend, *option, "--out", tmp_path / "x")
-        assert code == 2 and message in err
+    code, err = run(*recommend, "--rank-by", "rating", "--out", tmp_path / "x")
+    assert code == 2 and "no rating" in err
     more = ("--feedback", feedback, "--users", tables / "new_users.parquet")
     assert run(*recommend, *more, "--out", tmp_path / "f")[0] == 0
     few = ("--ratings", feedback, "--rating", "none", "--out", tmp_path / "updated")

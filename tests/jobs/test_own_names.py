@@ -101,9 +101,6 @@ def test_jobs(root, tables, tmp_path, capsys):
     lists = pq.read_table(tmp_path / "lists.parquet")
     assert lists.column_names == ["userId", "movieId", "score", "rank"]
     assert lists["userId"].to_pylist() == [9001] * 3
-    vectors = ["--items", root / "new_items.parquet", "--out", tmp_path / "vectors"]
-    assert run("embed", *model, *vectors) == 0
-    assert pq.read_table(tmp_path / "vectors").column_names == ["movieId", "vector"]
     vectors = ["--format", "parquet", "--items", root / "new_items.parquet"]
     assert run("export", *model, *vectors, "--side", "item", "--out", tmp_path / "export") == 0
     assert pq.read_schema(tmp_path / "export" / "items.parquet").names == ["movieId", "vector"]

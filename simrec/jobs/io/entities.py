@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
 from simrec.data.sides import Side
-from simrec.data.source import BadFragment, Source, Unit
+from simrec.data.source import Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import open_table
 from simrec.jobs.io.outputs import Scratch
@@ -31,7 +31,6 @@ class KnownIds:
 
     name: str
     ids: pa.ChunkedArray
-    bad: tuple[str, ...] = ()
     row_bytes: float = 16.0
 
     @property
@@ -61,28 +60,15 @@ class KnownIds:
             yield pa.table([mine.slice(first, batch_rows)], names=[self.name])
 
 
-def entity_source(
-    tower: Tower, path: Path | None, own: Columns, skip_bad: bool
-) -> Source | KnownIds:
+def entity_source(tower: Tower, path: Path | None, own: Columns) -> Source | KnownIds:
     """Open a table in which each id occurs once, wherever batches end; or take all known ids."""
     column = tower.id_column
     if path is None:
         return KnownIds(column, tower.ids.column)
-    source = open_table(path, tower.side, own, skip_bad)
+    source = open_table(path, tower.side, own)
     source.require_columns(column)
-    chunks: list[pa.Array] = []
-    units = source.units(1 << 62)
-    for number, unit in enumerate(units, start=1):
-        try:
-            for batch in source.batches(unit, [column]):
-                chunks += batch[column].drop_null().chunks
-        except BadFragment:
-            if not skip_bad:
-                raise
-        if chunks and (number % 16 == 0 or number == len(units)):
-            ids = pa.chunked_array(chunks)
-            chunks = [pc.unique(ids)]
-            _check_distinct(tower, source, ids, len(chunks[0]))
+    ids = source.read([column])[column].drop_null()
+    _check_distinct(tower, source, ids, pc.count_distinct(ids).as_py())
     return source
 
 
@@ -237,14 +223,6 @@ class Candidates:
             return cls(ids, vectors, tower.known(kept))
         rows = _embed_table(tower, head, catalogue, ids, vectors)
         return cls(ids, vectors, tower.known(np.where(rows < 0, len(tower.ids), rows)))
-
-    def ranked(self, bonus: np.ndarray, scratch: Scratch) -> np.ndarray:
-        """Return the vectors with what exploring adds to a score as one more coordinate."""
-        n, width = self.vectors.shape
-        ranked = scratch.empty("ranked", (n, width + 1), np.float32)
-        for here, vectors in blocks(self.vectors, _EMBEDDED):
-            ranked[here, :-1], ranked[here, -1] = vectors, bonus[here]
-        return ranked
 
 
 def _kept(tower: Tower, listed: IdMap, eligible: Source | None, new_items_only: bool) -> np.ndarray:

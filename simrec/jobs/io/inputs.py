@@ -153,9 +153,9 @@ class NameOptions:
         return replace(columns, **given)
 
 
-def open_table(path: Path, name: str, own: Columns, skip_bad: bool | None = None) -> Source:
+def open_table(path: Path, name: str, own: Columns) -> Source:
     """Open a table; its columns are called as SimRec calls them."""
-    return open_source(path, name, skip_bad).renamed(own.renaming())
+    return open_source(path, name).renamed(own.renaming())
 
 
 def absolute(path: Path | None) -> Any:
