@@ -65,9 +65,7 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
         "recommend": lambda out: recommend(
             model, out, exclude=root / "ratings.parquet", batch=BatchOptions(part_rows=30)
         ),
-        "audience": lambda out: audience(
-            model, out, items=items, batch=BatchOptions(part_rows=30)
-        ),
+        "audience": lambda out: audience(model, out, items=items, batch=BatchOptions(part_rows=30)),
         "export": lambda out: export(model, out, format="parquet"),
         "report": lambda out: report(model, data, out),
     }

@@ -95,7 +95,7 @@ def test_how_a_fit_runs_does_not_know_what_is_fitted(sources):
             lambda name: name == "data/features/sentences.py",
         ),
         ({"fastapi", "starlette", "pydantic", "uvicorn"}, lambda name: name.startswith("serve/")),
-        ({"faiss"}, lambda name: name == "model/export/faiss_index.py"),
+        ({"faiss"}, lambda name: name == "model/export/formats.py"),
         ({"matplotlib"}, lambda name: name.startswith("evaluation/report")),
         ({"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}, lambda name: False),
     ],

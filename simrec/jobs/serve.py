@@ -150,7 +150,6 @@ def export(
     items: Path | None = None,
     users: Path | None = None,
     rank_by: RankBy = "both",
-    index: Literal["auto", "flat", "hnsw", "ivf"] = "auto",
     unknown: Literal["error", "prior"] = "error",
 ) -> dict[str, Any]:
     """Write a model for another system.
@@ -168,8 +167,6 @@ def export(
         Items to export instead of all known ones: item_id, with features of those not known.
     users : path, optional
         Users to export instead of all known ones, likewise; for parquet.
-    index : str
-        Kind of the Faiss index: flat, hnsw, ivf, or auto, which chooses by the number of items.
     unknown : str
         What the SavedModel does with an unknown user without features: error, or prior, the
         answer for an average user.
@@ -186,4 +183,4 @@ def export(
     reference = ModelReference.of(model)
     given: dict[str, Any] = {"side": side, "items": items, "users": users, "rank_by": rank_by}
     with claim(out, model=model, items=items, users=users):
-        return reference.load().export(out, format, **given, index=index, unknown=unknown)
+        return reference.load().export(out, format, **given, unknown=unknown)

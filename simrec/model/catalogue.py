@@ -14,8 +14,8 @@ from simrec.errors import InputError
 
 if TYPE_CHECKING:
     from simrec.data.ids import IdMap
+    from simrec.storage.arrays import Insertion
     from simrec.storage.artifacts import Artifact
-    from simrec.storage.rows import Insertion
 
 NAME = "catalogue"
 _TITLES = ("title", "name", "item_name", "label")

@@ -24,10 +24,9 @@ from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.params import Params
-from simrec.storage.rows import Sparse
+from simrec.storage.arrays import Sparse
 
 if TYPE_CHECKING:
-    from simrec.model.export.faiss_index import Index
     from simrec.model.export.formats import Format
     from simrec.simec.simec import SimEc
 
@@ -233,7 +232,6 @@ class FittedModel(Params):
         items: TableLike | None = None,
         users: TableLike | None = None,
         rank_by: RankBy = "both",
-        index: Index = "auto",
         unknown: Unknown = "error",
     ) -> dict[str, Any]:
         """Write the model for another system, as a directory.
@@ -251,8 +249,6 @@ class FittedModel(Params):
             Whom to export instead of all known ones, with features of those not known.
         rank_by : {"both", "rating", "uptake"}
             Which score to export; see `recommend`.
-        index : {"auto", "flat", "hnsw", "ivf"}
-            Kind of the Faiss index; "auto" chooses by the number of items.
         unknown : {"error", "prior"}
             What a SavedModel does with an unknown user without features.
 
@@ -271,7 +267,7 @@ class FittedModel(Params):
 
         self._check_fitted()
         tables = Sides(items, users)
-        return export(self, path, format, side, tables, rank_by, index, unknown)
+        return export(self, path, format, side, tables, rank_by, unknown)
 
     def report(
         self,

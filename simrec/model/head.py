@@ -13,8 +13,7 @@ from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
 from simrec.model.run.threads import row_blocks
-from simrec.storage.arrays import csr_arrays
-from simrec.storage.rows import Array, Insertion, Sparse
+from simrec.storage.arrays import Array, Insertion, Sparse, csr_arrays
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower

@@ -18,7 +18,7 @@ from simrec.data.sides import Side, Sides
 from simrec.model.head import Saved, StoredHead
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Insertion, Sparse
+from simrec.storage.arrays import Array, Insertion, Sparse
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower

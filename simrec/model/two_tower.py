@@ -19,8 +19,7 @@ from simrec.model.checkpoint import Run
 from simrec.model.fit import fit_model
 from simrec.model.params import OutputKind, check_params
 from simrec.model.prepare import rated_pairs, read_ratings
-from simrec.model.update.guests import Guests
-from simrec.model.update.update import State, forget, learn
+from simrec.model.update.update import Guests, State, forget, learn
 
 
 @dataclass(repr=False, eq=False)

@@ -18,8 +18,7 @@ from simrec import InputError, TwoTower
 from simrec.jobs.engine.batch import BatchOptions, parse_size
 from simrec.jobs.io import parts
 from simrec.jobs.score import score
-from simrec.storage.files import sha256
-from simrec.storage.lock import lock
+from simrec.storage.files import lock, sha256
 
 PARTS = BatchOptions(part_rows=400)
 PARTS_OVER = BatchOptions(part_rows=400, overwrite=True)

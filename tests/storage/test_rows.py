@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from simrec.data.ids import IdMap
-from simrec.storage.rows import Insertion, blocks, columns
+from simrec.storage.arrays import Insertion, blocks, columns
 
 
 def test_blocks_and_columns_hold_all():

@@ -21,7 +21,7 @@ from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.io.parts import Part, PartWriter, Scratch
 from simrec.jobs.options import Path
 from simrec.scoring.threads import processors
-from simrec.storage.lock import lock
+from simrec.storage.files import lock
 
 if TYPE_CHECKING:
     from simrec.data.source import Source

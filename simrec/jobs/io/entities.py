@@ -19,7 +19,7 @@ from simrec.jobs.io.outputs import Scratch
 from simrec.jobs.options import Path
 from simrec.model.head import Found, Head, StoredHead
 from simrec.model.tower import Tower
-from simrec.storage.rows import blocks
+from simrec.storage.arrays import blocks
 
 Unknown = Literal["error", "prior", "skip"]
 _EMBEDDED, _PAIRS = 1 << 16, 1 << 20  # rows that are embedded, and pairs that are read, at once

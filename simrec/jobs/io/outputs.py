@@ -24,7 +24,7 @@ from simrec.data.paths import CSV_ENDINGS, local_path, matches
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter, Scratch, open_writer
 from simrec.storage import files
-from simrec.storage.lock import lock
+from simrec.storage.files import lock
 
 MANIFEST = "_manifest.json"
 SUMMARY = "_summary.json"

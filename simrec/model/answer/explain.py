@@ -10,7 +10,7 @@ from simrec.model.catalogue import title_column
 from simrec.model.head import Encoder
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower
-from simrec.storage.rows import blocks
+from simrec.storage.arrays import blocks
 
 # Kinds of columns without words of their own.
 _WORDLESS = ("vector", "sentences", "image")

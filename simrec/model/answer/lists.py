@@ -13,9 +13,17 @@ from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
 from simrec.errors import InputError, is_number, is_whole, named_arguments
-from simrec.model.answer.ask import questions
-from simrec.model.answer.audience import Level, audience, thresholds
-from simrec.model.answer.recommend import attributes, choose, exclusions, only, recommend
+from simrec.model.answer.recommend import (
+    Level,
+    attributes,
+    audience,
+    choose,
+    exclusions,
+    only,
+    questions,
+    recommend,
+    thresholds,
+)
 from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel

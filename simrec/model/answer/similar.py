@@ -16,7 +16,7 @@ from simrec.model.head import Found
 from simrec.model.part import Part
 from simrec.model.tower import Tower
 from simrec.scoring.topk import top_k_of_blocks
-from simrec.storage.rows import Array, blocks
+from simrec.storage.arrays import Array, blocks
 
 
 def similar(side: Side, towers: Sides[Tower], part: Part, entity: Any, k: int) -> pa.Table:

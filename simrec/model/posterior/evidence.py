@@ -19,7 +19,7 @@ from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
 from simrec.model.run.threads import by_blocks
-from simrec.storage.rows import Array, Insertion, blocks
+from simrec.storage.arrays import Array, Insertion, blocks
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower

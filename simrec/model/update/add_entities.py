@@ -18,7 +18,7 @@ from simrec.errors import InputError
 from simrec.model import catalogue
 from simrec.model.part import NewRows
 from simrec.model.tower import Tower, unique_ids
-from simrec.storage.rows import Insertion
+from simrec.storage.arrays import Insertion
 
 logger = logging.getLogger(__name__)
 _UNKNOWN = "=<unknown>"

@@ -21,7 +21,7 @@ from simrec.model.posterior.evidence import HALF_KNOWN, Evidence, PackedPosterio
 from simrec.model.posterior.observed import RatingRows, rating_rows
 from simrec.model.posterior.packed import pack, unpack
 from simrec.model.posterior.posterior import Posterior, Precisions, Statistics, statistics
-from simrec.storage.rows import Array
+from simrec.storage.arrays import Array
 
 # Turns in which both sides learn from each other; one is enough where only one side learns.
 _SWEEPS = 2

@@ -17,7 +17,7 @@ from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Sparse, columns
+from simrec.storage.arrays import Array, Sparse, columns
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
