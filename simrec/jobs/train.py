@@ -27,7 +27,6 @@ def train(
     data: DataOptions,
     out: Path,
     *,
-    log_dir: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -41,8 +40,6 @@ def train(
     ----------
     out : path
         The model directory to write; an earlier model there is replaced.
-    log_dir : path, optional
-        Directory for TensorBoard logs.
     engine : str
         Where to train: local, on this machine, or ray, on a cluster.
     workers : int, optional
@@ -75,7 +72,7 @@ def train(
         raise InputError(f"timeout: expected seconds from 1 on, got {timeout}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    work = Training(model, data, out, log_dir, checkpoint)
+    work = Training(model, data, out, checkpoint)
     with claim(out, **data.paths):
         try:
             if engine == "local" and workers in (None, 1):
@@ -118,7 +115,6 @@ class Training:
     model: "TwoTower"
     data: DataOptions
     out: Path
-    log_dir: Path | None
     checkpoint: Path
     portions: "Portions | None" = None
 
@@ -128,7 +124,6 @@ class Training:
             self,
             data=self.data.absolute(),
             out=absolute(self.out),
-            log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
         )
 
@@ -152,9 +147,8 @@ class Training:
             logger.info("training on %d ratings of %d users and %d items", *counts)
         else:
             ratings, features["users"] = self.portions.read(self.model.bounds, workers, attempt)
-        log_dir = None if self.log_dir is None else os.fspath(self.log_dir)
         run = Run(workers, self.checkpoint, resume or attempt > 0)
-        fit_model(self.model, ratings, Sides(**features), run, log_dir=log_dir)
+        fit_model(self.model, ratings, Sides(**features), run)
         self.model.model_id_ = save(self.model, self.out, workers)
         return {
             "model_id": read_manifest(self.out)["model_id"],

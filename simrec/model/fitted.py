@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
-from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
@@ -268,41 +267,6 @@ class FittedModel(Params):
         self._check_fitted()
         tables = Sides(items, users)
         return export(self, path, format, side, tables, rank_by, unknown)
-
-    def report(
-        self,
-        ratings: Ratings | TableLike,
-        out: str | os.PathLike[str],
-        *,
-        items: TableLike | None = None,
-        users: TableLike | None = None,
-    ) -> dict[str, Any]:
-        """Write a page that says whether to ship the model, what to do next, and why.
-
-        Parameters
-        ----------
-        ratings : Ratings, table or path
-            The ratings it was fitted to.
-        out : path
-            The HTML file to write; an earlier report there is replaced.
-        items, users : table or path, optional
-            The features it was fitted with.
-
-        Returns
-        -------
-        dict
-            See `simrec.report`, which has more options.
-
-        Examples
-        --------
-        >>> page = model.report(split.train, "report.html", items=data.items, users=data.users)
-        >>> page["out"], len(page["tasks"])
-        ('report.html', 4)
-        """
-        from simrec import report  # evaluation lies above the model: by the door of the package
-
-        self._check_fitted()
-        return report(self, ratings, out, items=items, users=users)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a directory: no pickle, no code.

@@ -160,8 +160,6 @@ class TwoTower(Answers):
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
-        callbacks: Sequence[Any] | None = None,
-        log_dir: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> TwoTower:
@@ -176,13 +174,6 @@ class TwoTower(Answers):
         items, users : table or path, optional
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
-        callbacks : sequence of keras.callbacks.Callback, optional
-            Called after each epoch with its "loss" (the noise left, in units of the ratings; where
-            the output is a sigmoid this and the next are taken by its average slope), and
-            after each attempt to encode new entities with the error on those held out,
-            "val_new_items" or "val_new_users".
-        log_dir : path, optional
-            Where to write logs for TensorBoard.
         checkpoint : path, optional
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
@@ -196,7 +187,7 @@ class TwoTower(Answers):
         check_params(self.get_params())
         run = Run(path=checkpoint, resume=resume)
         taken = read_ratings(rated_pairs(ratings, y), self.bounds)
-        fit_model(self, taken, Sides(items, users), run, callbacks, log_dir)
+        fit_model(self, taken, Sides(items, users), run)
         return self
 
     @named_arguments

@@ -8,25 +8,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
-from simrec.errors import named_arguments
+from simrec.errors import InputError, named_arguments
 from simrec.model.answer.explain import Liked
 from simrec.model.answer.lists import ListAnswers, check_k
-from simrec.model.answer.recommend import choose, exclusions
+from simrec.model.answer.recommend import choose
 from simrec.model.answer.similar import similar
 from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
 from simrec.model.tower import Tower, Unknown
-from simrec.scoring.metrics import hits, ndcg_at_k
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.shares import Parts, shares
-from simrec.scoring.topk import top_k
 from simrec.simec.params import r_squared
 
 
@@ -133,7 +130,7 @@ class Answers(ListAnswers):
         -------
         float
             The share of the variance of the ratings that is explained (R^2): 1 at best, 0 for the
-            mean. Of a model without ratings the NDCG@10 of its lists, where the pairs are the hits.
+            mean.
 
         Examples
         --------
@@ -143,30 +140,9 @@ class Answers(ListAnswers):
         self._check_fitted()
         given = read_ratings(rated_pairs(ratings, y, self.columns_), None, self.columns_)
         if "rating" not in self.parts_ or not given.has_ratings:
-            return self._list_score(given, k=10)
+            raise InputError("score: needs ratings; `evaluate` measures lists.")
         found = self.predict(given, items=items, users=users, unknown="prior")
         return r_squared(given.values, found)
-
-    def _list_score(self, pairs: Ratings, k: int) -> float:
-        """Return NDCG@k of the lists of the users who have pairs; hits are their pairs.
-
-        Candidates are all items the model knows without those that a user has rated. Users whom
-        the model does not know get what an average user gets.
-        """
-        item_rows = self.towers_.items.ids.rows(pairs.items.ids)[pairs.item_rows]
-        there = item_rows >= 0
-        places = (np.ones(int(there.sum()), np.float32), (pairs.user_rows[there], item_rows[there]))
-        relevant = sparse.csr_matrix(places, shape=(pairs.n_users, len(self.towers_.items.ids)))
-        items = self.towers_.items.ids.column, self.towers_.items.everyone()
-        users = pairs.users.column, self.towers_.users.find(pairs.users.ids, None, "prior")
-        seen = exclusions(Sides(items, users), self.rated_, None)
-        n, some = np.diff(relevant.indptr), np.flatnonzero(np.diff(relevant.indptr))
-        if not len(some):
-            return 0.0
-        heads, _ = self.ranking("both")
-        vectors = heads.users.of(users[1])[some], heads.items.of(items[1])
-        best = top_k(*vectors, k, exclude=seen[some])[0]
-        return float(ndcg_at_k(hits(best, relevant[some]), n[some]).mean())
 
     def embed_items(
         self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
