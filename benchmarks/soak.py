@@ -59,9 +59,6 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
         "score": lambda out: score(model, pairs, out, batch=parts),
         "score, CSV": lambda out: score(model, root / "csv", out, batch=parts),
         "score, one file": lambda out: score(model, pairs, out, batch=parts),
-        "score, feedback": lambda out: score(
-            model, pairs, out, feedback=root / "feedback.parquet", batch=parts
-        ),
         "recommend": lambda out: recommend(
             model, out, exclude=root / "ratings.parquet", batch=BatchOptions(part_rows=30)
         ),
@@ -90,7 +87,6 @@ def prepare(root: Path) -> None:
         csv.write_csv(table, root / "csv" / f"{k}.csv")
     few = pa.table({"user_id": users[:5], "item_id": items[:5], "rating": [3.0] * 5})
     pq.write_table(few, root / "few.parquet")
-    pq.write_table(few.set_column(0, "user_id", [[10**6] * 5]), root / "feedback.parquet")
     jobs(root)["train"](root / "model")
     two_simecs = TwoTower(embedding_dim=4, bounds=(0.5, 5), refine=False)
     two_simecs.fit(made.ratings, items=made.items, users=made.users).save(root / "two_simecs")

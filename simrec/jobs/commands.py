@@ -35,7 +35,7 @@ _SUMMARIES = {
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user, or print those of one",
     "audience": "find the best users for each item, such as a new one",
-    "similar": "find the items or users that are most like one of them",
+    "similar": "find the items that are most like one of them",
     "explain": "tell what adds how much to the score of a user and an item",
     "export": "write a model for TensorFlow, Faiss or a vector database",
     "report": "write a page on a model for people who decide: quality, reasons, warnings",

@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 from simrec.console import Id
 from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
-from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest
@@ -21,22 +20,18 @@ if TYPE_CHECKING:
 def similar(
     model: Path,
     *,
-    item_id: str | None = None,
-    user_id: str | None = None,
+    item_id: str,
     items: Path | None = None,
-    users: Path | None = None,
     k: int = 10,
     rank_by: RankBy = "both",
     name_column: str | None = None,
 ) -> dict[str, Any]:
-    """Find the items that the same users like, or the users who like the same items.
+    """Find the items that the same users like.
 
     Parameters
     ----------
-    item_id : str, optional
+    item_id : str
         Id of the item whose neighbours to find.
-    user_id : str, optional
-        Id of the user whose neighbours to find.
     k : int
         How many.
     rank_by : str
@@ -47,34 +42,28 @@ def similar(
     dict
         ``neighbours``, one record each: id, title, similarity from -1 to 1, and rank.
     """
-    if (item_id is None) == (user_id is None):
-        raise InputError("similar: give either item_id or user_id")
     loaded, own = open_model(model)
-    side: Side = "items" if user_id is None else "users"
-    tower, path = loaded.towers_[side], Sides(items, users)[side]
-    column = tower.id_column
-    entity = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
+    tower = loaded.towers_.items
+    column = tower.table_column
+    entity = read_id(item_id, tower.ids, "item_id")
     query: Any = entity
-    if tower.ids.rows([query], column)[0] < 0 and path is not None:
-        table, ids = tower.read(path)
+    if items is not None and not tower.ids.contains([entity], "item_id")[0]:
+        table, ids = tower.read(items)
         row = pc.index(ids, pa.scalar(entity, ids.type)).as_py()
         if row < 0:
             raise InputError(
-                f"{path}: no {column} {entity!r}, and the model does not know it either"
+                f"{items}: no item_id {entity!r}, and the model does not know it either"
             )
         query = table.slice(row, 1)
-    find = loaded.similar_items if user_id is None else loaded.similar_users
-    rows = _records(find(query, k, rank_by, output="arrow"))
-    result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
-    if side == "items":
-        ids = [entity, *(row[tower.table_column] for row in rows)]
-        named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
-        if named:
-            result["title"] = named[0]
-            rows = [{**row, "title": title} for row, title in zip(rows, named[1:], strict=True)]
-    order = ("rank", tower.table_column, "title", "similarity")
-    shown = [{name: row[name] for name in order if name in row} for row in rows]
-    return {**result, "neighbours": shown}
+    rows = _records(loaded.similar_items(query, k, rank_by, output="arrow"))
+    ids = pa.array([entity, *(row[column] for row in rows)], tower.ids.type)
+    first, *named = _titles(loaded, ids, items, name_column, own) or [None] * len(ids)
+    title = {} if first is None else {"title": first}
+    shown = [
+        {"rank": row["rank"], column: row[column], **(title and {"title": name}), **row}
+        for row, name in zip(rows, named, strict=True)
+    ]
+    return {"job": "similar", column: Id.of(entity), **title, "neighbours": shown}
 
 
 def explain(

@@ -29,8 +29,8 @@ _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
 # Columns that the tables of these options need.
 _PAIR = ("user_id", "item_id")
 _COLUMNS = {
-    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude"), _PAIR),
-    **{"eligible": ("item_id",), "items": ("item_id",), "users": ("user_id",)},
+    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude", "eligible"), _PAIR),
+    **{"items": ("item_id",), "users": ("user_id",)},
 }
 _MODELS, _WRITTEN = ("model", "parent", "a", "b"), ("out", "checkpoint")
 

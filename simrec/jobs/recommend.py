@@ -9,7 +9,6 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from simrec.data.sides import Sides
-from simrec.data.source import Source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
@@ -17,7 +16,6 @@ from simrec.jobs.io.inputs import (
     ModelReference,
     NameOptions,
     RankBy,
-    model_with_feedback,
     open_model,
     open_table,
 )
@@ -152,7 +150,7 @@ def recommend(
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
     eligible : path, optional
-        Table of what may be recommended: item_id, or user_id and item_id.
+        Table of what alone may be recommended to each user: user_id and item_id.
     new_items_only : bool
         Recommend only items without any rating in training.
     unknown : str
@@ -176,67 +174,66 @@ def recommend(
         return recommend_one(loaded, own, user, new_user, paths, asked, name_column)
     seen = None if exclude == "rated" else exclude
     given = {"items": items, "exclude": seen, "eligible": eligible}
-    check_apart(out, model=model, users=users, feedback=feedback, **given)
-    own = names.over(ModelReference.of(model).columns)
+    if feedback is not None:
+        raise InputError("feedback: is for one list; simrec update learns ratings into a model.")
+    check_apart(out, model=model, users=users, **given)
+    reference = ModelReference.of(model)
+    own = names.over(reference.columns)
     tables = {
         name: None if path is None else open_table(path, name, own) for name, path in given.items()
     }
-    with model_with_feedback(model, out, feedback, items, users, names) as reference:
-        loaded = reference.load()
-        heads, _ = loaded.ranking(rank_by)
-        source = entity_source(loaded.towers_.users, users, own)
-        job = {
-            "job": "recommend",
-            **asked,
-            "rated": exclude is not None,
-            "unknown": unknown,
-            **{name: table and table.identity() for name, table in tables.items()},
-        }
+    loaded = reference.load()
+    heads, _ = loaded.ranking(rank_by)
+    source = entity_source(loaded.towers_.users, users, own)
+    job = {
+        "job": "recommend",
+        **asked,
+        "rated": exclude is not None,
+        "unknown": unknown,
+        **{name: table and table.identity() for name, table in tables.items()},
+    }
 
-        def prepare(scratch: Scratch) -> RecommendTask:
-            listed, tower = tables["eligible"], loaded.towers_.items
-            per_user = listed is not None and "user_id" in listed.schema.names
-            allowed = None if per_user else listed
-            candidates = Candidates.collect(
-                tower, heads.items, tables["items"], allowed, new_items_only, scratch
-            )
-            schema = pa.schema(
-                [
-                    (own.user_id, source.schema.field("user_id").type),
-                    (own.item_id, candidates.ids.type),
-                    ("score", pa.float32()),
-                    ("rank", pa.int32()),
-                ]
-            )
+    def prepare(scratch: Scratch) -> RecommendTask:
+        tower = loaded.towers_.items
+        candidates = Candidates.collect(
+            tower, heads.items, tables["items"], new_items_only, scratch
+        )
+        schema = pa.schema(
+            [
+                (own.user_id, source.schema.field("user_id").type),
+                (own.item_id, candidates.ids.type),
+                ("score", pa.float32()),
+                ("rank", pa.int32()),
+            ]
+        )
 
-            def lists(name: str, table: Source | None) -> ItemLists | None:
-                if table is None:
-                    return None
-                return ItemLists.read(table, name, candidates.ids, scratch)
+        def lists(name: str) -> ItemLists | None:
+            table = tables[name]
+            return None if table is None else ItemLists.read(table, name, candidates.ids, scratch)
 
-            return RecommendTask(
-                reference,
-                candidates,
-                rank_by,
-                k,
-                unknown,
-                rated=exclude is not None,
-                exclude=lists("exclude", tables["exclude"]),
-                eligible=lists("eligible", listed if per_user else None),
-                # On a cluster each part has one processor; here a part uses them all.
-                threads=1 if batch.engine == "ray" else None,
-                columns=tuple(source.schema.names),
-                schema=schema,
-            )
+        return RecommendTask(
+            reference,
+            candidates,
+            rank_by,
+            k,
+            unknown,
+            rated=exclude is not None,
+            exclude=lists("exclude"),
+            eligible=lists("eligible"),
+            # On a cluster each part has one processor; here a part uses them all.
+            threads=1 if batch.engine == "ray" else None,
+            columns=tuple(source.schema.names),
+            schema=schema,
+        )
 
-        if batch.engine == "local":
-            batch = replace(batch, workers=batch.workers or 1)
-        # Features of a user, the results with ids, and a share of the lists of seen items.
-        catalogue = tables["items"]
-        n_items = len(loaded.items_) if catalogue is None else catalogue.rows
-        rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
-        row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
-        return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
+    if batch.engine == "local":
+        batch = replace(batch, workers=batch.workers or 1)
+    # Features of a user, the results with ids, and a share of the lists of seen items.
+    catalogue = tables["items"]
+    n_items = len(loaded.items_) if catalogue is None else catalogue.rows
+    rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
+    row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
+    return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
 
 
 def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:

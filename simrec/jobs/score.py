@@ -12,7 +12,7 @@ from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
-from simrec.jobs.io.inputs import ModelReference, NameOptions, model_with_feedback, open_table
+from simrec.jobs.io.inputs import ModelReference, NameOptions, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart, is_single
 from simrec.jobs.options import Path
 from simrec.scoring.output import Output
@@ -55,7 +55,6 @@ def score(
     *,
     items: Path | None = None,
     users: Path | None = None,
-    feedback: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
     names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
@@ -73,9 +72,10 @@ def score(
     select : sequence of str, optional
         Input columns to carry to the output; all by default.
     """
-    check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
+    check_apart(out, model=model, pairs=pairs, items=items, users=users)
     source = open_source(pairs, "pairs")
-    own, paths = names.over(ModelReference.of(model).columns), Sides(items, users)
+    reference, paths = ModelReference.of(model), Sides(items, users)
+    own = names.over(reference.columns)
     ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
     source.require(ids.users, ids.items)
 
@@ -94,21 +94,20 @@ def score(
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    with model_with_feedback(model, out, feedback, items, users, names) as reference:
 
-        def prepare(scratch: Scratch) -> ScoreTask:
-            loaded = reference.load()
-            part = loaded.predictor()
+    def prepare(scratch: Scratch) -> ScoreTask:
+        loaded = reference.load()
+        part = loaded.predictor()
 
-            def entities(side: Side) -> Entities:
-                tower, head = loaded.towers_[side], part.heads[side]
-                return Entities.collect(tower, head, tables[side], unknown, scratch)
+        def entities(side: Side) -> Entities:
+            tower, head = loaded.towers_[side], part.heads[side]
+            return Entities.collect(tower, head, tables[side], unknown, scratch)
 
-            columns = tuple(dict.fromkeys([*carried, ids.users, ids.items]))
-            found = Sides.of(entities)
-            return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
+        columns = tuple(dict.fromkeys([*carried, ids.users, ids.items]))
+        found = Sides.of(entities)
+        return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
 
-        return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
+    return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
 
 def _carried(source: Source, select: Sequence[str] | None, single: bool) -> list[str]:

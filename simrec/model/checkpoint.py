@@ -38,8 +38,6 @@ _KIND = "checkpoint"
 _SWEEPS, _RATINGS = "sweeps", "ratings learned"
 # At most this share of the time goes into checkpoints.
 _SHARE = 0.05
-# Settings that change what is shown or kept and not what is learned.
-_FREE = ("verbose", "keep_evidence")
 # Ratings that are hashed at once: bounds memory.
 _PIECE = 1 << 21
 
@@ -171,7 +169,7 @@ class Run:
         """Return the checkpoint of a fit, if it is to have one; others do not go on from it."""
         if self.path is None:
             return None
-        kept = {name: _setting(v) for name, v in settings.items() if name not in _FREE}
+        kept = {name: _setting(v) for name, v in settings.items() if name != "verbose"}
         identity = {"version": __version__, **kept, "data": fingerprint(data)}
         return Checkpoint(self.path, identity, self.resume, self.workers)
 
@@ -300,19 +298,18 @@ def write_rating(
     part: Part,
     chosen: Mapping[str, Any],
     logs: Sequence[Mapping[str, float]],
-    keep_evidence: bool,
 ) -> None:
     """Write the rating part as a model directory has it, if it is time to."""
     if not checkpoint.due():
         return
     started = time.perf_counter()
     output = asdict(part.output)
-    state = {"output": output, "chosen": chosen, "logs": logs, "keep_evidence": keep_evidence}
+    state = {"output": output, "chosen": chosen, "logs": logs}
     checkpoint.write(_RATINGS, part.saved(), state, started)
 
 
 def read_rating(
-    checkpoint: Checkpoint, data: Prepared, keep_evidence: bool
+    checkpoint: Checkpoint, data: Prepared
 ) -> tuple[Part, dict[str, Any], list[dict[str, float]]] | None:
     """Read what `write_rating` has written: the part, what was chosen, the logs of each epoch."""
     from simrec.model.rating.part import RatingPart
@@ -322,12 +319,6 @@ def read_rating(
     if found is None:
         return None
     state = found.documents["state"]
-    if state["keep_evidence"] != keep_evidence:
-        raise InputError(
-            f"{checkpoint.path}: a checkpoint of a training with "
-            f"keep_evidence={state['keep_evidence']}, which has learned the ratings already. Train "
-            "with the same to go on from it, or without resume."
-        )
     with found.fitting_together():
         part = RatingPart.restored(Output(**state["output"]), found, towers)
     return part, state["chosen"], state["logs"]

@@ -66,7 +66,7 @@ def fit_model(
             def log(logs: dict[str, float]) -> None:
                 progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
 
-            found = checkpoint and read_rating(checkpoint, data, settings.keep_evidence)
+            found = checkpoint and read_rating(checkpoint, data)
             if found:
                 rating, more, logged = found
                 for logs in logged:
@@ -74,8 +74,7 @@ def fit_model(
             else:
                 rating, more = fit_ratings(data, settings, log, checkpoint)
                 if checkpoint is not None:
-                    kept = settings.keep_evidence
-                    write_rating(checkpoint, rating, more, progress.history, kept)
+                    write_rating(checkpoint, rating, more, progress.history)
             chosen |= more
         check_weights(data)
         if _has_lists(data, settings):

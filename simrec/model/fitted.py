@@ -54,8 +54,6 @@ class FittedModel(Params):
     def items_(self) -> IdMap:
         """All item ids the model knows.
 
-        Examples
-        --------
         >>> len(model.items_), model.items_.rows([1, 999]).tolist()
         (100, [0, -1])
         """
@@ -63,10 +61,8 @@ class FittedModel(Params):
 
     @property
     def users_(self) -> IdMap:
-        """All user ids the model knows.
+        """All user ids the model knows, likewise.
 
-        Examples
-        --------
         >>> len(model.users_)
         200
         """
@@ -76,8 +72,6 @@ class FittedModel(Params):
     def whole(self) -> Self:
         """The model that a guest model was made of; any other is itself.
 
-        Examples
-        --------
         >>> model.whole is model
         True
         """
@@ -104,8 +98,6 @@ class FittedModel(Params):
     def titles(self, ids: Any = None) -> dict[Any, str]:
         """Return the titles of items, of all by default: from the text that names them best.
 
-        Examples
-        --------
         >>> list(model.titles([17]))
         [17]
         """
@@ -130,8 +122,6 @@ class FittedModel(Params):
     def user_simec_(self) -> SimEc:
         """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings.
 
-        Examples
-        --------
         >>> model.user_simec_.last_layer_.shape
         (17, 80)
         """
@@ -140,8 +130,6 @@ class FittedModel(Params):
     def predictor(self) -> Part:
         """Return the part that `predict` answers by.
 
-        Examples
-        --------
         >>> model.predictor().name
         'rating'
         """
@@ -150,11 +138,8 @@ class FittedModel(Params):
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
         """Return the vectors whose scalar product ranks, and what is added to it for the score.
 
-        Examples
-        --------
         >>> heads, shift = model.ranking("both")
-        >>> users, items = heads.users.vectors, heads.items.vectors
-        >>> users.shape[1] == items.shape[1]
+        >>> heads.users.width == heads.items.width
         True
         """
         used = self._parts(rank_by)
@@ -180,8 +165,6 @@ class FittedModel(Params):
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.
 
-        Examples
-        --------
         >>> model.rating_bounds()
         (0.5, 5.0)
         """
@@ -207,12 +190,11 @@ class FittedModel(Params):
 
         Examples
         --------
-        >>> model.describe()[["side", "column", "read_as", "values", "missing"]].head(4)
-            side   column read_as  values  missing
-        0  items  item_id              80        0
-        1  items    title              80        0
-        2  items   genres    list      16        0
-        3  items     year  number      47        4
+        >>> model.describe()[["side", "column", "read_as", "values"]].head(3)
+            side   column read_as  values
+        0  items  item_id              80
+        1  items    title              80
+        2  items   genres    list      16
         """
         self._check_fitted()
         from simrec.model.answer.describe import Description, column_table

@@ -230,11 +230,10 @@ class TwoTower(Answers):
     ) -> TwoTower:
         """Learn a day's new ratings, users and items, at a small part of the cost of a fit.
 
-        Everyone with a new rating learns from it, known or new; the posteriors so far stand for
-        all ratings before. A pair that is rated again counts as further evidence. Encoders and
-        the columns of features stay as fitted: a category that is new is encoded as unknown, and
-        counted in `updates_`. The model is changed in place and returned; when saved it names its
-        parent.
+        Everyone with a new rating learns from it, known or new; a pair that is rated again counts
+        as further evidence. Encoders of features stay as fitted: a category that is new is encoded
+        as unknown, and counted in `updates_`. The model is changed in place and returned; when
+        saved it names its parent.
 
         Parameters
         ----------
@@ -262,8 +261,8 @@ class TwoTower(Answers):
         """Return a model of a few users after further ratings; this one stays as it is.
 
         It has all items and only these users, so that making it costs by their ratings: for lists
-        on the fly. New users have the posterior of their embeddings around what their features
-        say, as after `fold_in`; known ones learn as in `update`. Items stay as they are.
+        on the fly. New users learn as in `fold_in`, known ones as in `update`; items stay as they
+        are.
 
         Parameters
         ----------
@@ -273,11 +272,6 @@ class TwoTower(Answers):
             Features of users the model does not know.
         user_ids : id or ids, optional
             Further users, known to the model.
-
-        Returns
-        -------
-        TwoTower
-            The model of these users.
 
         Examples
         --------
@@ -304,15 +298,9 @@ class TwoTower(Answers):
     def forget(self, user_ids: Any) -> TwoTower:
         """Remove users from the model: ids, features, vectors and all that was learned of them.
 
-        What items have learned from the ratings of users, in `fit`, in `update`, or when they were
-        folded in together, is a sum over all their ratings and stays until the next fit without
-        those users. Users who were folded in with known items leave nothing behind. The model is
-        changed in place and returned.
-
-        Parameters
-        ----------
-        user_ids : id or ids
-            Whom to forget.
+        What items have learned from their ratings is a sum over all ratings, and stays until the
+        next fit without those users. Users who were folded in with known items leave nothing
+        behind. The model is changed in place and returned.
 
         Examples
         --------

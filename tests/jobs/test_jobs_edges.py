@@ -230,14 +230,14 @@ def test_sections_take_what_commands_take(tables, tmp_path):
         item_id = "i00"
         k = 3
         [[similar]]
-        user_id = "900"
+        item_id = "i01"
         """
     (tmp_path / "pipeline.toml").write_text(text)
-    train, update, items, users = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
+    train, update, items, others = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
     assert TwoTower.load(tmp_path / "model").embedding_dim == 2
     assert update["parent"] == train["model_id"] and update["new_users"] == 1
     assert [n["rank"] for n in items["neighbours"]] == [1, 2, 3]
-    assert users["user_id"] == 900 and len(users["neighbours"]) == 10  # known since the update
+    assert others["item_id"] == "i01" and len(others["neighbours"]) == 10
     (tmp_path / "pipeline.toml").write_text("[data]\nratings='r'\n[update]\nmodel='m'\nout='o'")
     with pytest.raises(InputError, match=r"\[update\] lacks 'ratings'"):
         list(pipeline.run(tmp_path / "pipeline.toml"))
@@ -254,7 +254,6 @@ def test_similar(tables, model_directory, capsys):
     assert "similarity" in capsys.readouterr().out
     for bad, message in (
         (["--item-id", "n0"], "--items"),
-        ([], "either item_id or user_id"),
         (["--item-id", "zz", "--items", str(tables / "items.parquet")], "no item_id 'zz'"),
         (["--item-id", "i00", "--k", "0"], "k must be"),
     ):

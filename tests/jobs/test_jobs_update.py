@@ -9,9 +9,6 @@ import pytest
 
 from simrec import TwoTower
 from simrec.cli import main
-from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.recommend import recommend
-from simrec.jobs.score import score
 from simrec.jobs.train import DataOptions, update
 from simrec.model import files
 
@@ -36,68 +33,11 @@ def pairs_of(path):
     return path
 
 
-def test_score_with_feedback_is_fold_in(tables, model_directory, feedback, tmp_path):
-    pairs = pairs_of(tmp_path / "pairs.parquet")
-    users = tables / "new_users.parquet"
-    score(
-        model_directory,
-        pairs,
-        tmp_path / "out",
-        users=users,
-        feedback=feedback,
-        batch=BatchOptions(part_rows=25),
-    )
-    folded = TwoTower.load(model_directory).fold_in(feedback, users=users)
-    result = pq.read_table(tmp_path / "out")
-    np.testing.assert_array_equal(result["score"].to_numpy(), folded.predict(pairs))
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "pairs.parquet"]
-    cold = TwoTower.load(model_directory).predict(pairs, users=users)
-    scores = result["score"].to_numpy()
-    assert (scores - cold)[:30].mean() > 0.05 and (scores - cold)[30:60].mean() < -0.05
-    np.testing.assert_array_equal(scores[60:], cold[60:])
-
-
-def test_a_finished_job_with_feedback_is_known_again(tables, model_directory, feedback, tmp_path):
-    pairs = pairs_of(tmp_path / "pairs.parquet")
-    arguments = (model_directory, pairs, tmp_path / "out")
-    users = tables / "new_users.parquet"
-    score(*arguments, users=users, feedback=feedback)
-    assert score(*arguments, users=users, feedback=feedback)["already_complete"]
-
-
-def test_recommend_with_feedback(tables, model_directory, feedback, tmp_path):
-    users = tables / "new_users.parquet"
-    recommend(model_directory, tmp_path / "out.parquet", users=users, feedback=feedback, k=5)
-    folded = TwoTower.load(model_directory).fold_in(feedback, users=users)
-    ids = pq.read_table(users)
-    expected = folded.recommend(ids, k=5, output="arrow")
-    result = pq.read_table(tmp_path / "out.parquet")
-    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
-    np.testing.assert_allclose(result["score"], expected["score"], atol=1e-6)
-
-
-def test_feedback_of_users_without_features(tables, model_directory, feedback, tmp_path):
-    """A list of users says for whom, and is not taken for their features."""
-    ids = pa.table({"user_id": [900, 100]})
-    pq.write_table(ids, tmp_path / "ids.parquet")
-    recommend(
-        model_directory,
-        tmp_path / "out.parquet",
-        users=tmp_path / "ids.parquet",
-        feedback=feedback,
-        k=3,
-    )
-    expected = TwoTower.load(model_directory).fold_in(feedback).recommend(ids, k=3, output="arrow")
-    result = pq.read_table(tmp_path / "out.parquet")
-    assert result["item_id"].to_pylist() == expected["item_id"].to_pylist()
-
-
 def test_bad_feedback_is_named(model_directory, tmp_path, capsys):
     bad = pa.table({"user_id": [900], "item_id": ["i00"], "rating": [99.0]})
     pq.write_table(bad, tmp_path / "bad.parquet")
-    words = ["score", "--model", str(model_directory), "--pairs", str(tmp_path / "bad.parquet")]
-    words += ["--feedback", str(tmp_path / "bad.parquet"), "--out", str(tmp_path / "out")]
-    assert main(words) == 2
+    words = ["recommend", "--model", str(model_directory), "--user", "900"]
+    assert main([*words, "--feedback", str(tmp_path / "bad.parquet")]) == 2
     assert "bad.parquet): 1 of 1 ratings lie outside" in capsys.readouterr().err
 
 
@@ -147,7 +87,8 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     code, err = run(*recommend, "--rank-by", "rating", "--out", tmp_path / "x")
     assert code == 2 and "no rating" in err
     more = ("--feedback", feedback, "--users", tables / "new_users.parquet")
-    assert run(*recommend, *more, "--out", tmp_path / "f")[0] == 0
+    assert run(*recommend, *more, "--user", 900)[0] == 0
+    assert "one list" in run(*recommend, *more, "--out", tmp_path / "f")[1]
     few = ("--ratings", feedback, "--rating", "none", "--out", tmp_path / "updated")
     assert run("update", "--model", model, *few)[0] == 0
     updated = TwoTower.load(tmp_path / "updated")
@@ -161,7 +102,7 @@ def test_explain(model_directory, capsys):
         == 0
     )
     shown = capsys.readouterr().out
-    assert "how they rated" in shown and "+++" in shown
+    assert "how they rated" in shown
     words = [
         "explain",
         "--model",

@@ -131,7 +131,7 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
     whole.save(tmp_path / "whole")
     assert model.model_id_ == whole.model_id_
     other = TwoTower(**{**settings, "keep_evidence": not model.keep_evidence})
-    with pytest.raises(InputError, match="of a training with keep_evidence"):
+    with pytest.raises(InputError, match="with other keep_evidence"):
         fit(other, data, checkpoint=path, resume=True)
 
 

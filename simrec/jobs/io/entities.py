@@ -202,17 +202,14 @@ class Candidates:
         tower: Tower,
         head: Head,
         catalogue: Source | None,
-        eligible: Source | None,
         new_items_only: bool,
         scratch: Scratch,
     ) -> "Candidates":
-        """Gather the candidates of a job: all the model knows, or those of a catalogue.
-
-        The catalogue has features for new ones. A table of `eligible` item_id restricts the choice,
-        as does leaving out items that were rated in training.
-        """
+        """Gather all items the model knows, or those of a catalogue, with features of new ones."""
         listed = tower.ids if catalogue is None else _ids_of(tower, catalogue)
-        kept = _kept(tower, listed, eligible, new_items_only)
+        kept = np.arange(len(listed))
+        if new_items_only:
+            kept = np.flatnonzero(tower.unrated(tower.ids.rows(listed.ids, "item_id")))
         ids = listed if len(kept) == len(listed) else IdMap(listed.take(kept))
         if catalogue is None and ids is listed and isinstance(head, StoredHead):
             return cls(ids, np.asarray(head.vectors), tower.everyone())
@@ -223,24 +220,6 @@ class Candidates:
             return cls(ids, vectors, tower.known(kept))
         rows = _embed_table(tower, head, catalogue, ids, vectors)
         return cls(ids, vectors, tower.known(np.where(rows < 0, len(tower.ids), rows)))
-
-
-def _kept(tower: Tower, listed: IdMap, eligible: Source | None, new_items_only: bool) -> np.ndarray:
-    """Return the rows of those who may be recommended."""
-    keep = np.ones(len(listed), bool)
-    if new_items_only:
-        known = tower.ids.rows(listed.ids, "item_id")
-        keep &= (known < 0) | (np.asarray(tower.counts)[known] == 0)
-    if eligible is not None and keep.any():
-        eligible.require("item_id")
-        allowed = IdMap.from_values(eligible.read(["item_id"])["item_id"], "item_id")
-        keep &= allowed.contains(listed.ids, "item_id")
-        if not keep.any():
-            raise InputError(
-                f"no candidate items are left: none of those in {eligible.name} is among "
-                "--items (by default what the model knows) and what --new-items-only leaves"
-            )
-    return np.flatnonzero(keep)
 
 
 @dataclass(frozen=True)
