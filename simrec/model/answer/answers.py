@@ -13,10 +13,9 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
 from simrec.errors import InputError, named_arguments
-from simrec.model.answer.explain import Liked
 from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose
-from simrec.model.answer.similar import similar
+from simrec.model.answer.similar import Liked, similar
 from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part

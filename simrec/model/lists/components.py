@@ -15,12 +15,11 @@ from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
-from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Encoder, Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.lists.blend import FEW
 from simrec.model.lists.fading import Fading
 from simrec.model.lists.spectrum import EXPONENT
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import Entity, LaterRatings, NewRows, Part, encoded_by_column
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts

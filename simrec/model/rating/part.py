@@ -10,7 +10,6 @@ from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
-from simrec.model.contributions import explain_rating
 from simrec.model.head import (
     Encoder,
     Found,
@@ -22,7 +21,15 @@ from simrec.model.head import (
 )
 from simrec.model.new_entities.calibration import calibrate, evidence_of
 from simrec.model.new_entities.fit import RatingFit
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import (
+    Entity,
+    LaterRatings,
+    NewRows,
+    Part,
+    by_column,
+    encoded_by_column,
+)
+from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import Evidence, SideEvidence
 from simrec.model.posterior.posterior import Posterior
 from simrec.model.posterior.problem import Problem
@@ -38,6 +45,14 @@ if TYPE_CHECKING:
     from simrec.model.tower import Tower
     from simrec.simec.simec import SimEc
     from simrec.storage.artifacts import Artifact
+
+
+# What the ratings of an entity add: by which partners it has, and by what they say and how many
+# they are.
+_HISTORY = {
+    "items": ("who rated it", "how it was rated"),
+    "users": ("what they rated", "how they rated"),
+}
 
 
 @dataclass(eq=False)
@@ -270,3 +285,38 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     else:
         vectors = layout.vectors(side, known, against_cold, np.ones(len(known)))
     return prepared.head(vectors, encoder)
+
+
+def explain_rating(
+    entity: Entity, vector: np.ndarray, head: StoredHead, kept: SideEvidence, layout: Layout
+) -> Parts:
+    """Take the rating vector of one entity apart."""
+    side, count, x = entity.side, entity.count, entity.features
+    vector = np.asarray(vector, np.float64)
+    warmth = float(kept.warmth[entity.row]) if entity.row >= 0 else 0.0
+    constant = layout.constants(side, warmth)
+    names, values = [f"average {SINGULAR[side]}"], [""]
+    if x is None:
+        return Parts(names, values, (vector - constant)[None], constant)
+    if entity.encoder is not None and not x.nnz:
+        # Without a row of features: taken as average.
+        pieces = (np.array(head.prior, np.float64) if count else vector.copy())[None]
+    else:
+        pieces = encoded_by_column(entity.encoder, x, head.encoder)
+        columns = {} if entity.encoder is None else entity.encoder.words(x)
+        names, values = [*names, *columns], [*values, *columns.values()]
+    if warmth == 1 and layout.refined:
+        warm = cold = by_column(entity.encoder, x, kept.weights)[: len(pieces)]
+    else:
+        warm, cold = layout.from_features(side, pieces)
+    found = [layout.without_constants(side, warm, cold, warmth)]
+    start = len(vector) - layout.content
+    found[0][:, start:] = pieces[:, start:]
+    if count and layout.refined:
+        history = (history_weight(np.array([count])) * kept.history[entity.row])[None]
+        found.append(layout.without_constants(side, history, history, warmth))
+        names, values = [*names, _HISTORY[side][0]], [*values, f"{count:,} ratings"]
+    if count:
+        found.append((vector - constant - np.concatenate(found).sum(0))[None])
+        names, values = [*names, _HISTORY[side][1]], [*values, f"{count:,} ratings"]
+    return Parts(names, values, np.concatenate(found), constant)

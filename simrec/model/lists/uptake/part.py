@@ -9,11 +9,10 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
-from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.lists.uptake.add_pairs import Scaled, Solver
 from simrec.model.lists.uptake.fit import UptakeFit
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import Entity, LaterRatings, NewRows, Part, encoded_by_column
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
