@@ -142,10 +142,7 @@ def recommend_one(
     asked: Mapping[str, Any],
     name_column: str | None,
 ) -> dict[str, Any]:
-    """Return the list of one user, or of a newcomer with a few ratings.
-
-    `paths` and `asked` are named as in the command and in `TwoTower.recommend`.
-    """
+    """Return the list of one user, or of a newcomer with a few ratings."""
     if new_user is None:
         who: Any = read_id(str(user), model.users_, "user_id")
     else:

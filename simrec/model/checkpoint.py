@@ -44,15 +44,11 @@ _PIECE = 1 << 21
 
 @dataclass(eq=False)
 class Checkpoint:
-    """Where a fit keeps its state: a directory that all workers see, which the first one replaces.
-
-    `identity` is what identifies data and settings; with `resume` the fit goes on from what is
-    there.
-    """
+    """Where a fit keeps its state: a directory that all workers see."""
 
     path: str | os.PathLike[str]
-    identity: Mapping[str, Any]
-    resume: bool = False
+    identity: Mapping[str, Any]  # what identifies data and settings
+    resume: bool = False  # go on from what is there
     workers: Workers = ONE_WORKER
     _cost: float = field(default=0.0, init=False)
     _last: float = field(default=-np.inf, init=False)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
-from simrec.model.run.threads import row_blocks
+from simrec.scoring.threads import row_blocks
 from simrec.storage.arrays import Array, Insertion, Sparse, csr_arrays
 
 if TYPE_CHECKING:
@@ -83,10 +83,7 @@ class Saved:
 
 @dataclass(eq=False)
 class Network:
-    """A trained encoder with hidden layers, and where its outputs z go in a vector: ``z @ place``.
-
-    `simec` may be any `SimEc` whose `transform` gives z.
-    """
+    """A trained encoder with hidden layers; its outputs z go into a vector as ``z @ place``."""
 
     simec: SimEc
     place: np.ndarray

@@ -210,8 +210,7 @@ def check_replaceable(
 ) -> None:
     """Raise InputError unless `path` is nothing, an empty directory, or one of the kind `what`.
 
-    `listing` returns the names of the files that SimRec wrote to a directory; None if it wrote
-    none.
+    `listing` names the files that SimRec wrote to a directory; None if it wrote none.
     """
     path = Path(path)
     if path.is_file():

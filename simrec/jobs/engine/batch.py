@@ -81,13 +81,7 @@ class BatchOptions:
 
 
 def parse_size(size: str | int) -> int:
-    """Read a number of bytes, such as ``2GB`` or ``500 MB``.
-
-    Examples
-    --------
-    >>> parse_size("2GB")
-    2000000000
-    """
+    """Read a number of bytes, such as ``2GB`` or ``500 MB``."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(size), re.I)
     if match is None:
         raise InputError(f"memory: expected a size such as 2GB or 500MB, got {size!r}")

@@ -134,10 +134,8 @@ class Liked:
         encoder: Encoder,
         partner: np.ndarray,
     ) -> str:
-        """Return the value of a part of an explanation, with the names of items if it has any.
-
-        `adds`: whether the part makes the score larger; only then it is due to what was liked.
-        """
+        """Return the value of a part of an explanation, with the names of items if it has any."""
+        # Only what `adds` to the score is due to what was liked.
         if side == "users" and name in _HISTORY:
             return f"{value}; {self._did} {self._because}" if adds and self._because else value
         tower, entity, named = self._towers[side], self._entities[side], ""

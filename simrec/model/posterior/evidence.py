@@ -18,7 +18,7 @@ from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
-from simrec.model.run.threads import by_blocks
+from simrec.scoring.threads import by_blocks
 from simrec.storage.arrays import Array, Insertion, blocks
 
 if TYPE_CHECKING:
