@@ -5,7 +5,7 @@ from scipy import sparse
 
 from simrec.model.posterior import observed, packed
 from simrec.model.posterior.observed import rating_rows, transposed_rows
-from simrec.model.run import threads
+from simrec.scoring import threads
 from simrec.scoring.threads import by_blocks, row_blocks
 
 
