@@ -38,7 +38,7 @@ from simrec.jobs.recommend import audience, recommend
 from simrec.jobs.score import score
 from simrec.jobs.serve import export
 from simrec.jobs.train import DataOptions, train, update
-from simrec.storage import manifest
+from simrec.storage.artifacts import write_manifest
 from simrec.storage.files import sha256
 
 DONE, REFUSED, FAILED = 0, 2, 3
@@ -226,7 +226,7 @@ class Soak:
         for _ in range(self.chance.choice((1, 8, 64))):
             self.flip_byte(file)
         found = json.loads((model / "manifest.json").read_text())
-        manifest.write(model, found["kind"], found["config"], found["facts"])
+        write_manifest(model, found["kind"], found["config"], found["facts"])
         process = CONTEXT.Process(target=answer, args=(self.root, model, self.log(model)))
         process.start()
         code = self.finish(process)

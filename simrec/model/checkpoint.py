@@ -30,7 +30,7 @@ from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
-from simrec.storage import artifacts, manifest
+from simrec.storage import artifacts
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ class Checkpoint:
                 documents = {**saved.documents, "state": about}
                 artifacts.write(aside, arrays, documents, saved.networks)
                 config = {key: plain(value) for key, value in self.identity.items()}
-                manifest.write(aside, _KIND, config, {})
+                artifacts.write_manifest(aside, _KIND, config, {})
         self._last = time.perf_counter()
         self._cost = self._last - started
 

@@ -29,7 +29,6 @@ from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 from simrec.storage import artifacts
-from simrec.storage import manifest as manifests
 from simrec.storage.arrays import id_arrays
 from simrec.storage.artifacts import Artifact
 
@@ -85,7 +84,7 @@ def _commit(model: FittedModel, saved: Saved, directory: Path, n_users: int, n_r
         "columns": asdict(model.columns_),
         **{name: getattr(model, f"{name}_") for name in _FACTS},
     }
-    return manifests.write(directory, KIND, plain(params), facts)
+    return artifacts.write_manifest(directory, KIND, plain(params), facts)
 
 
 def content(model: FittedModel) -> Saved:

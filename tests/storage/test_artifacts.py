@@ -13,7 +13,7 @@ from processes import imported_by, on_a_small_disk
 from simrec import InputError
 from simrec.storage import artifacts, files
 from simrec.storage.arrays import id_arrays
-from simrec.storage.manifest import FORMAT_VERSION
+from simrec.storage.artifacts import FORMAT_VERSION
 
 IDS = pa.array(["a", "bé", "c"])
 CONTENT = {

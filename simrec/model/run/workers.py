@@ -122,7 +122,8 @@ def written_together(path: str | os.PathLike[str], workers: Workers) -> Iterator
         stack.enter_context(files.naming_full_disk(path))
         aside = ""
         if workers.rank == 0:
-            aside = str(stack.enter_context(artifacts.aside(path)))
+            new = files.directory_aside(path, artifacts.check_replaceable)
+            aside = str(stack.enter_context(new))
         yield Path(workers.agreed(aside))
     workers.total(0.0)
 
