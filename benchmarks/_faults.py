@@ -245,7 +245,7 @@ def compared(one: Path, other: Path) -> str:
         )
     }
     if not any(found.any() for found in worst.values()):
-        return "the same vectors, bit by bit, in other shards"
+        return "the same vectors, bit by bit"
     layout = getattr(left.parts_["rating"], "layout", None)
     known = max(
         float(found[: None if layout is None else layout.embedding_dim + 2].max())

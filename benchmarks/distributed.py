@@ -4,7 +4,6 @@
     python benchmarks/distributed.py memory [--ratings 20_000_000 --users 1_000_000]
     python benchmarks/distributed.py fragments
     python benchmarks/distributed.py faults
-    python benchmarks/distributed.py shards [--users 1_000_000]
 
 agree      One, two and three workers on one split: errors of each task, list quality, CPU seconds,
            seconds in sums. DIR holds ratings, items and users (.parquet); synthetic without it.
@@ -17,8 +16,6 @@ faults     Workers killed and stopped, strangers at their ports, the network cut
            that become full (small tmpfs mounts), all in the middle, as root: each ends in the
            same model or a clear error. --only REGEX runs the rows that match, and keeps the
            others of the earlier results.
-shards     A model in 8 shards against the same in one piece: results, CPU time, memory, what is
-           written.
 
 Workers are processes of this machine, started by Ray, and share its cores: several are not faster
 here than one. All trainings are `simrec train`, as anybody runs it.
@@ -38,7 +35,6 @@ import pyarrow.parquet as pq
 from _faults import compared, faults_table
 from _longest import as_long_as, watched
 from _report import machine
-from _shards import shards as shards_table
 from _train import train
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
@@ -211,17 +207,11 @@ def faults(arguments: argparse.Namespace, directory: Path) -> str:
     return faults_table(directory, options, arguments.only, earlier)
 
 
-def shards(arguments: argparse.Namespace, directory: Path) -> str:
-    """Compare a model in shards with the same in one piece."""
-    return shards_table(directory, arguments.users)
-
-
 _PARTS = {
     "agree": agree,
     "memory": memory,
     "fragments": fragments,
     "faults": faults,
-    "shards": shards,
 }
 
 

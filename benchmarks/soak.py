@@ -32,14 +32,13 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from simrec import InputError, TwoTower, console, make_synthetic
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.evaluate import report
-from simrec.jobs.export import export
-from simrec.jobs.recommend import recommend
+from simrec.jobs.recommend import audience, recommend
 from simrec.jobs.score import score
+from simrec.jobs.serve import export
 from simrec.jobs.train import DataOptions, train, update
-from simrec.storage import manifest
+from simrec.storage.artifacts import write_manifest
 from simrec.storage.files import sha256
 
 DONE, REFUSED, FAILED = 0, 2, 3
@@ -53,21 +52,17 @@ def jobs(root: Path) -> dict[str, Callable[[Path], object]]:
     model, pairs, items = root / "model", root / "pairs", root / "items.parquet"
     data = DataOptions(root / "ratings.parquet", items, root / "users.parquet")
     few = DataOptions(root / "few.parquet")
-    parts, one = BatchOptions(part_rows=500), BatchOptions(part_rows=500, partition_by=("group",))
+    parts = BatchOptions(part_rows=500)
     return {
         "train": lambda out: train(TwoTower(embedding_dim=4, bounds=(0.5, 5)), data, out),
         "update": lambda out: update(model, few, out),
         "score": lambda out: score(model, pairs, out, batch=parts),
-        "score, partitioned": lambda out: score(model, pairs, out, batch=one),
         "score, CSV": lambda out: score(model, root / "csv", out, batch=parts),
         "score, one file": lambda out: score(model, pairs, out, batch=parts),
-        "score, feedback": lambda out: score(
-            model, pairs, out, feedback=root / "feedback.parquet", batch=parts
-        ),
         "recommend": lambda out: recommend(
             model, out, exclude=root / "ratings.parquet", batch=BatchOptions(part_rows=30)
         ),
-        "embed": lambda out: embed(model, out, items=items, batch=BatchOptions(part_rows=30)),
+        "audience": lambda out: audience(model, out, items=items, batch=BatchOptions(part_rows=30)),
         "export": lambda out: export(model, out, format="parquet"),
         "report": lambda out: report(model, data, out),
     }
@@ -92,7 +87,6 @@ def prepare(root: Path) -> None:
         csv.write_csv(table, root / "csv" / f"{k}.csv")
     few = pa.table({"user_id": users[:5], "item_id": items[:5], "rating": [3.0] * 5})
     pq.write_table(few, root / "few.parquet")
-    pq.write_table(few.set_column(0, "user_id", [[10**6] * 5]), root / "feedback.parquet")
     jobs(root)["train"](root / "model")
     two_simecs = TwoTower(embedding_dim=4, bounds=(0.5, 5), refine=False)
     two_simecs.fit(made.ratings, items=made.items, users=made.users).save(root / "two_simecs")
@@ -232,7 +226,7 @@ class Soak:
         for _ in range(self.chance.choice((1, 8, 64))):
             self.flip_byte(file)
         found = json.loads((model / "manifest.json").read_text())
-        manifest.write(model, found["kind"], found["config"], found["facts"])
+        write_manifest(model, found["kind"], found["config"], found["facts"])
         process = CONTEXT.Process(target=answer, args=(self.root, model, self.log(model)))
         process.start()
         code = self.finish(process)

@@ -14,16 +14,8 @@ _MOST_DECIMALS = 4
 _WIDEST = 60
 # Reasons that are shown; the others are one row. JSON has all.
 _MOST_REASONS = 15
-# Lists of records that a result may hold, with the column to draw as a bar.
-_TABLES = {
-    "features": "",
-    "figures": "",
-    "policies": "",
-    "list": "",
-    "trials": "",
-    "contributions": "contribution",
-    "neighbours": "similarity",
-}
+# Lists of records that a result may hold.
+_TABLES = ("features", "figures", "policies", "list", "contributions", "neighbours")
 # Columns of these that are shown, all where none are named.
 _COLUMNS = {"figures": ("task", "metric", "value", "other_value", "low", "high", "result")}
 # Baselines of lists: of the figures they have only this one is shown.
@@ -133,10 +125,9 @@ def facts(values: Mapping[str, Any]) -> str:
 def result(values: Mapping[str, Any]) -> str:
     """Show the result of a job: its tables, if any, and what else it says."""
     parts = [four_tasks(values["tasks"])] if values.get("tasks") else []
-    for name, column in _TABLES.items():
+    for name in _TABLES:
         if values.get(name) or (name in values and name != "features"):
             rows = _largest(values[name]) if name == "contributions" else values[name]
-            rows = _with_bars(rows, column) if column else rows
             parts.append(table(rows, _COLUMNS.get(name)))
     rest = {
         name: value
@@ -175,20 +166,6 @@ def _largest(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]
     sums = {key: sum(one[key] for one in small) for key in ("bias", "taste", "contribution")}
     rest = {"side": "", "feature": f"{len(small)} smaller ones", "value": "", **sums}
     return [*(record for record in records if record not in small), rest]
-
-
-def _with_bars(
-    records: Sequence[Mapping[str, Any]], column: str, width: int = 24
-) -> list[dict[str, Any]]:
-    """Draw a number of each record beside it: ``+`` if it adds, ``-`` if it takes away."""
-    # The mean, which all start from, would dwarf the others.
-    skip = 1 if records and records[0].get("side") == "model" else 0
-    most = max((abs(record[column]) for record in records[skip:]), default=0) or 1.0
-    drawn = []
-    for i, record in enumerate(records):
-        length = round(width * abs(record[column]) / most) if i >= skip else 0
-        drawn.append({**record, "": ("+" if record[column] >= 0 else "-") * length})
-    return drawn
 
 
 def _decimals(values: Sequence[float]) -> int:

@@ -40,13 +40,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_whole(value: Any, least: int = 0) -> bool:
-    """Tell whether a value is an integer from `least` on.
-
-    Examples
-    --------
-    >>> is_whole(3), is_whole(3.0), is_whole(True)
-    (True, False, False)
-    """
+    """Tell whether a value is an integer from `least` on; 3.0 and True are none."""
     return isinstance(value, Integral) and is_number(value) and int(value) >= least
 
 

@@ -95,7 +95,7 @@ def test_how_a_fit_runs_does_not_know_what_is_fitted(sources):
             lambda name: name == "data/features/sentences.py",
         ),
         ({"fastapi", "starlette", "pydantic", "uvicorn"}, lambda name: name.startswith("serve/")),
-        ({"faiss"}, lambda name: name == "model/export/faiss_index.py"),
+        ({"faiss"}, lambda name: name == "model/export/formats.py"),
         ({"matplotlib"}, lambda name: name.startswith("evaluation/report")),
         ({"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}, lambda name: False),
     ],
@@ -132,8 +132,8 @@ def test_only_the_command_line_prints(sources):
         ),
         (
             "import simrec.model.two_tower, simrec.jobs.score, simrec.jobs.recommend,"
-            "simrec.jobs.embed, simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
-            "simrec.jobs.export, simrec.model.export.formats",
+            "simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
+            "simrec.jobs.serve, simrec.model.export.formats",
             TENSORFLOW | {"ray", "faiss", "matplotlib"},
         ),
     ],

@@ -331,17 +331,3 @@ def test_ten_ratings_a_user_and_few_features():
         best = {task: min(found[n][task] for n in ("bias", "ridge-svd")) for task in split.tasks()}
         assert all(found["simrec"][task] < 1.01 * error for task, error in best.items())
         assert sum(found["simrec"][task] for task in best) < sum(best.values())
-
-
-@pytest.mark.slow
-def test_models_are_compared_number_by_number(data, split, tmp_path):
-    from _shards import same_models
-
-    from simrec import TwoTower
-
-    model = TwoTower(embedding_dim=3, epochs=2, folds=2).fit(split.train, items=data.items)
-    model.save(tmp_path / "one")
-    model.save(tmp_path / "shards", shards=3)
-    assert same_models(tmp_path / "one", tmp_path / "shards")
-    model.update(split.warm.to_arrow()).save(tmp_path / "later")
-    assert not same_models(tmp_path / "one", tmp_path / "later")

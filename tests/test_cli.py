@@ -42,7 +42,7 @@ def data(tables):
 def test_help_and_version(run):
     code, out, _ = run("--help")
     assert code == 0
-    for command in ("demo", "train", "evaluate", "score", "recommend", "embed", "run", "doctor"):
+    for command in ("demo", "train", "evaluate", "score", "recommend", "run", "doctor"):
         assert f"    {command}" in out
     assert run("--version")[1].strip() == f"simrec {__version__}"
     assert run()[0] == 0
@@ -50,7 +50,7 @@ def test_help_and_version(run):
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "compare", "replay", "score", "recommend", "embed", "report", "run"],
+    ["train", "evaluate", "compare", "replay", "score", "recommend", "report", "run"],
 )
 def test_each_command_has_help(run, command):
     code, out, _ = run(command, "--help")
@@ -87,7 +87,7 @@ def test_bad_usage(run, words, message):
     assert "Traceback" not in err
 
 
-def test_train_score_recommend_embed(run, data, tables, tmp_path):
+def test_train_score_recommend(run, data, tables, tmp_path):
     model = tmp_path / "model"
     words = ["--bounds", 1, 5, "--embedding-dim", 3, "--quiet"]
     code, out, err = run("train", *data, *words, "--out", model)
@@ -107,11 +107,6 @@ def test_train_score_recommend_embed(run, data, tables, tmp_path):
     )
     assert code == 0 and "rows out" in out
     assert json.loads((tmp_path / "summary.json").read_text())["rows_out"] == 180
-    code, _, _ = run(
-        *("embed", "--model", model, "--items", tables / "new_items.parquet"),
-        *("--out", tmp_path / "vectors"),
-    )
-    assert code == 0 and pq.read_table(tmp_path / "vectors").num_rows == 8
 
 
 def test_evaluate_prints_four_tasks(run, data, tmp_path):
@@ -218,7 +213,6 @@ def test_other_bad_input(run, data, tables, model_directory, tmp_path):
         (("score", "--model", tmp_path / "absent", *pairs, *out), "absent: does not exist"),
         (("score", "--model", changed, *pairs, *out), f"{array.name}: its content does not match"),
         (("score", "--model", other, *pairs, *out), "format version 99"),
-        (("embed", "--model", model_directory, *out), "either items or users"),
         (("recommend", "--model", model_directory, "--k", 0, *out), "at least 1"),
         (("run", tmp_path / "absent.toml"), "absent.toml"),
     ]

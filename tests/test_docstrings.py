@@ -86,7 +86,7 @@ INNER = [
 ]
 
 
-OUTSIDE = ["simrec.errors", "simrec.console", "simrec.storage.rows"]
+OUTSIDE = ["simrec.errors", "simrec.console"]
 
 
 @pytest.mark.parametrize("module", [*OUTSIDE, *INNER])

@@ -1,7 +1,7 @@
 """Columns of ids in any form, checked and numbered; and ascending ids, looked up."""
 
 import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -192,49 +192,23 @@ def id_offsets(values: np.ndarray, low: int) -> np.ndarray:
     return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))
 
 
-class IdShard:
-    """Some ascending ids: how many, the lowest and the highest, None if there are none.
+class SortedIds:
+    """Distinct ascending ids, and the search for ids among them."""
 
-    They are read when they are first asked for. `stored` has the arrays of a model directory that
-    hold them unchanged, if there are any.
-    """
+    __slots__ = ("_direct", "ids")
 
-    __slots__ = ("_direct", "_ids", "_read", "first", "last", "rows", "stored")
-
-    def __init__(
-        self,
-        rows: int,
-        first: Any,
-        last: Any,
-        read: Callable[[], pa.Array] | None = None,
-        stored: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.rows, self.first, self.last, self.stored = rows, first, last, stored or {}
-        self._read, self._ids = read, None
+    def __init__(self, ids: pa.Array) -> None:
+        self.ids = ids
         self._direct: np.ndarray | None = None  # row by offset from the first id
 
-    @classmethod
-    def of(cls, ids: pa.Array) -> "IdShard":
-        """Take ids in memory that are known to be distinct and ascending."""
-        first, last = (ids[0].as_py(), ids[-1].as_py()) if len(ids) else (None, None)
-        return cls(len(ids), first, last, lambda: ids)
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return IdShard.of, (self.ids,)
-
-    @property
-    def ids(self) -> pa.Array:
-        """The ids."""
-        if self._ids is None:
-            assert self._read is not None, "only the ends of this range are known"
-            self._ids = self._read()
-        return self._ids
+        return SortedIds, (self.ids,)
 
     def find(self, chunk: pa.Array) -> np.ndarray:
         """Return the row of each of some ids of the same kind, -1 where there is none."""
         if pa.types.is_integer(self.ids.type):
             return self._find_integers(as_numpy(chunk))
-        if len(chunk) < _FEW < self.rows:
+        if len(chunk) < _FEW < len(self.ids):
             return np.array([self._bisect(value) for value in chunk.to_pylist()], dtype=np.int64)
         known = self.ids
         if chunk.type != known.type:
@@ -243,7 +217,7 @@ class IdShard:
 
     def _bisect(self, value: str) -> int:
         row = bisect.bisect_left(self.ids, value, key=lambda scalar: scalar.as_py())
-        return row if row < self.rows and self.ids[row].as_py() == value else -1
+        return row if row < len(self.ids) and self.ids[row].as_py() == value else -1
 
     def _find_integers(self, values: np.ndarray) -> np.ndarray:
         known = as_numpy(self.ids)

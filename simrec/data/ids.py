@@ -1,16 +1,13 @@
 """Ids, integers or strings, and the row numbers SimRec works with."""
 
-import bisect
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from simrec.data.arrays import as_arrow, as_numpy, null_mask
 from simrec.data.id_columns import (
-    IdShard,
+    SortedIds,
     check_ids,
     id_kind,
     is_ascending,
@@ -19,7 +16,6 @@ from simrec.data.id_columns import (
     whole_numbers,
 )
 from simrec.errors import InputError, listing
-from simrec.storage.rows import divided, first_rows
 
 
 class IdMap:
@@ -34,11 +30,6 @@ class IdMap:
     ids : pyarrow.Array or pyarrow.ChunkedArray
         The ids, already distinct and ascending. For any others there is `IdMap.from_values`.
 
-    Attributes
-    ----------
-    type : pyarrow.DataType
-        The Arrow type of the ids.
-
     Examples
     --------
     Those of the methods go on from this one.
@@ -51,7 +42,7 @@ class IdMap:
     ['mate']
     """
 
-    __slots__ = ("shards", "starts", "type")
+    __slots__ = ("_sorted",)
 
     def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
         found: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
@@ -60,14 +51,7 @@ class IdMap:
                 "IdMap: the ids are not distinct and ascending. "
                 "Use IdMap.from_values, which sorts them."
             )
-        self.__setstate__(((IdShard.of(found),), found.type))
-
-    def __getstate__(self) -> tuple[tuple[IdShard, ...], pa.DataType]:
-        return self.shards, self.type
-
-    def __setstate__(self, state: tuple[tuple[IdShard, ...], pa.DataType]) -> None:
-        self.shards, self.type = state
-        self.starts = first_rows([shard.rows for shard in self.shards])
+        self._sorted = SortedIds(found)
 
     @classmethod
     def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
@@ -94,34 +78,33 @@ class IdMap:
         >>> ids.ids.to_pylist()
         ['mate', 'tea']
         """
-        chunks = [shard.ids for shard in self.shards]
-        return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+        return self._sorted.ids
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the ids.
+
+        >>> ids.type
+        DataType(string)
+        """
+        return self.ids.type
 
     @property
     def column(self) -> pa.ChunkedArray:
-        """The ids as a column, in as many chunks as they are in shards; none is copied.
+        """The ids as a column; none is copied.
 
         >>> ids.column.num_chunks
         1
         """
-        return pa.chunked_array([shard.ids for shard in self.shards])
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Ids of each shard; of a map in one piece, of all.
-
-        >>> ids.sizes
-        (2,)
-        """
-        return tuple(shard.rows for shard in self.shards)
+        return pa.chunked_array([self.ids])
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
+        return len(self.ids)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, IdMap):
             return NotImplemented
-        return bool(self.column.equals(other.column))
+        return bool(self.ids.equals(other.ids))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -166,25 +149,7 @@ class IdMap:
     def _find(self, chunk: pa.Array) -> np.ndarray:
         if isinstance(chunk, pa.DictionaryArray):
             return self._find(chunk.dictionary)[as_numpy(chunk.indices)]
-        if len(self.shards) == 1:
-            return self.shards[0].find(chunk)
-        rows = np.full(len(chunk), -1, np.int64)
-        values = as_numpy(chunk) if id_kind(self.type) == "integer" else None
-        for shard, start in zip(self.shards, self.starts, strict=False):
-            if not shard.rows:
-                continue
-            if values is not None:
-                # Exact whatever the two integer types, with integers of Python.
-                inside = np.flatnonzero((values >= shard.first) & (values <= shard.last))
-            else:
-                first, last = (pa.scalar(end, chunk.type) for end in (shard.first, shard.last))
-                within = pc.and_(pc.greater_equal(chunk, first), pc.less_equal(chunk, last))
-                inside = as_numpy(pc.indices_nonzero(within)).astype(np.int64)
-            if len(inside):
-                asked = chunk if len(inside) == len(chunk) else chunk.take(as_arrow(inside))
-                found = shard.find(asked)
-                rows[inside] = np.where(found >= 0, found + start, -1)
-        return rows
+        return self._sorted.find(chunk)
 
     def _rows_by_number(self, array: pa.ChunkedArray, name: str) -> np.ndarray:
         """Find integers among strings such as "7" or "007", or such strings among integers."""
@@ -231,27 +196,7 @@ class IdMap:
         index = np.asarray(rows)
         if index.size and (index.min() < 0 or index.max() >= len(self)):
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
-        index = index.astype(np.int64, copy=False)
-        if len(self.shards) == 1:
-            return self.shards[0].ids.take(as_arrow(index))
-        parts, places = [pa.array([], self.type)], [np.empty(0, np.int64)]
-        for number, here, at in divided(index, self.starts):
-            parts.append(self.shards[number].ids.take(as_arrow(at)))
-            places.append(np.arange(len(index))[here])
-        return pa.concat_arrays(parts).take(as_arrow(np.argsort(np.concatenate(places))))
-
-    def without(self, rows: Any) -> "IdMap":
-        """Return the map of the ids of all other rows.
-
-        >>> ids.without([0]).ids.to_pylist()
-        ['tea']
-        """
-        shards = list(self.shards)
-        for number, _, at in divided(np.unique(np.asarray(rows, np.int64)), self.starts):
-            keep = np.ones(shards[number].rows, bool)
-            keep[at] = False
-            shards[number] = IdShard.of(shards[number].ids.filter(pa.array(keep)))
-        return in_shards(shards, self.type)
+        return self.ids.take(as_arrow(index.astype(np.int64, copy=False)))
 
     def none(self) -> "IdMap":
         """Return a map of no ids, of the same type.
@@ -259,29 +204,20 @@ class IdMap:
         >>> len(ids.none())
         0
         """
-        return in_shards([IdShard.of(pa.array([], self.type))], self.type)
+        return _map_of(pa.array([], self.type))
 
     def union(self, other: "IdMap") -> "IdMap":
         """Return the map of the ids that are in either.
 
-        In shards, a new one goes to the last that begins below it, or to the first.
-
         >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
         ['mate', 'milk', 'tea']
         """
-        if not len(other) or (not len(self) and len(self.shards) == 1):
+        if not len(other) or not len(self):
             return other if len(other) else self
         other = other.as_kind(self.type)
         shared = shared_type(self, other)
-        shards, more = list(self.cast(shared).shards), other.cast(shared).ids
-        filled = [i for i, shard in enumerate(shards) if shard.rows] or [0]
-        firsts = [shards[i].first for i in filled[1:]]
-        starts = [bisect.bisect_left(more, one, key=lambda s: s.as_py()) for one in firsts]
-        for i, start, stop in zip(filled, [0, *starts], [*starts, len(more)], strict=True):
-            if start < stop:
-                both = pa.chunked_array([shards[i].ids, more.slice(start, stop - start)])
-                shards[i] = IdShard.of(number_ids(both)[0])
-        return in_shards(shards, shared)
+        both = pa.chunked_array([self.cast(shared).ids, other.cast(shared).ids])
+        return _map_of(number_ids(both)[0])
 
     def cast(self, type_: pa.DataType) -> "IdMap":
         """Return the same ids in another type of the same kind.
@@ -292,7 +228,7 @@ class IdMap:
         try:
             if type_ == self.type:
                 return self
-            return in_shards([IdShard.of(one.ids.cast(type_)) for one in self.shards], type_)
+            return _map_of(self.ids.cast(type_))
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
                 f"ids of type {self.type} and {type_} fit no common type: {error}. "
@@ -317,7 +253,7 @@ class IdMap:
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
     """Collect the distinct ids, and number every value by them: int32, see `number_ids`."""
     ids, rows = number_ids(check_ids(values, name))
-    return in_shards([IdShard.of(ids)], ids.type), rows
+    return _map_of(ids), rows
 
 
 def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
@@ -342,16 +278,8 @@ def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
     return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
 
 
-def in_shards(shards: Sequence[IdShard], type_: pa.DataType) -> IdMap:
-    """Make a map of shards, whose ranges must be ascending and have no id in common."""
-    kind, before = {"integer": int, "string": str}.get(id_kind(type_) or ""), None
-    for one in shards:
-        if not one.rows and one.first is None and one.last is None:
-            continue
-        typed = one.rows > 0 and type(one.first) is kind and type(one.last) is kind
-        if not (typed and one.first <= one.last and (before is None or before < one.first)):
-            raise InputError("user_id: the ranges of ids are not distinct and ascending")
-        before = one.last
+def _map_of(ids: pa.Array) -> IdMap:
+    """Make a map of ids that are known to be distinct and ascending."""
     made = IdMap.__new__(IdMap)
-    made.__setstate__((tuple(shards), type_))
+    made._sorted = SortedIds(ids)
     return made

@@ -196,7 +196,6 @@ class Source:
     schema: pa.Schema
     partition_columns: tuple[str, ...] = ()  # in the names of directories only
     index: frozenset[str] = frozenset()  # of a pandas frame
-    bad: tuple[str, ...] = ()  # messages about files that are skipped
     # Names in the files, and names that were expected, by the names here; see `renamed`.
     stored: Mapping[str, str] = field(default_factory=dict)
     wanted: Mapping[str, str] = field(default_factory=dict)
@@ -302,34 +301,25 @@ class Source:
         return names, pa.schema(fields)
 
 
-def open_source(
-    path: str | os.PathLike[str], name: str | None = None, skip_bad: bool | None = None
-) -> Source:
+def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source:
     """Find the files of a table and read their footers.
 
     A path is a Parquet or CSV file, a directory, a glob, or a URI of one of these; see `find_files`
-    and `reading_options`. With `skip_bad`, files that cannot be read or do not fit the others are
-    left out; None where nobody can choose that.
+    and `reading_options`.
     """
     label = describe(path, name)
     found, options = reading_options(path)
     filesystem, base, infos = find_files(found, label)
     files: list[TableFile] = []
-    schema, bad = pa.schema([]), []
+    schema = pa.schema([])
     with ThreadPoolExecutor(8) as pool:
         opened = [pool.submit(TableFile.open, filesystem, base, i.path, options) for i in infos]
         for opening in opened:
-            try:
-                file = opening.result()
-                schema = _shared(schema, file) if files else file.schema.remove_metadata()
-                files.append(file)
-            except BadFragment as error:
-                if not skip_bad:
-                    hint = " Or leave it out with --on-bad-fragment skip."
-                    raise InputError(f"{error}{hint if skip_bad is False else ''}") from error
-                bad.append(str(error))
+            file = opening.result()
+            schema = _shared(schema, file) if files else file.schema.remove_metadata()
+            files.append(file)
     if not files:
-        raise InputError("\n  ".join([f"{label}: no readable Parquet or CSV file", *bad]))
+        raise InputError(f"{label}: no readable Parquet or CSV file")
     index = frozenset().union(*(index_columns(file.schema) for file in files))
     # A column stored in the files wins over a directory of the same name, as in Spark.
     pairs = [(key, value) for file in files for key, value in file.partition]
@@ -337,7 +327,7 @@ def open_source(
     for key in keys:
         kind = partitions.value_type(value for own, value in pairs if own == key)
         schema = schema.append(pa.field(key, kind))
-    return Source(os.fspath(path), tuple(files), schema, keys, index, tuple(bad))
+    return Source(os.fspath(path), tuple(files), schema, keys, index)
 
 
 def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:

@@ -35,9 +35,8 @@ _SUMMARIES = {
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user, or print those of one",
     "audience": "find the best users for each item, such as a new one",
-    "similar": "find the items or users that are most like one of them",
+    "similar": "find the items that are most like one of them",
     "explain": "tell what adds how much to the score of a user and an item",
-    "embed": "write the vectors of items or users",
     "export": "write a model for TensorFlow, Faiss or a vector database",
     "report": "write a page on a model for people who decide: quality, reasons, warnings",
     "serve": "answer by HTTP: lists, scores, new items and feedback",
@@ -46,9 +45,10 @@ _SUMMARIES = {
     "doctor": "show versions, threads and memory, and try a small model",
 }
 _SETTINGS: dict[str, dict[str, Any]] = {
-    **{key: {"section": False} for key in ("demo", "serve", "doctor")},
-    **{key: {"batch": True} for key in ("score", "recommend", "audience", "embed")},
+    **{key: {"section": False} for key in ("demo", "serve")},
+    **{key: {"batch": True} for key in ("score", "recommend")},
     **{key: {"module": "lookup", "also": _PAIR} for key in ("similar", "explain")},
+    "audience": {"batch": True, "module": "recommend"},
     "train": {"fits": True, "once": True},
     "update": {"module": "train", "once": True},
     "evaluate": {"fits": True, "once": True, "without": ("random_state",)},
@@ -57,6 +57,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "report": {"module": "evaluate"},
     "studio": {"module": "serve", "section": False},
     "run": {"module": "pipeline", "section": False},
+    "doctor": {"module": "demo", "section": False},
+    "export": {"module": "serve"},
 }
 COMMANDS = {name: Command(text, **_SETTINGS.get(name, {})) for name, text in _SUMMARIES.items()}
 # Parameters that the command line decides by itself.

@@ -95,8 +95,9 @@ def evaluate(
     """
     from simrec.evaluation.evaluate import BEST, verdicts
     from simrec.evaluation.evaluate import evaluate as four_tasks
+    from simrec.model.two_tower import TwoTower
 
-    model = model or _default_model()
+    model = model or TwoTower()
     split = hold_out.of(data.load_ratings(model.bounds))
     table = four_tasks(model, split, k, seeds=seeds, n_jobs=n_jobs, **data.features())
     return {
@@ -197,11 +198,12 @@ def replay(
     """
     from simrec.evaluation.replay import replay as walk
     from simrec.evaluation.report.write import check_out, replay_page
+    from simrec.model.two_tower import TwoTower
     from simrec.storage.files import write_text
 
     if out is not None:
         check_out(out)
-    model = model or _default_model()
+    model = model or TwoTower()
     ratings = data.load_ratings(model.bounds)
     when: dict[str, Any] = {"every": every, "refit": refit, "at": at, "train": train}
     found = walk(model, ratings, k=k, **when, **data.features())
@@ -268,9 +270,3 @@ def records(table: Any) -> list[dict[str, Any]]:
     """Return a table of results as JSON records, in six decimals, missing numbers as null."""
     named = table.reset_index() if table.index.name else table
     return json.loads(named.to_json(orient="records", double_precision=6))
-
-
-def _default_model() -> "TwoTower":
-    from simrec.model.two_tower import TwoTower
-
-    return TwoTower()

@@ -3,14 +3,12 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.console import Id
 from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
-from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest
@@ -22,22 +20,18 @@ if TYPE_CHECKING:
 def similar(
     model: Path,
     *,
-    item_id: str | None = None,
-    user_id: str | None = None,
+    item_id: str,
     items: Path | None = None,
-    users: Path | None = None,
     k: int = 10,
     rank_by: RankBy = "both",
     name_column: str | None = None,
 ) -> dict[str, Any]:
-    """Find the items that the same users like, or the users who like the same items.
+    """Find the items that the same users like.
 
     Parameters
     ----------
-    item_id : str, optional
+    item_id : str
         Id of the item whose neighbours to find.
-    user_id : str, optional
-        Id of the user whose neighbours to find.
     k : int
         How many.
     rank_by : str
@@ -48,34 +42,28 @@ def similar(
     dict
         ``neighbours``, one record each: id, title, similarity from -1 to 1, and rank.
     """
-    if (item_id is None) == (user_id is None):
-        raise InputError("similar: give either item_id or user_id")
     loaded, own = open_model(model)
-    side: Side = "items" if user_id is None else "users"
-    tower, path = loaded.towers_[side], Sides(items, users)[side]
-    column = tower.id_column
-    entity = read_id(str(item_id if user_id is None else user_id), tower.ids, column)
+    tower = loaded.towers_.items
+    column = tower.table_column
+    entity = read_id(item_id, tower.ids, "item_id")
     query: Any = entity
-    if tower.ids.rows([query], column)[0] < 0 and path is not None:
-        table, ids = tower.read(path)
+    if items is not None and not tower.ids.contains([entity], "item_id")[0]:
+        table, ids = tower.read(items)
         row = pc.index(ids, pa.scalar(entity, ids.type)).as_py()
         if row < 0:
             raise InputError(
-                f"{path}: no {column} {entity!r}, and the model does not know it either"
+                f"{items}: no item_id {entity!r}, and the model does not know it either"
             )
         query = table.slice(row, 1)
-    find = loaded.similar_items if user_id is None else loaded.similar_users
-    rows = _records(find(query, k, rank_by, output="arrow"))
-    result: dict[str, Any] = {"job": "similar", tower.table_column: Id.of(entity)}
-    if side == "items":
-        ids = [entity, *(row[tower.table_column] for row in rows)]
-        named = _titles(loaded, pa.array(ids, tower.ids.type), items, name_column, own)
-        if named:
-            result["title"] = named[0]
-            rows = [{**row, "title": title} for row, title in zip(rows, named[1:], strict=True)]
-    order = ("rank", tower.table_column, "title", "similarity")
-    shown = [{name: row[name] for name in order if name in row} for row in rows]
-    return {**result, "neighbours": shown}
+    rows = _records(loaded.similar_items(query, k, rank_by, output="arrow"))
+    ids = pa.array([entity, *(row[column] for row in rows)], tower.ids.type)
+    first, *named = _titles(loaded, ids, items, name_column, own) or [None] * len(ids)
+    title = {} if first is None else {"title": first}
+    shown = [
+        {"rank": row["rank"], column: row[column], **(title and {"title": name}), **row}
+        for row, name in zip(rows, named, strict=True)
+    ]
+    return {"job": "similar", column: Id.of(entity), **title, "neighbours": shown}
 
 
 def explain(
@@ -152,43 +140,23 @@ def recommend_one(
     new_user: Path | None,
     paths: Mapping[str, Any],
     asked: Mapping[str, Any],
-    min_score: float | None,
     name_column: str | None,
 ) -> dict[str, Any]:
-    """Return the list of one user, or of a newcomer with a few ratings.
-
-    `paths` and `asked` are named as in the command and in `TwoTower.recommend`.
-    """
-
-    def read(name: str) -> pa.Table | None:
-        return None if paths[name] is None else open_table(paths[name], name, own).read()
-
+    """Return the list of one user, or of a newcomer with a few ratings."""
     if new_user is None:
         who: Any = read_id(str(user), model.users_, "user_id")
     else:
         who = _fold_in_newcomer(model, new_user, user, paths, own)
-
-    def theirs(table: pa.Table) -> pa.Table:
-        return table.filter(pc.equal(table["user_id"].cast(pa.string()), str(who)))
-
-    features, items = {}, read("items")
-    if paths["users"] is not None and len(mine := theirs(read("users"))):
-        features["users"] = mine
-    candidates: Any = items
-    allowed = read("eligible")
-    if allowed is not None:
-        allowed = theirs(allowed) if "user_id" in allowed.column_names else allowed
-        ids = pc.unique(allowed["item_id"])
-        if items is None:
-            candidates = ids.filter(pa.array(np.asarray(model.items_.contains(ids, "item_id"))))
-        else:
-            ids = ids.cast(items["item_id"].type)
-            candidates = items.filter(pc.is_in(items["item_id"], value_set=ids))
-    exclude = paths["exclude"] if paths["exclude"] in (None, "rated") else read("exclude")
-    whom = features.get("users", [who])
-    table = model.recommend(whom, items=candidates, exclude=exclude, output="arrow", **asked)
-    if min_score is not None:
-        table = table.filter(pc.greater_equal(table["score"], min_score))
+    words = (None, "rated")
+    given = {
+        name: path if path in words else open_table(path, name, own).read()
+        for name, path in paths.items()
+    }
+    users = given.pop("users")
+    if users is not None:
+        users = users.filter(pc.equal(users["user_id"].cast(pa.string()), str(who)))
+    whom = users if users is not None and len(users) else [who]
+    table = model.recommend(whom, **given, output="arrow", **asked)
     ids = table[model.columns_.item_id]
     columns = {"rank": table["rank"], own.item_id: ids}
     found = _titles(model, ids, paths["items"], name_column, own)
@@ -196,7 +164,7 @@ def recommend_one(
     columns["score"] = table["score"]
     if "rating" in model.parts_ and len(ids):
         pairs = pa.table({"user_id": pa.array([who] * len(ids)), "item_id": ids})
-        features |= {} if items is None else {"items": items}
+        features = {"items": given["items"], "users": users}
         columns["rating"] = pa.array(model.predict(pairs, **features, unknown="prior"))
     return {
         "job": "recommend",
@@ -241,26 +209,21 @@ def _titles(
     model: "TwoTower", ids: Any, items: Path | None, name_column: str | None, own: Columns
 ) -> list[str | None]:
     """Return what items are called, in the table that is given or in that of training."""
-    from simrec.model.catalogue import title_column
+    from simrec.model.catalogue import titles
     from simrec.model.tower import unique_ids
 
-    tables = [] if items is None else [open_table(items, "items", own).read()]
-    if model.catalogue_ is not None:
-        tables.append(model.catalogue_.append_column("item_id", model.items_.column))
-    found: list[str | None] = [None] * len(ids)
-    named = [name for table in tables for name in table.column_names if name != "item_id"]
+    tables = [] if model.catalogue_ is None else [(model.catalogue_, model.items_)]
+    if items is not None:
+        table = open_table(items, "items", own).read()
+        known, place = unique_ids(table["item_id"], "items", "items")
+        tables.append((table.take(pa.array(place)).drop_columns(["item_id"]), known))
+    named = [name for table, _ in tables for name in table.column_names]
     if name_column is not None and name_column not in named:
         raise InputError(f"name_column: no column {name_column!r}; {nearest(name_column, named)}")
-    for table in tables:
-        column = name_column or title_column(table.drop_columns(["item_id"]))
-        if column in table.column_names:
-            known, place = unique_ids(table["item_id"], "items", "items")
-            rows = known.rows(ids, "item_id")
-            for i, row in enumerate(rows):
-                if row >= 0 and found[i] is None:
-                    value = table[column][int(place[row])].as_py()
-                    found[i] = None if value is None else str(value)
-    return found if any(found) else []
+    found: dict[Any, str] = {}
+    for table, known in tables:
+        found |= titles(table, known, ids, name_column)
+    return [found.get(one) for one in ids.to_pylist()] if found else []
 
 
 def _score_words(model: "TwoTower", rank_by: RankBy) -> str:

@@ -29,10 +29,10 @@ _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
 # Columns that the tables of these options need.
 _PAIR = ("user_id", "item_id")
 _COLUMNS = {
-    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude"), _PAIR),
-    **{"eligible": ("item_id",), "items": ("item_id",), "users": ("user_id",)},
+    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude", "eligible"), _PAIR),
+    **{"items": ("item_id",), "users": ("user_id",)},
 }
-_MODELS, _WRITTEN = ("model", "parent", "a", "b"), ("out", "checkpoint", "log_dir")
+_MODELS, _WRITTEN = ("model", "parent", "a", "b"), ("out", "checkpoint")
 
 Sections = dict[str, list[dict[str, Any]]]
 
@@ -198,7 +198,7 @@ def _check_job(
     own = replace(own, **{name: values[name] for name in asdict(own) if name in values})
     for name, path in inputs.items():
         if name in _COLUMNS and made[name] is None:
-            source = open_source(path, name, skip_bad=values.get("on_bad_fragment") == "skip")
+            source = open_source(path, name)
             rated = name == "ratings" and own.rating is not None
             needed = (*_COLUMNS[name], "rating") if rated else _COLUMNS[name]
             source.renamed(own.renaming()).require_columns(*needed)

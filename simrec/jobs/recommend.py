@@ -1,6 +1,5 @@
-"""Recommend: users in, the k best items of each out."""
+"""Recommend and audience: users in, the k best items of each out; and items in, their users."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,7 +9,6 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from simrec.data.sides import Sides
-from simrec.data.source import Source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
@@ -18,7 +16,6 @@ from simrec.jobs.io.inputs import (
     ModelReference,
     NameOptions,
     RankBy,
-    model_with_feedback,
     open_model,
     open_table,
 )
@@ -27,7 +24,6 @@ from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
 from simrec.model.head import Found
-from simrec.model.two_tower import TwoTower
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
@@ -40,12 +36,10 @@ class RecommendTask(BatchTask):
     candidates: Candidates
     rank_by: RankBy
     k: int
-    min_score: float | None
     unknown: Unknown
     rated: bool  # leave out what a user has rated
     exclude: ItemLists | None  # and this
     eligible: ItemLists | None  # what alone may be recommended to each
-    ranked: np.ndarray | None  # candidates' vectors, and what exploring adds as one more coordinate
     threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
@@ -58,9 +52,6 @@ class RecommendTask(BatchTask):
         else:
             rows = items = z = np.empty(0, np.int64)
         scores = z.astype(np.float32, copy=False) + np.float32(shift)
-        if self.min_score is not None:
-            keep = scores >= self.min_score
-            rows, items, scores = rows[keep], items[keep], scores[keep]
         found = np.bincount(rows, minlength=len(users))
         first = np.cumsum(found) - found
         rank = (np.arange(len(rows)) - np.repeat(first, found) + 1).astype(np.int32)
@@ -109,21 +100,13 @@ class RecommendTask(BatchTask):
         """Return the row of the user, that of the item, and the scalar product of each pair."""
         vectors = self.candidates.vectors
         if self.eligible is None:
-            asked, ranked = queries, vectors
-            if self.ranked is not None:
-                one = np.ones((len(queries), 1), np.float32)
-                asked, ranked = np.hstack([queries, one]), self.ranked
             k = min(self.k, len(vectors))  # no more memory than there are items
-            found, z = top_k(asked, ranked, k, exclude, threads=self.threads)
+            found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
             rows, rank = np.nonzero(found >= 0)
-            items, z = found[rows, rank], z[rows, rank]
-            if self.ranked is not None:
-                z = score_pairs(queries, vectors, rows, items)
-            return rows, items, z
+            return rows, found[rows, rank], z[rows, rank]
         rows, items = _listed(self.eligible.matrix(users), exclude)
         z = score_pairs(queries, vectors, rows, items)
-        by = z if self.ranked is None else z + self.ranked[items, -1]
-        order = np.lexsort((items, -by, rows))
+        order = np.lexsort((items, -z, rows))
         rows, items, z = rows[order], items[order], z[order]
         counts = np.bincount(rows, minlength=len(queries))
         best = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) < self.k
@@ -142,10 +125,8 @@ def recommend(
     exclude: Path | Literal["rated"] | None = "rated",
     rank_by: RankBy = "both",
     eligible: Path | None = None,
-    min_score: float | None = None,
     new_items_only: bool = False,
     feedback: Path | None = None,
-    explore: float = 0.0,
     unknown: Unknown = "error",
     name_column: str | None = None,
     names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
@@ -169,116 +150,168 @@ def recommend(
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
     eligible : path, optional
-        Table of what may be recommended: item_id, or user_id and item_id.
-    min_score : float, optional
-        Leave out items that score lower.
+        Table of what alone may be recommended to each user: user_id and item_id.
     new_items_only : bool
         Recommend only items without any rating in training.
-    explore : float
-        Rank by score + explore * posterior standard deviation of the item, so that new items get a
-        chance; the score that is written does not contain it.
     unknown : str
         What to do with a user without ratings and features: error, prior (an average user) or skip.
     """
     if k < 1:
         raise InputError(f"k: expected at least 1, got {k}")
-    if min_score is not None and math.isnan(min_score):
-        raise InputError("min_score: expected a number, got nan")
-    if not (math.isfinite(explore) and explore >= 0):
-        raise InputError(f"explore must be a number from 0 on, got {explore}.")
-    batch.check_unpartitioned("recommend")
     one = user is not None or new_user is not None
     if (out is None) != one:
         raise InputError(
             "recommend: give out, where lists are written, or else a user or new_user, whose list "
             "is printed."
         )
-    asked: dict[str, Any] = {"k": k, "rank_by": rank_by}
-    asked |= {"new_items_only": new_items_only, "explore": explore}
+    asked: dict[str, Any] = {"k": k, "rank_by": rank_by, "new_items_only": new_items_only}
     if out is None:
+        if eligible is not None:
+            raise InputError("eligible: is for lists that are written; give items instead.")
         loaded, own = open_model(model, names, feedback, items, users)
-        paths = {"items": items, "users": users, "exclude": exclude, "eligible": eligible}
+        paths = {"items": items, "users": users, "exclude": exclude}
         asked["unknown"] = "prior" if unknown == "prior" else "error"
-        return recommend_one(loaded, own, user, new_user, paths, asked, min_score, name_column)
+        return recommend_one(loaded, own, user, new_user, paths, asked, name_column)
     seen = None if exclude == "rated" else exclude
     given = {"items": items, "exclude": seen, "eligible": eligible}
-    check_apart(out, model=model, users=users, feedback=feedback, **given)
-    own = names.over(ModelReference.of(model).columns)
+    if feedback is not None:
+        raise InputError("feedback: is for one list; simrec update learns ratings into a model.")
+    check_apart(out, model=model, users=users, **given)
+    reference = ModelReference.of(model)
+    own = names.over(reference.columns)
     tables = {
         name: None if path is None else open_table(path, name, own) for name, path in given.items()
     }
-    with model_with_feedback(model, out, feedback, items, users, names) as reference:
-        loaded = reference.load()
-        heads, _ = loaded.ranking(rank_by)
-        source = entity_source(loaded.towers_.users, users, own, batch.skip_bad)
-        job = {
-            "job": "recommend",
-            **asked,
-            "rated": exclude is not None,
-            "min_score": min_score,
-            "unknown": unknown,
-            **{name: table and table.identity() for name, table in tables.items()},
-        }
+    loaded = reference.load()
+    heads, _ = loaded.ranking(rank_by)
+    source = entity_source(loaded.towers_.users, users, own)
+    job = {
+        "job": "recommend",
+        **asked,
+        "rated": exclude is not None,
+        "unknown": unknown,
+        **{name: table and table.identity() for name, table in tables.items()},
+    }
 
-        def prepare(scratch: Scratch) -> RecommendTask:
-            listed, tower = tables["eligible"], loaded.towers_.items
-            per_user = listed is not None and "user_id" in listed.schema.names
-            allowed = None if per_user else listed
-            candidates = Candidates.collect(
-                tower, heads.items, tables["items"], allowed, new_items_only, scratch
-            )
-            schema = pa.schema(
-                [
-                    (own.user_id, source.schema.field("user_id").type),
-                    (own.item_id, candidates.ids.type),
-                    ("score", pa.float32()),
-                    ("rank", pa.int32()),
-                ]
-            )
+    def prepare(scratch: Scratch) -> RecommendTask:
+        tower = loaded.towers_.items
+        candidates = Candidates.collect(
+            tower, heads.items, tables["items"], new_items_only, scratch
+        )
+        schema = pa.schema(
+            [
+                (own.user_id, source.schema.field("user_id").type),
+                (own.item_id, candidates.ids.type),
+                ("score", pa.float32()),
+                ("rank", pa.int32()),
+            ]
+        )
 
-            # Uncertainty is in the posteriors, which the job does without otherwise.
-            full = TwoTower.load(reference.path) if explore else loaded
-            bonus = full.exploration(candidates.found, explore)
+        def lists(name: str) -> ItemLists | None:
+            table = tables[name]
+            return None if table is None else ItemLists.read(table, name, candidates.ids, scratch)
 
-            def lists(name: str, table: Source | None) -> ItemLists | None:
-                if table is None:
-                    return None
-                return ItemLists.read(table, name, candidates.ids, scratch)
+        return RecommendTask(
+            reference,
+            candidates,
+            rank_by,
+            k,
+            unknown,
+            rated=exclude is not None,
+            exclude=lists("exclude"),
+            eligible=lists("eligible"),
+            # On a cluster each part has one processor; here a part uses them all.
+            threads=1 if batch.engine == "ray" else None,
+            columns=tuple(source.schema.names),
+            schema=schema,
+        )
 
-            return RecommendTask(
-                reference,
-                candidates,
-                rank_by,
-                k,
-                min_score,
-                unknown,
-                rated=exclude is not None,
-                exclude=lists("exclude", tables["exclude"]),
-                eligible=lists("eligible", listed if per_user else None),
-                ranked=None if bonus is None else candidates.ranked(bonus, scratch),
-                # On a cluster each part has one processor; here a part uses them all.
-                threads=1 if batch.engine == "ray" else None,
-                columns=tuple(source.schema.names),
-                schema=schema,
-            )
-
-        if batch.engine == "local":
-            batch = replace(batch, workers=batch.workers or 1)
-        # Features of a user, the results with ids, and a share of the lists of seen items.
-        catalogue = tables["items"]
-        n_items = len(loaded.items_) if catalogue is None else catalogue.rows
-        rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
-        row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
-        return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
+    if batch.engine == "local":
+        batch = replace(batch, workers=batch.workers or 1)
+    # Features of a user, the results with ids, and a share of the lists of seen items.
+    catalogue = tables["items"]
+    n_items = len(loaded.items_) if catalogue is None else catalogue.rows
+    rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
+    row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
+    return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
 
 
 def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
     """Return rows and columns of the listed pairs that are not excluded."""
-    rows = np.repeat(np.arange(listed.shape[0]), np.diff(listed.indptr))
-    items = listed.indices.astype(np.int64)
-    if exclude is None:
-        return rows, items
-    width = listed.shape[1]
-    seen = np.repeat(np.arange(exclude.shape[0]), np.diff(exclude.indptr)) * width + exclude.indices
-    keep = ~np.isin(rows * width + items, seen)
-    return rows[keep], items[keep]
+    left = listed if exclude is None else listed.astype(bool) > exclude.astype(bool)
+    rows, items = left.nonzero()
+    return rows, items.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class AudienceTask(BatchTask):
+    """Find the users for whom each item adds most."""
+
+    model: ModelReference
+    settings: Mapping[str, Any]
+
+    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
+        """Return the users of each item, and how many items the model does not know."""
+        model = self.model.load()
+        found = model.audience(table, **self.settings, output="arrow")
+        new = ~model.items_.contains(table["item_id"])
+        found = found.rename_columns(self.schema.names).cast(self.schema)
+        return found, {"new": int(new.sum())}
+
+
+def audience(
+    model: Path,
+    out: Path,
+    *,
+    items: Path | None = None,
+    users: Path | None = None,
+    k: int = 10,
+    rank_by: RankBy = "both",
+    reach: int = 10,
+    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
+    batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
+) -> dict[str, Any]:
+    """Find the users for whom each item adds most: whom to tell of new items.
+
+    Parameters
+    ----------
+    items : path, optional
+        The items: item_id, with features for new ones; all known items by default.
+    users : path, optional
+        Users to choose from: user_id, with features for new ones; all known users by default.
+    k : int
+        Users per item.
+    reach : int
+        Count the users who would have an item among so many best.
+    """
+    for name, value in {"k": k, "reach": reach}.items():
+        if value < 1:
+            raise InputError(f"{name}: expected at least 1, got {value}")
+    check_apart(out, model=model, items=items, users=users)
+    reference = ModelReference.of(model)
+    own = names.over(reference.columns)
+    loaded = reference.load()
+    candidates, identity, user_type = None, None, loaded.users_.type
+    if users is not None:
+        opened = open_table(users, "users", own)
+        opened.require_columns("user_id")
+        identity, user_type = opened.identity(), opened.schema.field("user_id").type
+        candidates = opened.read()
+    source = entity_source(loaded.towers_.items, items, own)
+    schema = pa.schema(
+        [
+            (own.item_id, source.schema.field("item_id").type),
+            (own.user_id, user_type),
+            ("lift", pa.float32()),
+            ("score", pa.float32()),
+            ("rank", pa.int32()),
+            ("reach", pa.float64()),
+        ]
+    )
+    settings = {"k": k, "rank_by": rank_by, "reach": reach}
+    job = {"job": "audience", **settings, "users": identity}
+    given = {**settings, "users": candidates}
+    columns = tuple(source.schema.names)
+    task = AudienceTask(reference, given, columns=columns, schema=schema)
+    row_bytes = 4 * (source.row_bytes + 48 * min(k, len(loaded.users_))) + 4096
+    return run_batch(job, reference, source, out, lambda _: task, batch, 1 << 16, row_bytes)

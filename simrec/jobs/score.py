@@ -12,9 +12,9 @@ from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
-from simrec.jobs.io.inputs import ModelReference, NameOptions, model_with_feedback, open_table
+from simrec.jobs.io.inputs import ModelReference, NameOptions, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart, is_single
-from simrec.jobs.options import Path, nearest
+from simrec.jobs.options import Path
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
 
@@ -55,7 +55,6 @@ def score(
     *,
     items: Path | None = None,
     users: Path | None = None,
-    feedback: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
     names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
@@ -73,9 +72,10 @@ def score(
     select : sequence of str, optional
         Input columns to carry to the output; all by default.
     """
-    check_apart(out, model=model, pairs=pairs, items=items, users=users, feedback=feedback)
-    source = open_source(pairs, "pairs", batch.skip_bad)
-    own, paths = names.over(ModelReference.of(model).columns), Sides(items, users)
+    check_apart(out, model=model, pairs=pairs, items=items, users=users)
+    source = open_source(pairs, "pairs")
+    reference, paths = ModelReference.of(model), Sides(items, users)
+    own = names.over(reference.columns)
     ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
     source.require(ids.users, ids.items)
 
@@ -84,7 +84,7 @@ def score(
         return None if path is None else open_table(path, side, own)
 
     tables = Sides.of(table)
-    carried = _carried(source, select, batch.partition_by, is_single(out))
+    carried = _carried(source, select, is_single(out))
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
         "job": "score",
@@ -94,26 +94,23 @@ def score(
     }
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
-    with model_with_feedback(model, out, feedback, items, users, names) as reference:
 
-        def prepare(scratch: Scratch) -> ScoreTask:
-            loaded = reference.load()
-            part = loaded.predictor()
+    def prepare(scratch: Scratch) -> ScoreTask:
+        loaded = reference.load()
+        part = loaded.predictor()
 
-            def entities(side: Side) -> Entities:
-                tower, head = loaded.towers_[side], part.heads[side]
-                return Entities.collect(tower, head, tables[side], unknown, scratch)
+        def entities(side: Side) -> Entities:
+            tower, head = loaded.towers_[side], part.heads[side]
+            return Entities.collect(tower, head, tables[side], unknown, scratch)
 
-            columns = tuple(dict.fromkeys([*carried, ids.users, ids.items]))
-            found = Sides.of(entities)
-            return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
+        columns = tuple(dict.fromkeys([*carried, ids.users, ids.items]))
+        found = Sides.of(entities)
+        return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
 
-        return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
+    return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
 
-def _carried(
-    source: Source, select: Sequence[str] | None, partition_by: Sequence[str] | None, single: bool
-) -> list[str]:
+def _carried(source: Source, select: Sequence[str] | None, single: bool) -> list[str]:
     """Return the columns of the output files beside the score."""
     names = list(source.schema.names if select is None else select)
     if "score" in names:
@@ -121,12 +118,7 @@ def _carried(
             f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
         )
     source.require(*names)
-    for column in partition_by or ():
-        if column not in names:
-            raise InputError(
-                f"partition_by: {column!r} is no output column; {nearest(column, names)}"
-            )
-    if partition_by or single:
+    if single:
         return names
     # Kept partitions live in the names of directories, not in the files.
     return [name for name in names if name not in source.partition_columns]

@@ -1,12 +1,14 @@
-"""Serve a model by HTTP, and the studio: the same service with a page."""
+"""A model to other systems: by HTTP (`serve`), with a page (`studio`), or as files (`export`)."""
 
 import ipaddress
 import logging
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from simrec.errors import InputError
+from simrec.jobs.io.inputs import ModelReference, RankBy
+from simrec.jobs.io.outputs import claim
 from simrec.jobs.options import Path
 from simrec.storage.artifacts import read_manifest
 
@@ -137,3 +139,48 @@ def _is_own(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def export(
+    model: Path,
+    out: Path,
+    *,
+    format: Literal["savedmodel", "tower", "parquet", "faiss"],
+    side: Literal["item", "user"] | None = None,
+    items: Path | None = None,
+    users: Path | None = None,
+    rank_by: RankBy = "both",
+    unknown: Literal["error", "prior"] = "error",
+) -> dict[str, Any]:
+    """Write a model for another system.
+
+    Parameters
+    ----------
+    out : path
+        The directory to write; an earlier export there is replaced.
+    format : str
+        savedmodel (user tower and item index for TensorFlow), tower (features to vectors),
+        parquet (vectors) or faiss (index over the items).
+    side : str, optional
+        The tower to export, item or user; of parquet both by default.
+    items : path, optional
+        Items to export instead of all known ones: item_id, with features of those not known.
+    users : path, optional
+        Users to export instead of all known ones, likewise; for parquet.
+    unknown : str
+        What the SavedModel does with an unknown user without features: error, or prior, the
+        answer for an average user.
+
+    Returns
+    -------
+    dict
+        What was written; for faiss with its recall@10 against exact search.
+    """
+    from simrec.model.export.formats import check_replaceable
+
+    # Found out now rather than after loading.
+    check_replaceable(out)
+    reference = ModelReference.of(model)
+    given: dict[str, Any] = {"side": side, "items": items, "users": users, "rank_by": rank_by}
+    with claim(out, model=model, items=items, users=users):
+        return reference.load().export(out, format, **given, unknown=unknown)

@@ -27,8 +27,6 @@ def train(
     data: DataOptions,
     out: Path,
     *,
-    shards: int | None = None,
-    log_dir: Path | None = None,
     engine: Literal["local", "ray"] = "local",
     workers: int | None = None,
     address: str | None = None,
@@ -42,10 +40,6 @@ def train(
     ----------
     out : path
         The model directory to write; an earlier model there is replaced.
-    shards : int, optional
-        Into how many ranges of users to divide the files of the model; one by default.
-    log_dir : path, optional
-        Directory for TensorBoard logs.
     engine : str
         Where to train: local, on this machine, or ray, on a cluster.
     workers : int, optional
@@ -63,27 +57,22 @@ def train(
         from the last checkpoint.
     """
     from simrec.model.checkpoint import clear
-    from simrec.model.files import check_shards
     from simrec.model.params import check_params
     from simrec.storage.artifacts import check_replaceable
 
     # Found out now rather than after the training.
     check_params(model.get_params())
     check_replaceable(out)
-    if shards is not None:
-        check_shards(shards)
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     check_apart(checkpoint, out=out, **data.paths)
     if workers is not None and workers < 1:
         raise InputError(f"workers: expected a number from 1 on, got {workers}")
-    if (workers or 1) > 1 and shards not in (None, workers):
-        raise InputError(f"shards: {workers} workers write one each, not {shards} in all.")
     if timeout < 1:
         raise InputError(f"timeout: expected seconds from 1 on, got {timeout}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    work = Training(model, data, out, log_dir, checkpoint, shards)
+    work = Training(model, data, out, checkpoint)
     with claim(out, **data.paths):
         try:
             if engine == "local" and workers in (None, 1):
@@ -126,9 +115,7 @@ class Training:
     model: "TwoTower"
     data: DataOptions
     out: Path
-    log_dir: Path | None
     checkpoint: Path
-    shards: int | None = None
     portions: "Portions | None" = None
 
     def absolute(self) -> "Training":
@@ -137,7 +124,6 @@ class Training:
             self,
             data=self.data.absolute(),
             out=absolute(self.out),
-            log_dir=absolute(self.log_dir),
             checkpoint=absolute(self.checkpoint),
         )
 
@@ -161,12 +147,9 @@ class Training:
             logger.info("training on %d ratings of %d users and %d items", *counts)
         else:
             ratings, features["users"] = self.portions.read(self.model.bounds, workers, attempt)
-        log_dir = None if self.log_dir is None else os.fspath(self.log_dir)
         run = Run(workers, self.checkpoint, resume or attempt > 0)
-        fit_model(self.model, ratings, Sides(**features), run, log_dir=log_dir)
-        # Several write one each, and may have become fewer.
-        shards = self.shards if workers.size == 1 else None
-        self.model.model_id_ = save(self.model, self.out, shards, workers)
+        fit_model(self.model, ratings, Sides(**features), run)
+        self.model.model_id_ = save(self.model, self.out, workers)
         return {
             "model_id": read_manifest(self.out)["model_id"],
             "ratings": int(workers.total(len(ratings))),

@@ -14,8 +14,8 @@ from simrec.errors import InputError
 
 if TYPE_CHECKING:
     from simrec.data.ids import IdMap
+    from simrec.storage.arrays import Insertion
     from simrec.storage.artifacts import Artifact
-    from simrec.storage.rows import Insertion
 
 NAME = "catalogue"
 _TITLES = ("title", "name", "item_name", "label")
@@ -48,7 +48,7 @@ def _is_payload(kind: pa.DataType) -> bool:
 
 def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> pa.Table | None:
     """Insert the rows of new entities, of which `more` describes the first; its types give way."""
-    (order,) = insert.orders
+    order = insert.order
     if before is None or order is None:
         return before
     n_new = int(order.max(initial=-1)) + 1 - len(before)
@@ -107,13 +107,15 @@ def title_column(table: pa.Table | None) -> str | None:
     return None
 
 
-def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
+def titles(
+    table: pa.Table | None, items: IdMap, ids: Any = None, name: str | None = None
+) -> dict[Any, str]:
     """Return the titles of items, of all by default, by a catalogue that has a row for each."""
-    name = title_column(table)
-    if table is None or name is None:
+    name = name or title_column(table)
+    if table is None or name not in table.column_names or not len(table):
         return {}
     values = items.column if ids is None else one_or_several(ids, "item_id")
     rows = items.rows(values, "item_id")
     words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
     asked = zip(values.to_pylist(), rows, words, strict=True)
-    return {one: word for one, row, word in asked if row >= 0 and word is not None}
+    return {one: str(word) for one, row, word in asked if row >= 0 and word is not None}

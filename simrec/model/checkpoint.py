@@ -27,12 +27,10 @@ from simrec.model.posterior.encoder import EncoderInputs
 from simrec.model.posterior.posterior import KnownEntities, Posterior, Precisions
 from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared, PreparedSide
-from simrec.model.run.workers import ONE_WORKER, Workers, written_together
+from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
-from simrec.storage import artifacts, manifest
-from simrec.storage.arrays import csr_arrays
-from simrec.storage.rows import Rows
+from simrec.storage import artifacts
 
 logger = logging.getLogger(__name__)
 
@@ -40,23 +38,17 @@ _KIND = "checkpoint"
 _SWEEPS, _RATINGS = "sweeps", "ratings learned"
 # At most this share of the time goes into checkpoints.
 _SHARE = 0.05
-# Settings that change what is shown or kept and not what is learned.
-_FREE = ("verbose", "keep_evidence")
 # Ratings that are hashed at once: bounds memory.
 _PIECE = 1 << 21
 
 
 @dataclass(eq=False)
 class Checkpoint:
-    """Where a fit keeps its state: a directory that all workers see, which the first one replaces.
-
-    `identity` is what identifies data and settings; with `resume` the fit goes on from what is
-    there.
-    """
+    """Where a fit keeps its state: a directory that all workers see."""
 
     path: str | os.PathLike[str]
-    identity: Mapping[str, Any]
-    resume: bool = False
+    identity: Mapping[str, Any]  # what identifies data and settings
+    resume: bool = False  # go on from what is there
     workers: Workers = ONE_WORKER
     _cost: float = field(default=0.0, init=False)
     _last: float = field(default=-np.inf, init=False)
@@ -98,14 +90,8 @@ class Checkpoint:
         if found is None or found.documents["state"]["stage"] != stage:
             return None
         self._found = [None]
-        arrays: dict[str, Any] = {}
-        for name, width in found.documents["state"]["sparse"].items():
-            sizes = [n - 1 for n in found.arrays[f"{name}_indptr"].sizes]
-            matrix = found.csr_matrix(name, (sum(sizes), width), sizes)
-            arrays |= csr_arrays(name, matrix[np.arange(sum(sizes))[mine]])
-        for name, array in found.arrays.items():
-            if name not in arrays:
-                arrays[name] = array[mine] if isinstance(array, Rows) else np.array(array)
+        users = found.documents["state"]["users"]
+        arrays = {k: np.array(a[mine] if k in users else a) for k, a in found.arrays.items()}
         return replace(found, arrays=arrays)
 
     def _read(self) -> artifacts.Artifact | None:
@@ -121,7 +107,6 @@ class Checkpoint:
                 logger.warning("%s: no checkpoint there; starting from the beginning", self.path)
             return None
         try:
-            # Mapped: of what is divided, no worker reads more than its own.
             saved = artifacts.load(self.path, _KIND)
         except InputError as error:
             raise InputError(
@@ -142,27 +127,19 @@ class Checkpoint:
         return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
 
     def write(self, stage: str, saved: Saved, state: Mapping[str, Any], started: float) -> None:
-        """Replace the last checkpoint; each worker writes its own users as a shard.
+        """Replace the last checkpoint; each worker writes its own users.
 
         All but the rows of users is the same on all workers. Collecting it began at `started`.
         """
-        rows: dict[str, Any] = dict(saved.rows.users)
-        for name, matrix in saved.sparse.users.items():
-            rows |= csr_arrays(name, matrix)
-        widths = {name: matrix.shape[1] for name, matrix in saved.sparse.users.items()}
-        rank, size = self.workers.rank, self.workers.size
         with written_together(self.path, self.workers) as aside:
-            mine = artifacts.write_shard(aside, rank, size, rows)
-            known = {k: v for one in self.workers.documents(mine) for k, v in one.items()}
-            if rank == 0:
+            write_rows(aside, saved.rows.users, self.workers)
+            if self.workers.rank == 0:
+                about = {**state, "stage": stage, "users": list(saved.rows.users)}
                 arrays = {**saved.arrays, **saved.whole("items")}
-                documents = {
-                    **saved.documents,
-                    "state": {**state, "stage": stage, "sparse": widths},
-                }
+                documents = {**saved.documents, "state": about}
                 artifacts.write(aside, arrays, documents, saved.networks)
                 config = {key: plain(value) for key, value in self.identity.items()}
-                manifest.write(aside, _KIND, config, {}, known)
+                artifacts.write_manifest(aside, _KIND, config, {})
         self._last = time.perf_counter()
         self._cost = self._last - started
 
@@ -188,7 +165,7 @@ class Run:
         """Return the checkpoint of a fit, if it is to have one; others do not go on from it."""
         if self.path is None:
             return None
-        kept = {name: _setting(v) for name, v in settings.items() if name not in _FREE}
+        kept = {name: _setting(v) for name, v in settings.items() if name != "verbose"}
         identity = {"version": __version__, **kept, "data": fingerprint(data)}
         return Checkpoint(self.path, identity, self.resume, self.workers)
 
@@ -317,19 +294,18 @@ def write_rating(
     part: Part,
     chosen: Mapping[str, Any],
     logs: Sequence[Mapping[str, float]],
-    keep_evidence: bool,
 ) -> None:
     """Write the rating part as a model directory has it, if it is time to."""
     if not checkpoint.due():
         return
     started = time.perf_counter()
     output = asdict(part.output)
-    state = {"output": output, "chosen": chosen, "logs": logs, "keep_evidence": keep_evidence}
-    checkpoint.write(_RATINGS, part.saved(in_shards=True), state, started)
+    state = {"output": output, "chosen": chosen, "logs": logs}
+    checkpoint.write(_RATINGS, part.saved(), state, started)
 
 
 def read_rating(
-    checkpoint: Checkpoint, data: Prepared, keep_evidence: bool
+    checkpoint: Checkpoint, data: Prepared
 ) -> tuple[Part, dict[str, Any], list[dict[str, float]]] | None:
     """Read what `write_rating` has written: the part, what was chosen, the logs of each epoch."""
     from simrec.model.rating.part import RatingPart
@@ -339,12 +315,6 @@ def read_rating(
     if found is None:
         return None
     state = found.documents["state"]
-    if state["keep_evidence"] != keep_evidence:
-        raise InputError(
-            f"{checkpoint.path}: a checkpoint of a training with "
-            f"keep_evidence={state['keep_evidence']}, which has learned the ratings already. Train "
-            "with the same to go on from it, or without resume."
-        )
     with found.fitting_together():
         part = RatingPart.restored(Output(**state["output"]), found, towers)
     return part, state["chosen"], state["logs"]

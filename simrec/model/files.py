@@ -1,23 +1,20 @@
-"""A `TwoTower` as a model directory, in one piece or with its users in shards, and back."""
+"""A `TwoTower` as a model directory, and back."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
-import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
-from simrec.data.id_columns import IdShard
-from simrec.data.ids import IdMap, in_shards
+from simrec.data.ids import IdMap
 from simrec.data.sides import Side, Sides
-from simrec.errors import InputError, is_number, is_whole
+from simrec.errors import InputError, is_number
 from simrec.model import catalogue
 from simrec.model.head import Saved
 from simrec.model.lists.blend import KINDS, NEW, Blend
@@ -27,15 +24,13 @@ from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.posterior.evidence import EVIDENCE
 from simrec.model.rating.part import RatingPart
-from simrec.model.run.workers import ONE_WORKER, Workers, written_together
+from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.simec.params import plain
 from simrec.storage import artifacts
-from simrec.storage import manifest as manifests
-from simrec.storage.arrays import REMEDY, csr_arrays, id_arrays
+from simrec.storage.arrays import id_arrays
 from simrec.storage.artifacts import Artifact
-from simrec.storage.rows import Array, Rows, StoredArray, shards_of
 
 if TYPE_CHECKING:
     from simrec.model.fitted import FittedModel
@@ -44,10 +39,6 @@ Model = TypeVar("Model", bound="FittedModel")
 
 KIND = "two_tower"
 _LIKED = f"{EVIDENCE}_liked"
-# Users in shards are ranges of ascending ids. What is known of a shard without reading it: users,
-# those with ratings, lowest and highest id.
-IDS, COUNTS, _KNOWN = "users_ids", "users_n_ratings", ("rows", "rated", "first", "last")
-_MOST_SHARDS = 1_000  # each is some 25 mapped files, of which a process may have 65,530
 _PARTS = (RatingPart, UptakePart, EasePart, ContentPart, PopularityPart)
 # Every kind of part.
 PARTS: dict[str, type[Part]] = {part.kind: part for part in _PARTS}
@@ -57,49 +48,25 @@ _NETWORKS = ("item_encoder", "user_encoder")
 _FACTS = {"schema": dict, "chosen": dict, "history": list, "parent": str | None, "updates": list}
 
 
-def save(
-    model: FittedModel,
-    path: str | os.PathLike[str],
-    shards: int | None = None,
-    workers: Workers = ONE_WORKER,
-) -> str:
-    """Write a fitted model, in as many shards as it was loaded from or in others; return its id.
+def save(model: FittedModel, path: str | os.PathLike[str], workers: Workers = ONE_WORKER) -> str:
+    """Write a fitted model; return its id.
 
-    Each of several workers writes its own users as a shard, the first one what all share. The
-    directory, on storage that all of them see, takes its place once all shards are written.
+    Each of several workers writes its own users, into its rows of each array, the first one what
+    all share, on storage that all of them see.
     """
-    users, sizes = model.users_, model.users_.sizes
-    numbers = range(len(sizes)) if shards is None else range(check_shards(shards))
-    if workers.size > 1:
-        if shards not in (None, workers.size):
-            raise InputError(f"shards: {workers.size} workers write one each, not {shards} in all.")
-        numbers = range(workers.rank, workers.rank + 1)
-        sizes = (0,) * workers.rank + (len(users),) + (0,) * (workers.size - workers.rank - 1)
-    elif len(numbers) != len(sizes):
-        sizes = tuple(np.diff([len(users) * i // len(numbers) for i in (*numbers, len(numbers))]))
+    saved = content(model)
+    users = {**saved.whole("users"), **id_arrays("users_ids", model.users_.ids)}
+    rated = users["users_n_ratings"] > 0
+    n_users, n_rating = int(workers.total(len(rated))), int(workers.total(int(rated.sum())))
     with written_together(path, workers) as directory:
-        saved = content(model, in_shards=len(sizes) > 1)
-        written = None
-        if len(sizes) > 1:
-            mine = [_write_shard(users, saved, directory, number, sizes) for number in numbers]
-            written = [one for some in workers.documents(mine) for one in some]
-        found = _commit(model, saved, directory, written) if workers.rank == 0 else ""
+        write_rows(directory, users, workers)
+        found = _commit(model, saved, directory, n_users, n_rating) if workers.rank == 0 else ""
     return workers.agreed(found)
 
 
-def _commit(
-    model: FittedModel, saved: Saved, directory: Path, shards: Sequence[Mapping[str, Any]] | None
-) -> str:
-    """Write what all shards share, or all, and the manifest; return the model id."""
+def _commit(model: FittedModel, saved: Saved, directory: Path, n_users: int, n_rating: int) -> str:
+    """Write all but the users, and the manifest; return the model id."""
     arrays = {**saved.arrays, **saved.whole("items"), **id_arrays("items_ids", model.items_.ids)}
-    known: dict[str, Any] = {}
-    if shards is None:
-        arrays |= {**saved.whole("users"), **id_arrays(IDS, model.users_.ids)}
-        n_users, n_rating = len(arrays[COUNTS]), int((arrays[COUNTS] > 0).sum())
-    else:
-        saved.documents["shards"] = _known(shards)
-        n_users, n_rating = (sum(one[name] for one in shards) for name in ("rows", "rated"))
-        known = {name: entry for shard in shards for name, entry in shard["files"].items()}
     artifacts.write(directory, arrays, saved.documents, saved.networks)
     items = arrays["items_n_ratings"]
     # Progress is no part of a model: its id is the same with and without.
@@ -117,17 +84,10 @@ def _commit(
         "columns": asdict(model.columns_),
         **{name: getattr(model, f"{name}_") for name in _FACTS},
     }
-    return manifests.write(directory, KIND, plain(params), facts, known)
+    return artifacts.write_manifest(directory, KIND, plain(params), facts)
 
 
-def check_shards(shards: int) -> int:
-    """Return the number of shards; InputError unless a model can be divided into so many."""
-    if not is_whole(shards, 1) or shards > _MOST_SHARDS:
-        raise InputError(f"shards must be a whole number from 1 to {_MOST_SHARDS}, got {shards!r}.")
-    return shards
-
-
-def content(model: FittedModel, in_shards: bool) -> Saved:
+def content(model: FittedModel) -> Saved:
     """Return all of a model but its ids as plain data."""
     saved = Saved()
     saved.documents |= {
@@ -148,29 +108,24 @@ def content(model: FittedModel, in_shards: bool) -> Saved:
     if model.catalogue_ is not None:
         saved.arrays[catalogue.NAME] = catalogue.stored(model.catalogue_)
     for part in model.parts_.values():
-        saved.add(part.saved(in_shards))
+        saved.add(part.saved())
     saved.sparse.users["rated"] = model.rated_
     if model.liked_ is not None:
         saved.sparse.users[_LIKED] = model.liked_
     return saved
 
 
-def load(
-    cls: type[Model],
-    path: str | os.PathLike[str],
-    evidence: bool = True,
-    shard: int | None = None,
-) -> Model:
-    """Read a model directory, or the users of one shard only.
+def load(cls: type[Model], path: str | os.PathLike[str], evidence: bool = True) -> Model:
+    """Read a model directory.
 
     Without `evidence` the posteriors are not read: most of it, and of no use to a job that scores.
     """
-    artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE, shard=shard)
+    artifact = artifacts.load(path, KIND, skip=None if evidence else EVIDENCE)
     with artifact.fitting_together():
         model = cls(**artifact.arguments)
         check_params(model.get_params())
         model.columns_ = Columns.from_dict(artifact.facts.get("columns", {}))
-        model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side, shard))
+        model.towers_ = towers = Sides.of(lambda side: _tower(artifact, side))
         for side, tower in towers.named():
             tower.own_column = model.columns_.of(side)
         towers.items.table = catalogue.restored(artifact, len(towers.items.ids))
@@ -181,10 +136,10 @@ def load(
                 raise InputError(f"parts.json: {document['kind']!r} is no {name!r} part")
             model.parts_[name] = kind.restored(_output(document["output"]), artifact, towers)
         shape = (len(towers.users.ids), len(towers.items.ids))
-        model.rated_ = artifact.csr_matrix("rated", shape, towers.users.ids.sizes)
+        model.rated_ = artifact.csr_matrix("rated", shape)
         model.liked_ = None
         if f"{_LIKED}_data" in artifact.arrays:
-            model.liked_ = artifact.csr_matrix(_LIKED, shape, towers.users.ids.sizes, "i")
+            model.liked_ = artifact.csr_matrix(_LIKED, shape, "i")
         rating = model.parts_.get("rating")
         if isinstance(rating, RatingPart):
             model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))
@@ -234,98 +189,12 @@ def _output(document: Mapping[str, Any]) -> Output:
     return output
 
 
-def _tower(artifact: Artifact, side: Side, shard: int | None) -> Tower:
+def _tower(artifact: Artifact, side: Side) -> Tower:
     """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
-    if side == "users" and "shards" in artifact.documents:
-        ids, counts = _users_of(artifact, shard)
-    else:
-        ids = IdMap(artifact.ids(f"{side}_ids"))
-        counts = artifact.rows(f"{side}_n_ratings", ids.sizes, (), "iu")
+    ids = IdMap(artifact.ids(f"{side}_ids"))
+    counts = artifact.array(f"{side}_n_ratings", (len(ids),), "iu")
     fitted = artifact.documents.get(f"{side}_encoder")
     encoder = None if fitted is None else FeatureEncoder.from_dict(fitted)
     width = 0 if encoder is None else encoder.n_features_
-    features = artifact.csr_matrix(f"{side}_features", (len(ids), width), ids.sizes)
+    features = artifact.csr_matrix(f"{side}_features", (len(ids), width))
     return Tower(side, ids, counts, encoder, features)
-
-
-def _write_shard(
-    ids: IdMap, saved: Saved, directory: Path, number: int, sizes: Sequence[int]
-) -> dict[str, Any]:
-    """Write one of the shards that have `sizes` users; what is stored unchanged is linked.
-
-    Returns what is known of it as plain data, with the type of ids and the entries of its files.
-    """
-    start = sum(sizes[:number])
-
-    def cut(rows: Any) -> Any:
-        if [shard.shape[0] for shard in shards_of(rows)] == list(sizes):
-            return shards_of(rows)[number]  # the object itself
-        return rows[start : start + sizes[number]]
-
-    arrays = {name: cut(rows) for name, rows in saved.rows.users.items()}
-    for name, matrix in saved.sparse.users.items():
-        arrays |= csr_arrays(name, cut(matrix))
-    if list(ids.sizes) == list(sizes):
-        mine = ids.shards[number]
-    else:
-        mine = IdShard.of(ids.take(np.arange(start, start + sizes[number])))
-    arrays |= mine.stored or id_arrays(IDS, mine.ids)
-    counts = arrays[COUNTS]
-    rated = counts.n_positive if isinstance(counts, StoredArray) else None
-    rated = int((np.asarray(counts) > 0).sum()) if rated is None else rated
-    known = dict(zip(_KNOWN, (mine.rows, rated, mine.first, mine.last), strict=True))
-    written = artifacts.write_shard(directory, number, len(sizes), arrays)
-    return {**known, "type": str(ids.type), "files": written}
-
-
-def _known(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what is known of the shards without reading them."""
-    types = sorted({shard["type"] for shard in shards})
-    if len(types) > 1:
-        raise InputError(f"user_id: shards of different types: {', '.join(types)}.")
-    # Refuses ranges that overlap.
-    ranges = [IdShard(one["rows"], one["first"], one["last"]) for one in shards]
-    in_shards(ranges, pa.type_for_alias(types[0]))
-    return {name: [shard[name] for shard in shards] for name in _KNOWN}
-
-
-def _users_of(artifact: Artifact, shard: int | None) -> tuple[IdMap, Array]:
-    """Return the ids of the users in shards, and their numbers of ratings; of one shard or all."""
-    columns = [artifact.documents["shards"][name] for name in _KNOWN]
-    if not all(isinstance(column, list) for column in columns):
-        raise InputError(f"shards.json: {', '.join(_KNOWN)} must be lists")
-    known = list(zip(*columns, strict=True))
-    for rows, rated, *_ in known:
-        if not (type(rows) is int and type(rated) is int and 0 <= rated <= rows):
-            raise InputError(f"shards.json: {rated!r} of {rows!r} rows are rated")
-    known = known if shard is None else [known[shard]]
-    counts = artifact.rows(COUNTS, [rows for rows, *_ in known], (), "iu")
-    if shard is not None:
-        rows, rated, *ends = known[0]
-        if (counts > 0).sum() != rated:
-            raise InputError(f"{COUNTS}: not {rated} are positive")
-        return IdMap(_ids(artifact, (rows, *ends), None)), counts
-    names = [name for name in (IDS, f"{IDS}_offsets", f"{IDS}_text") if name in artifact.arrays]
-    arrays = {name: artifact.arrays[name] for name in names}
-    if not all(isinstance(one, Rows) for one in (counts, *arrays.values())):
-        raise InputError("shards.json: the users are in one piece")
-    found = []
-    for i, (rows, rated, *ends) in enumerate(known):
-        counts.shards[i].n_positive = rated
-        stored = {name: array.shards[i] for name, array in arrays.items()}
-        read = partial(_ids, artifact, (rows, *ends), i)
-        found.append(IdShard(rows, ends[0], ends[1], read, stored))
-    return in_shards(found, artifact.id_type(IDS)), counts
-
-
-def _ids(artifact: Artifact, known: tuple[Any, ...], number: int | None) -> pa.Array:
-    """Read the ids of a shard, whose number and ends must be those that shards.json says."""
-    where = f"{artifact.path}: {IDS}, shard {number}"
-    try:
-        ids = IdMap(artifact.ids(IDS, number)).ids
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
-    found = IdShard.of(ids)
-    if (found.rows, found.first, found.last) != known:
-        raise InputError(f"{where}: not as shards.json says. {REMEDY}")
-    return ids

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +44,11 @@ def fit_model(
     ratings: Ratings,
     tables: Sides[TableLike | None],
     run: Run,
-    callbacks: Sequence[Any] | None = None,
-    log_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Fit a model to ratings, where there are any, and to pairs.
 
     Each of several workers has all items, and a range of ascending ids of the users; the ranges
-    are in the order of the workers. It ends with its own users: a shard, as `save` writes it.
+    are in the order of the workers. It ends with its own users, as `save` writes them.
     """
     columns = Sides(model.item_columns, model.user_columns)
     encoding = Encoding(columns, model.min_count, model.knots)
@@ -60,7 +56,7 @@ def fit_model(
     data = without_idle_columns(data, model.item_columns or {})
     settings, rating, fading = Settings.of(model.get_params()), None, None
     chosen: dict[str, Any] = {}
-    with _progress(model.verbose, data, settings, callbacks, log_dir) as progress:
+    with _progress(model.verbose, data, settings) as progress:
         checkpoint = run.checkpoint({**model.get_params(), "bounds": data.bounds}, data)
         if settings.half_life is not None:
             fading = find_fading(data.ratings, settings.half_life, data.workers)
@@ -70,7 +66,7 @@ def fit_model(
             def log(logs: dict[str, float]) -> None:
                 progress.epoch(_STAGE_OF.get(next(iter(logs)), _SWEEPS), logs)
 
-            found = checkpoint and read_rating(checkpoint, data, settings.keep_evidence)
+            found = checkpoint and read_rating(checkpoint, data)
             if found:
                 rating, more, logged = found
                 for logs in logged:
@@ -78,8 +74,7 @@ def fit_model(
             else:
                 rating, more = fit_ratings(data, settings, log, checkpoint)
                 if checkpoint is not None:
-                    kept = settings.keep_evidence
-                    write_rating(checkpoint, rating, more, progress.history, kept)
+                    write_rating(checkpoint, rating, more, progress.history)
             chosen |= more
         check_weights(data)
         if _has_lists(data, settings):
@@ -113,24 +108,18 @@ def _has_lists(data: Prepared, settings: Settings) -> bool:
     return not data.ratings.has_ratings or (settings.lists and settings.refine)
 
 
-def _progress(
-    verbose: int,
-    data: Prepared,
-    settings: Settings,
-    callbacks: Sequence[Any] | None,
-    log_dir: str | os.PathLike[str] | None,
-) -> Progress:
+def _progress(verbose: int, data: Prepared, settings: Settings) -> Progress:
     """Return the progress of a fit; the shares of its stages are those of ML-100K and Amazon."""
     if data.workers.size > 1 and verbose:
         verbose = 2  # a bar does not travel from a worker to a terminal
     if data.workers.rank > 0:  # the first one reports for all
-        verbose, log_dir = 0, None
+        verbose = 0
     new = 200 if settings.hidden_layers else 10
     stages = [Stage(_LISTS, 80, 60)] if _has_lists(data, settings) else []
     if data.ratings.has_ratings:
         sweeps = Stage(_SWEEPS, 25, settings.epochs)
         stages = [sweeps, Stage(_NEW_ITEMS, new, 6), Stage(_NEW_USERS, new, 6), *stages]
-    return Progress(stages, verbose, callbacks, log_dir)
+    return Progress(stages, verbose)
 
 
 def fit_ratings(

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
-from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
@@ -24,10 +23,9 @@ from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.params import Params
-from simrec.storage.rows import Sparse
+from simrec.storage.arrays import Sparse
 
 if TYPE_CHECKING:
-    from simrec.model.export.faiss_index import Index
     from simrec.model.export.formats import Format
     from simrec.simec.simec import SimEc
 
@@ -56,8 +54,6 @@ class FittedModel(Params):
     def items_(self) -> IdMap:
         """All item ids the model knows.
 
-        Examples
-        --------
         >>> len(model.items_), model.items_.rows([1, 999]).tolist()
         (100, [0, -1])
         """
@@ -65,10 +61,8 @@ class FittedModel(Params):
 
     @property
     def users_(self) -> IdMap:
-        """All user ids the model knows.
+        """All user ids the model knows, likewise.
 
-        Examples
-        --------
         >>> len(model.users_)
         200
         """
@@ -78,8 +72,6 @@ class FittedModel(Params):
     def whole(self) -> Self:
         """The model that a guest model was made of; any other is itself.
 
-        Examples
-        --------
         >>> model.whole is model
         True
         """
@@ -106,8 +98,6 @@ class FittedModel(Params):
     def titles(self, ids: Any = None) -> dict[Any, str]:
         """Return the titles of items, of all by default: from the text that names them best.
 
-        Examples
-        --------
         >>> list(model.titles([17]))
         [17]
         """
@@ -132,8 +122,6 @@ class FittedModel(Params):
     def user_simec_(self) -> SimEc:
         """The user tower as a `SimEc`: user features against W_l frozen to the item embeddings.
 
-        Examples
-        --------
         >>> model.user_simec_.last_layer_.shape
         (17, 80)
         """
@@ -142,8 +130,6 @@ class FittedModel(Params):
     def predictor(self) -> Part:
         """Return the part that `predict` answers by.
 
-        Examples
-        --------
         >>> model.predictor().name
         'rating'
         """
@@ -152,11 +138,8 @@ class FittedModel(Params):
     def ranking(self, rank_by: RankBy) -> tuple[Sides[Head], float]:
         """Return the vectors whose scalar product ranks, and what is added to it for the score.
 
-        Examples
-        --------
         >>> heads, shift = model.ranking("both")
-        >>> users, items = heads.users.vectors, heads.items.vectors
-        >>> users.shape[1] == items.shape[1]
+        >>> heads.users.width == heads.items.width
         True
         """
         used = self._parts(rank_by)
@@ -182,8 +165,6 @@ class FittedModel(Params):
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.
 
-        Examples
-        --------
         >>> model.rating_bounds()
         (0.5, 5.0)
         """
@@ -209,12 +190,11 @@ class FittedModel(Params):
 
         Examples
         --------
-        >>> model.describe()[["side", "column", "read_as", "values", "missing"]].head(4)
-            side   column read_as  values  missing
-        0  items  item_id              80        0
-        1  items    title              80        0
-        2  items   genres    list      16        0
-        3  items     year  number      47        4
+        >>> model.describe()[["side", "column", "read_as", "values"]].head(3)
+            side   column read_as  values
+        0  items  item_id              80
+        1  items    title              80
+        2  items   genres    list      16
         """
         self._check_fitted()
         from simrec.model.answer.describe import Description, column_table
@@ -233,7 +213,6 @@ class FittedModel(Params):
         items: TableLike | None = None,
         users: TableLike | None = None,
         rank_by: RankBy = "both",
-        index: Index = "auto",
         unknown: Unknown = "error",
     ) -> dict[str, Any]:
         """Write the model for another system, as a directory.
@@ -251,8 +230,6 @@ class FittedModel(Params):
             Whom to export instead of all known ones, with features of those not known.
         rank_by : {"both", "rating", "uptake"}
             Which score to export; see `recommend`.
-        index : {"auto", "flat", "hnsw", "ivf"}
-            Kind of the Faiss index; "auto" chooses by the number of items.
         unknown : {"error", "prior"}
             What a SavedModel does with an unknown user without features.
 
@@ -271,76 +248,28 @@ class FittedModel(Params):
 
         self._check_fitted()
         tables = Sides(items, users)
-        return export(self, path, format, side, tables, rank_by, index, unknown)
+        return export(self, path, format, side, tables, rank_by, unknown)
 
-    def report(
-        self,
-        ratings: Ratings | TableLike,
-        out: str | os.PathLike[str],
-        *,
-        items: TableLike | None = None,
-        users: TableLike | None = None,
-    ) -> dict[str, Any]:
-        """Write a page that says whether to ship the model, what to do next, and why.
-
-        Parameters
-        ----------
-        ratings : Ratings, table or path
-            The ratings it was fitted to.
-        out : path
-            The HTML file to write; an earlier report there is replaced.
-        items, users : table or path, optional
-            The features it was fitted with.
-
-        Returns
-        -------
-        dict
-            See `simrec.report`, which has more options.
-
-        Examples
-        --------
-        >>> page = model.report(split.train, "report.html", items=data.items, users=data.users)
-        >>> page["out"], len(page["tasks"])
-        ('report.html', 4)
-        """
-        from simrec import report  # evaluation lies above the model: by the door of the package
-
-        self._check_fitted()
-        return report(self, ratings, out, items=items, users=users)
-
-    def save(self, path: str | os.PathLike[str], shards: int | None = None) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a directory: no pickle, no code.
 
         Parameters
         ----------
         path : path
             The directory; an earlier model there is replaced in one step.
-        shards : int, optional
-            Into how many ranges of users to divide its files; by default as many as it was loaded
-            from, or one. Shards that have not changed since are linked instead of written.
 
         Examples
         --------
         >>> model.save("model")
         >>> model.model_id_ == TwoTower.load("model").model_id_
         True
-        >>> model.save("model", shards=8)
         """
         self._check_fitted()
-        self.model_id_ = files.save(self, path, shards)
+        self.model_id_ = files.save(self, path)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], shard: int | None = None) -> Self:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a model written by `save`; nothing in the directory is executed.
-
-        Of a model in shards a user's files are read when that user is first asked for.
-
-        Parameters
-        ----------
-        path : path
-            The directory.
-        shard : int, optional
-            Read only the users of this shard, counted from 0, and all items.
 
         Examples
         --------
@@ -348,7 +277,7 @@ class FittedModel(Params):
         >>> TwoTower.load("model")
         <TwoTower() fitted to 2,314 ratings of 80 items by 160 users>
         """
-        return files.load(cls, path, shard=shard)
+        return files.load(cls, path)
 
     def _simec(self, side: Side) -> SimEc:
         self._check_fitted()

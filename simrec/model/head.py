@@ -12,9 +12,8 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
-from simrec.model.run.threads import row_blocks
-from simrec.storage.arrays import csr_arrays
-from simrec.storage.rows import Array, Insertion, Rows, Sparse, shards_of, without, writable
+from simrec.scoring.threads import row_blocks
+from simrec.storage.arrays import Array, Insertion, Sparse, csr_arrays
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -75,19 +74,16 @@ class Saved:
         self.networks |= more.networks
 
     def whole(self, side: Side) -> dict[str, np.ndarray]:
-        """Return all that has a row for each entity of a side, in one piece."""
-        found = {name: np.asarray(rows) for name, rows in self.rows[side].items()}
+        """Return all that has a row for each entity of a side as arrays."""
+        found = dict(self.rows[side])
         for name, matrix in self.sparse[side].items():
-            found |= csr_arrays(name, matrix.tocsr())
+            found |= csr_arrays(name, matrix)
         return found
 
 
 @dataclass(eq=False)
 class Network:
-    """A trained encoder with hidden layers, and where its outputs z go in a vector: ``z @ place``.
-
-    `simec` may be any `SimEc` whose `transform` gives z.
-    """
+    """A trained encoder with hidden layers; its outputs z go into a vector as ``z @ place``."""
 
     simec: SimEc
     place: np.ndarray
@@ -177,9 +173,7 @@ class Head(ABC):
         if len(found.rows) <= found.n_known:
             return self.of(found), np.arange(len(found.rows))
         more = [] if found.fresh is None else [self.encode(found.fresh)]
-        pieces = [*shards_of(self.vectors), *more, self.prior[None]]
-        joined = Rows(pieces) if isinstance(self.vectors, Rows) else np.concatenate(pieces)
-        return joined, found.rows
+        return np.concatenate([self.vectors, *more, self.prior[None]]), found.rows
 
 
 @dataclass(eq=False)
@@ -219,13 +213,13 @@ class StoredHead(Head):
         """Insert the vectors of new entities."""
         return replace(self, vectors=insert(self.vectors, vectors))
 
-    def without(self, gone: np.ndarray) -> StoredHead:
-        """Remove some rows."""
-        return replace(self, vectors=without(self.vectors, gone))
+    def only(self, rows: np.ndarray) -> StoredHead:
+        """Keep some rows."""
+        return replace(self, vectors=self.vectors[rows])
 
     def changed(self, rows: np.ndarray, vectors: np.ndarray) -> StoredHead:
         """Replace some rows."""
-        changed = writable(self.vectors, rows)
+        changed = np.array(self.vectors)
         changed[rows] = vectors
         return replace(self, vectors=changed)
 
@@ -294,7 +288,7 @@ def restored_heads(name: str, artifact: Artifact, towers: Sides[Tower]) -> Sides
 
     def head(side: Side, width: int | None = None) -> StoredHead:
         start, tower = f"{name}_{side}", towers[side]
-        vectors = artifact.rows(f"{start}_vectors", tower.ids.sizes, (width,))
+        vectors = artifact.array(f"{start}_vectors", (len(tower.ids), width))
         width, n_features = vectors.shape[1], tower.features.shape[1]
         networks = []
         for key, document in sorted(artifact.documents.items()):

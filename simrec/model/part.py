@@ -15,10 +15,10 @@ from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
-from simrec.model.head import Saved, StoredHead
+from simrec.model.head import Encoder, Network, Saved, StoredHead
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Insertion, Sparse
+from simrec.storage.arrays import Array, Insertion, Sparse
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -89,8 +89,8 @@ class Part(ABC):
         """
 
     @abstractmethod
-    def without(self, side: Side, gone: np.ndarray) -> Part:
-        """Remove some rows of a side."""
+    def only_users(self, rows: np.ndarray) -> Part:
+        """Keep some users, by their rows."""
 
     @abstractmethod
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -101,10 +101,49 @@ class Part(ABC):
         """Return embeddings without biases, in which known and new entities can be compared."""
 
     @abstractmethod
-    def saved(self, in_shards: bool = False) -> Saved:
-        """Return the part as plain data, for a directory in one piece or in shards."""
+    def saved(self) -> Saved:
+        """Return the part as plain data."""
 
     @classmethod
     @abstractmethod
     def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Part:
         """Rebuild the part from what `saved` returned; raise InputError where it does not fit."""
+
+
+def by_column(
+    encoder: FeatureEncoder | None, x: sparse.csr_matrix, weights: np.ndarray
+) -> np.ndarray:
+    """Apply weights to the features of each column; the first row is that of the constant."""
+    out = np.zeros((1 + (0 if encoder is None else len(encoder.columns_)), weights.shape[1]))
+    out[0] = weights[-1]
+    if encoder is not None:
+        np.add.at(out, 1 + encoder.groups_[x.indices], x.data[:, None] * weights[x.indices])
+    return out
+
+
+def encoded_by_column(
+    features: FeatureEncoder | None, x: sparse.csr_matrix, encoder: Encoder
+) -> np.ndarray:
+    """Take apart the vector that an encoder gives to x; the first row is the constant part."""
+    pieces = by_column(features, encoder.inputs(x), encoder.weights).astype(np.float64)
+    for network in encoder.networks:
+        pieces = pieces + by_column(features, x, linear_at(network, x))
+    return pieces
+
+
+def linear_at(network: Network, x: sparse.csr_matrix) -> np.ndarray:
+    """Return weights that act at x as the network does: its integrated gradients over x."""
+    from simrec.simec.encoders import relevance
+    from simrec.simec.inputs import Features
+
+    D = len(network.place)
+    # One row for each output, in one go.
+    rows = Features.check(sparse.vstack([x] * D, format="csr"))
+    if network.simec.encoder is not None:  # a user's own encoder takes dense rows
+        rows = rows.as_kind("dense")
+    share, base = relevance(network.simec.encoder_, rows, np.eye(D, dtype=np.float32))
+    weights = np.zeros((x.shape[1] + 1, D))
+    there = x.data != 0
+    weights[x.indices[there]] = (share[:, x.indices[there]] / x.data[there]).T
+    weights[-1] = base
+    return weights @ network.place

@@ -23,9 +23,9 @@ from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
 from simrec.model.catalogue import described
 from simrec.model.head import Encoder, StoredHead
-from simrec.model.run.threads import row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
+from simrec.scoring.threads import row_blocks
 
 logger = logging.getLogger(__name__)
 

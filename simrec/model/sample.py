@@ -31,10 +31,7 @@ class Sample:
 def sample_users(
     data: Prepared, n_ratings: int, rng: np.random.Generator, n_more: int = 0
 ) -> Sample:
-    """Draw users until they have about as many ratings, and so many users more.
-
-    All users where there are no more.
-    """
+    """Draw users until they have about as many ratings, and `n_more` users more; at most all."""
     ratings, workers, sides = data.ratings, data.workers, data.sides
     mine, n_users = workers.places(ratings.n_users), int(workers.total(ratings.n_users))
     rows = drawn_users(mine, n_users, workers.total(len(ratings)), n_ratings, rng, n_more)

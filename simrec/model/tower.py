@@ -18,7 +18,7 @@ from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError, listing
 from simrec.model.head import Found
-from simrec.storage.rows import Array, Sparse
+from simrec.storage.arrays import Array, Sparse
 
 logger = logging.getLogger(__name__)
 

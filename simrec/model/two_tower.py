@@ -19,8 +19,7 @@ from simrec.model.checkpoint import Run
 from simrec.model.fit import fit_model
 from simrec.model.params import OutputKind, check_params
 from simrec.model.prepare import rated_pairs, read_ratings
-from simrec.model.update.guests import Guests
-from simrec.model.update.update import State, forget, learn
+from simrec.model.update.update import Guests, State, forget, learn
 
 
 @dataclass(repr=False, eq=False)
@@ -94,9 +93,9 @@ class TwoTower(Answers):
         Names of the columns it was trained with, by which it reads and answers.
     parts_ : dict of str to Part
         What was learned: "rating", "uptake", "ease", "popularity", "content", where there is data.
-    rated_ : csr_matrix or SparseRows
+    rated_ : csr_matrix
         Users x items: what each user has rated, with the confidence in it.
-    liked_ : csr_matrix, SparseRows or None
+    liked_ : csr_matrix or None
         Users x items: what each user has rated as liked. None without ratings or evidence.
     blend_ : Blend
         Weights of the components of lists.
@@ -161,8 +160,6 @@ class TwoTower(Answers):
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
-        callbacks: Sequence[Any] | None = None,
-        log_dir: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
     ) -> TwoTower:
@@ -177,13 +174,6 @@ class TwoTower(Answers):
         items, users : table or path, optional
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
-        callbacks : sequence of keras.callbacks.Callback, optional
-            Called after each epoch with its "loss" (the noise left, in units of the ratings; where
-            the output is a sigmoid this and the next are taken by its average slope), and
-            after each attempt to encode new entities with the error on those held out,
-            "val_new_items" or "val_new_users".
-        log_dir : path, optional
-            Where to write logs for TensorBoard.
         checkpoint : path, optional
             Directory in which to keep the state of the fit. Delete it once the model is saved.
         resume : bool
@@ -197,7 +187,7 @@ class TwoTower(Answers):
         check_params(self.get_params())
         run = Run(path=checkpoint, resume=resume)
         taken = read_ratings(rated_pairs(ratings, y), self.bounds)
-        fit_model(self, taken, Sides(items, users), run, callbacks, log_dir)
+        fit_model(self, taken, Sides(items, users), run)
         return self
 
     @named_arguments
@@ -240,11 +230,10 @@ class TwoTower(Answers):
     ) -> TwoTower:
         """Learn a day's new ratings, users and items, at a small part of the cost of a fit.
 
-        Everyone with a new rating learns from it, known or new; the posteriors so far stand for
-        all ratings before. A pair that is rated again counts as further evidence. Encoders and
-        the columns of features stay as fitted: a category that is new is encoded as unknown, and
-        counted in `updates_`. The model is changed in place and returned; when saved it names its
-        parent.
+        Everyone with a new rating learns from it, known or new; a pair that is rated again counts
+        as further evidence. Encoders of features stay as fitted: a category that is new is encoded
+        as unknown, and counted in `updates_`. The model is changed in place and returned; when
+        saved it names its parent.
 
         Parameters
         ----------
@@ -272,8 +261,8 @@ class TwoTower(Answers):
         """Return a model of a few users after further ratings; this one stays as it is.
 
         It has all items and only these users, so that making it costs by their ratings: for lists
-        on the fly. New users have the posterior of their embeddings around what their features
-        say, as after `fold_in`; known ones learn as in `update`. Items stay as they are.
+        on the fly. New users learn as in `fold_in`, known ones as in `update`; items stay as they
+        are.
 
         Parameters
         ----------
@@ -283,11 +272,6 @@ class TwoTower(Answers):
             Features of users the model does not know.
         user_ids : id or ids, optional
             Further users, known to the model.
-
-        Returns
-        -------
-        TwoTower
-            The model of these users.
 
         Examples
         --------
@@ -314,15 +298,9 @@ class TwoTower(Answers):
     def forget(self, user_ids: Any) -> TwoTower:
         """Remove users from the model: ids, features, vectors and all that was learned of them.
 
-        What items have learned from the ratings of users, in `fit`, in `update`, or when they were
-        folded in together, is a sum over all their ratings and stays until the next fit without
-        those users. Users who were folded in with known items leave nothing behind. The model is
-        changed in place and returned.
-
-        Parameters
-        ----------
-        user_ids : id or ids
-            Whom to forget.
+        What items have learned from their ratings is a sum over all ratings, and stays until the
+        next fit without those users. Users who were folded in with known items leave nothing
+        behind. The model is changed in place and returned.
 
         Examples
         --------

@@ -4,15 +4,14 @@ import numpy as np
 
 from simrec.errors import InputError
 from simrec.scoring.output import Output
-from simrec.storage.rows import Array, Rows, take_rows
 
 # Rows of a block are gathered into buffers that stay in the processor's cache (2 x 1 MB at d = 64).
 _BLOCK_FLOATS = 1 << 18
 
 
 def score_pairs(
-    user_vectors: Array,
-    item_vectors: Array,
+    user_vectors: np.ndarray,
+    item_vectors: np.ndarray,
     user_rows: np.ndarray,
     item_rows: np.ndarray,
     output: Output | None = None,
@@ -21,12 +20,12 @@ def score_pairs(
 
     Each score is computed by itself, in an order fixed by the dimension alone: it does not depend
     on the other pairs of the call, and equals the score `top_k` gives for the same pair. Embeddings
-    may be memory-mapped, or in shards; other types than float32 are converted. The `output` is
+    may be memory-mapped; other types than float32 are converted. The `output` is
     applied to the scalar products. Shapes that do not agree, rows out of range and scores that are
     not finite are an InputError.
     """
-    users = _as_rows_of_vectors(user_vectors, "user_vectors")
-    items = _as_rows_of_vectors(item_vectors, "item_vectors")
+    users = as_vectors(user_vectors, "user_vectors")
+    items = as_vectors(item_vectors, "item_vectors")
     if users.shape[1] != items.shape[1]:
         raise InputError(
             f"user_vectors have {users.shape[1]} coordinates and item_vectors {items.shape[1]}: "
@@ -46,8 +45,9 @@ def score_pairs(
     for start in range(0, n, block):
         size = min(block, n - start)
         part = slice(start, start + size)
-        take_rows(users, user_rows[part], left[:size])
-        take_rows(items, item_rows[part], right[:size])
+        # mode="clip" lets NumPy write into the buffer directly; all rows are in range.
+        np.take(users, user_rows[part], axis=0, out=left[:size], mode="clip")
+        np.take(items, item_rows[part], axis=0, out=right[:size], mode="clip")
         products = dot_rows(left[:size], right[:size])
         z[part] = products if output is None else output(products)
     if not np.isfinite(z).all():
@@ -66,11 +66,6 @@ def dot_rows(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     Both arrays must be C-contiguous float32.
     """
     return np.einsum("...d,...d->...", left, right)
-
-
-def _as_rows_of_vectors(vectors: Array, name: str) -> Array:
-    shards = isinstance(vectors, Rows) and vectors.ndim == 2 and vectors.dtype == np.float32
-    return vectors if shards else as_vectors(np.asarray(vectors), name)
 
 
 def as_vectors(vectors: np.ndarray, name: str) -> np.ndarray:

@@ -1,13 +1,20 @@
-"""The processors of this process, and the threads of its BLAS."""
+"""The processors of this process, work on many rows side by side, and the threads of the BLAS."""
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from threadpoolctl import threadpool_limits
 
+# Rows of small matrices that a thread takes at once.
+_ROWS = 1024
+# Rows that are worked on at a time: bounds the memory of intermediate results.
+BLOCK = 16 * _ROWS
+_NAME = "simrec-rows"
 _LOCK = threading.Lock()
 _inside: list[Any] = []
 
@@ -35,3 +42,44 @@ def one_blas_thread() -> Iterator[None]:
             limit = _inside.pop()
             if not _inside:
                 limit.restore_original_limits()
+
+
+def row_blocks(n: int) -> Iterator[slice]:
+    """Cut n rows into blocks."""
+    for start in range(0, n, BLOCK):
+        yield slice(start, min(start + BLOCK, n))
+
+
+def by_blocks(work: Callable[[slice], None], n: int) -> None:
+    """Call ``work`` with slices of n rows, side by side; few rows are not worth the hand-over."""
+    if n <= BLOCK:
+        work(slice(0, n))
+        return
+    in_threads(lambda i: work(slice(i * _ROWS, min((i + 1) * _ROWS, n))), -(-n // _ROWS))
+
+
+def in_threads(work: Callable[[int], None], n: int) -> None:
+    """Call ``work(0) ... work(n - 1)``, side by side where there are cores."""
+    inside = threading.current_thread().name.startswith(_NAME)  # would wait for itself
+    if n == 1 or processors() == 1 or inside:
+        for i in range(n):
+            work(i)
+        return
+    pool = _pool(os.getpid(), processors())
+    waiting = [pool.submit(work, i) for i in range(n)]
+    wait(waiting, return_when=FIRST_EXCEPTION)
+    for one in waiting:  # what has begun goes on, and is waited for
+        one.cancel()
+    wait(waiting)
+    for one in waiting:
+        if not one.cancelled():
+            one.result()
+
+
+@cache
+def _pool(process: int, n: int) -> ThreadPoolExecutor:
+    """Return the threads of a process: starting them anew each time takes longer than small work.
+
+    A fork has none of its parent's threads, so it gets its own.
+    """
+    return ThreadPoolExecutor(n, _NAME)

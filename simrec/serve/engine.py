@@ -22,8 +22,8 @@ from simrec.errors import InputError
 from simrec.model.answer.rerank import directions
 from simrec.model.catalogue import title_column
 from simrec.model.head import Found, Head
-from simrec.model.run.threads import row_blocks
 from simrec.model.two_tower import TwoTower
+from simrec.scoring.threads import row_blocks
 from simrec.serve import requests
 from simrec.serve.log import KINDS, Kind
 from simrec.serve.view import View

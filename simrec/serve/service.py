@@ -22,7 +22,7 @@ from simrec.serve import requests
 from simrec.serve.answers import Answers
 from simrec.serve.log import Log
 from simrec.storage import files
-from simrec.storage.manifest import MANIFEST
+from simrec.storage.artifacts import MANIFEST
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,13 @@ import hashlib
 import io
 import json
 import math
+import os
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +34,11 @@ ERRORS = (*_PLAIN, pa.ArrowException, tokenize.TokenError, SyntaxError)
 _DTYPES = {"|b1", "|i1", "|u1", "<f2", "<f4", "<f8"}
 _DTYPES |= {f"<{kind}{n}" for kind in "iu" for n in (2, 4, 8)}
 _BLOCK = 1 << 22
+# Rows that are worked on at a time where something is summed over all of them.
+BLOCK = 1 << 16
+
+Array: TypeAlias = np.ndarray  # may be mapped from a file
+Sparse: TypeAlias = "sparse.csr_matrix"
 _MOST_TEXT = 1 << 30  # no manifest or document of a model comes near
 
 
@@ -47,14 +54,22 @@ def reading(file: Path) -> Iterator[None]:
         raise InputError(f"{file}: cannot be read ({text}). {REMEDY}") from error
 
 
-def write_npy(file: Path, array: np.ndarray) -> None:
-    """Write an array of numbers; unlike with `numpy.save`, a full disk is named."""
+def write_npy(file: Path, array: np.ndarray, first: int = 0, of: int | None = None) -> None:
+    """Write an array of numbers; unlike with `numpy.save`, a full disk is named.
+
+    Of an array of `of` rows, whose others are written by other processes, these are those from
+    `first` on.
+    """
     array = np.asarray(array, order="C")
     if array.dtype.str not in _DTYPES:
         raise TypeError(f"array {file.stem!r} has dtype {array.dtype}: only numbers are saved")
-    with open(file, "wb") as stream:
-        header = np.lib.format.header_data_from_array_1_0(array)
+    whole, flags = array.shape, os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    if of is not None:
+        whole, flags = (of, *array.shape[1:]), os.O_WRONLY | os.O_CREAT
+    with open(os.open(file, flags, 0o666), "wb") as stream:
+        header = {**np.lib.format.header_data_from_array_1_0(array), "shape": whole}
         np.lib.format.write_array_header_1_0(stream, header)
+        stream.seek(first * math.prod(array.shape[1:]) * array.itemsize, os.SEEK_CUR)
         stream.write(array.reshape(-1).view(np.uint8).data)
 
 
@@ -80,7 +95,6 @@ def map_bytes(file: Path, entry: Mapping[str, Any]) -> np.ndarray:
     size = file.stat().st_size
     if size != entry["bytes"]:
         raise InputError(f"{file}: {size} bytes, manifest.json says {entry['bytes']}. {REMEDY}")
-    # Not np.load, whose map keeps a file open for each: a directory in shards has thousands.
     with reading(file), pa.memory_map(str(file)) as source:
         return np.frombuffer(source.read_buffer(), np.uint8)
 
@@ -137,15 +151,14 @@ def checked_csr(
     return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
 
 
-def csr_arrays(name: str, matrix: Any) -> dict[str, Any]:
+def csr_arrays(name: str, matrix: sparse.csr_matrix) -> dict[str, np.ndarray]:
     """Return the three arrays of a sparse matrix, in types that do not depend on its content."""
-    arrays: Sequence[Any] | None = getattr(matrix, "arrays", None)  # of a stored matrix
-    if arrays is None:
-        matrix = matrix.tocsr()
-        narrow = np.int32 if matrix.shape[1] <= np.iinfo(np.int32).max else np.int64
-        arrays = matrix.data, matrix.indices.astype(narrow), matrix.indptr.astype(np.int64)
-    names = (f"{name}_{piece}" for piece in ("data", "indices", "indptr"))
-    return dict(zip(names, arrays, strict=True))
+    narrow = np.int32 if matrix.shape[1] <= np.iinfo(np.int32).max else np.int64
+    return {
+        f"{name}_data": matrix.data,
+        f"{name}_indices": matrix.indices.astype(narrow, copy=False),
+        f"{name}_indptr": matrix.indptr.astype(np.int64, copy=False),
+    }
 
 
 def id_arrays(name: str, ids: pa.Array) -> dict[str, np.ndarray]:
@@ -173,3 +186,54 @@ def checked_strings(file: Path, offsets: np.ndarray, text: np.ndarray) -> pa.Arr
         strings = pa.Array.from_buffers(type_, len(offsets) - 1, buffers)
         strings.validate(full=True)
         return strings
+
+
+def blocks(array: Array, size: int = BLOCK) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield some rows at a time: where they are, and the rows."""
+    for start in range(0, len(array), size):
+        here = slice(start, min(start + size, len(array)))
+        yield here, array[here]
+
+
+def columns(matrix: Sparse, which: np.ndarray) -> Sparse:
+    """Return some columns of a sparse matrix as rows."""
+    return matrix.T.tocsr()[which]
+
+
+@dataclass(frozen=True, eq=False)
+class Insertion:
+    """Where new rows go among those there are.
+
+    `order` has the rows that there are now, as positions in [rows before; new rows]: not always a
+    permutation, since an entity that is given again takes its new row. `places` says where the rows
+    before are now. Both are None where nothing is inserted.
+    """
+
+    order: np.ndarray | None = None
+    places: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, before: int, after: int, at: np.ndarray, added: np.ndarray) -> Insertion:
+        """Find where new rows go: at `at`; those in `added` take no other row's place."""
+        places = np.delete(np.arange(after), at[added])
+        order = np.empty(after, np.int64)
+        order[places] = np.arange(before)
+        order[at] = before + np.arange(len(at))
+        return cls(order, places)
+
+    def __call__(self, rows: Any, new: Any, replace: bool = True) -> Any:
+        """Insert new rows into an array or a sparse matrix.
+
+        With `replace`, an entity that is given again takes its new row; otherwise it keeps its own.
+        """
+        order, places = self.order, self.places
+        if order is None or places is None:
+            return rows
+        if not replace:
+            order = order.copy()
+            order[places] = np.arange(len(places))
+        if isinstance(rows, np.ndarray):
+            return np.concatenate([rows, new])[order]
+        from scipy import sparse
+
+        return sparse.vstack([rows, new], format="csr")[order]

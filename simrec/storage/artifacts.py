@@ -7,45 +7,54 @@
       <name>.npy                arrays, memory-mapped when loaded
       <name>.json               documents, such as fitted encoders
       <name>.weights.0000.npy   weights of a Keras model, in the order of ``get_weights()``
-
-In a directory in shards some arrays are divided by rows, all in the same way:
-``<name>-00000-of-00008.npy``. These files are mapped when the directory is loaded and compared with
-their checksums when they are first read; all others when it is loaded.
 """
 
+import hashlib
+import json
 import os
+import platform
+import re
 import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from simrec import __version__
 from simrec.errors import InputError
 from simrec.storage import arrays as npy
 from simrec.storage import files
-from simrec.storage import manifest as manifests
 from simrec.storage.arrays import REMEDY
-from simrec.storage.manifest import MANIFEST
-from simrec.storage.rows import Rows, SparseRows, StoredArray, StoredMatrix, shards_of
 
 if TYPE_CHECKING:
     from scipy import sparse
 
 T = TypeVar("T")
 
+FORMAT = "simrec"
+# 6: ids are arrays (they were Arrow files), and each array of weights has its own file.
+FORMAT_VERSION = 6
+MANIFEST = "manifest.json"
+# What every manifest of ours has had, by type.
+_FIELDS = dict(kind=str, model_id=str, simrec=str, config=dict, facts=dict, files=dict)
+_USED = ("numpy", "pandas", "pyarrow", "scipy", "tensorflow", "tensorflow-recommenders", "tf-keras")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+# A file of the directory is one of these, and nothing else is ever opened.
+_FILE = re.compile(rf"({_NAME.pattern}(?:\.weights\.[0-9]{{4}})?)(\.npy|\.json)")
 # Seconds to wait for a directory that another process keeps replacing.
 _PATIENCE = 10.0
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A loaded model directory: what was saved, by name; an array in shards is a `Rows`."""
+    """A loaded model directory: what was saved, by name."""
 
     path: Path
     manifest: dict[str, Any]
@@ -74,10 +83,7 @@ class Artifact:
         return self.manifest["facts"]
 
     def array(self, name: str, shape: tuple[int | None, ...], kinds: str = "f") -> Any:
-        """Return an array of a shape, None for any length, and of kinds of numbers.
-
-        Floats must be finite; those of an array in shards are looked at when they are first read.
-        """
+        """Return an array of a shape, None for any length, and of kinds of numbers; finite."""
         if name not in self.arrays:
             raise InputError(f"{self.path}: has no array {name!r}. {REMEDY}")
         array = self.arrays[name]
@@ -85,68 +91,31 @@ class Artifact:
             n is None or n == m for n, m in zip(shape, array.shape, strict=True)
         )
         if not fits or array.dtype.kind not in kinds:
-            np.asarray(array)  # where a shard is damaged, that is what to say
             raise InputError(
                 f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
                 f"{kinds!r} of shape {shape} (None: any length). {REMEDY}"
             )
-        if not isinstance(array, Rows):
-            npy.check_finite(self.path / f"{name}.npy", array)
-        return array
-
-    def rows(
-        self, name: str, sizes: Sequence[int], shape: tuple[int | None, ...] = (), kinds: str = "f"
-    ) -> Any:
-        """Return an array whose shards have `sizes` rows of a `shape`; see `array`."""
-        array = self.array(name, (sum(sizes), *shape), kinds)
-        found = [shard.shape[0] for shard in shards_of(array)]
-        if found != list(sizes):
-            raise InputError(
-                f"{self.path}: shards of {name!r} have {found} rows, expected {list(sizes)}. "
-                f"{REMEDY}"
-            )
+        npy.check_finite(self.path / f"{name}.npy", array)
         return array
 
     def csr_matrix(
-        self,
-        name: str,
-        shape: tuple[int, int],
-        sizes: Sequence[int] | None = None,
-        kinds: str = "f",
-    ) -> "sparse.csr_matrix | SparseRows":
-        """Return a sparse matrix after checking each index; those of a shard when it is read."""
-        sizes = sizes or (shape[0],)
-        starts = self.rows(f"{name}_indptr", [n + 1 for n in sizes], (), "i")
-        data = self.array(f"{name}_data", (None,), kinds)
-        entries = [shard.shape[0] for shard in shards_of(data)]
-        arrays = data, self.rows(f"{name}_indices", entries, (), "i"), starts
-        if not isinstance(data, Rows):
-            return npy.checked_csr(f"{self.path}: {name!r}", arrays, shape)
-        shards = zip(*map(shards_of, arrays), strict=True)
-        found = [StoredMatrix(some, (n, shape[1])) for some, n in zip(shards, sizes, strict=True)]
-        return SparseRows(found)
+        self, name: str, shape: tuple[int, int], kinds: str = "f"
+    ) -> "sparse.csr_matrix":
+        """Return a sparse matrix after checking each index."""
+        pieces = {"data": kinds, "indices": "i", "indptr": "i"}
+        arrays = [self.array(f"{name}_{piece}", (None,), kind) for piece, kind in pieces.items()]
+        return npy.checked_csr(f"{self.path}: {name!r}", arrays, shape)
 
-    def id_type(self, name: str) -> pa.DataType:
-        """Return the Arrow type of the ids of which `id_arrays` made arrays."""
+    def ids(self, name: str) -> pa.Array:
+        """Return the ids of which `id_arrays` made arrays."""
         if name in self.arrays:
-            return pa.from_numpy_dtype(self.array(name, (None,), "iu").dtype)
-        offsets = self.array(f"{name}_offsets", (None,), "i")
-        return pa.string() if offsets.dtype.itemsize == 4 else pa.large_string()
-
-    def ids(self, name: str, shard: int | None = None) -> pa.Array:
-        """Return the ids of which `id_arrays` made arrays, of all or of one shard."""
-
-        def values(name: str, kinds: str) -> np.ndarray:
-            array = self.array(name, (None,), kinds)
-            return np.asarray(array if shard is None else array.shards[shard])
-
-        if name in self.arrays:
-            numbers = np.ascontiguousarray(values(name, "iu"))
+            numbers = self.array(name, (None,), "iu")
             kind, buffer = pa.from_numpy_dtype(numbers.dtype), pa.py_buffer(numbers)
             # `pa.array` would import pandas, a third of a second in a small job.
             return pa.Array.from_buffers(kind, len(numbers), [None, buffer])
-        offsets, text = values(f"{name}_offsets", "i"), values(f"{name}_text", "u")
-        return npy.checked_strings(self.path / f"{name}_offsets.npy", offsets, text)
+        offsets, text = self.array(f"{name}_offsets", (None,), "i"), f"{name}_text"
+        file = self.path / f"{name}_offsets.npy"
+        return npy.checked_strings(file, offsets, self.array(text, (None,), "u"))
 
     @contextmanager
     def fitting_together(self) -> Iterator[None]:
@@ -177,14 +146,9 @@ def save(
 
     Facts are not part of the id. A directory of other files is refused.
     """
-    with aside(path) as directory:
+    with files.directory_aside(path, check_replaceable) as directory:
         write(directory, arrays, documents, keras_weights)
-        return manifests.write(directory, kind, config, facts or {})
-
-
-def aside(path: str | os.PathLike) -> AbstractContextManager[Path]:
-    """Give a directory that becomes the model directory `path` when the block ends well."""
-    return files.directory_aside(path, check_replaceable)
+        return write_manifest(directory, kind, config, facts or {})
 
 
 def write(
@@ -205,57 +169,24 @@ def write(
             npy.write_npy(directory / f"{name}.weights.{number:04d}.npy", value)
 
 
-def write_shard(
-    directory: Path, number: int, of: int, arrays: Mapping[str, np.ndarray | StoredArray]
-) -> dict[str, dict[str, Any]]:
-    """Write a shard to a directory that `aside` gave; return the entries of its files.
-
-    What is stored in an earlier directory, unchanged, is linked instead of written.
-    """
-    _check_names([*arrays])
-    written = {}
-    for name, array in arrays.items():
-        file = directory / f"{name}-{number:05d}-of-{of:05d}.npy"
-        if isinstance(array, StoredArray):
-            array.put(file)
-            written[file.name] = array.entry
-        else:
-            npy.write_npy(file, array)
-            written[file.name] = files.checksum(file)
-    return written
-
-
-def load(
-    path: str | os.PathLike,
-    kind: str | None = None,
-    skip: str | None = None,
-    shard: int | None = None,
-) -> Artifact:
+def load(path: str | os.PathLike, kind: str | None = None, skip: str | None = None) -> Artifact:
     """Load a model directory after checking it.
 
     A directory that another process replaces meanwhile is loaded as it was before or after. A model
     of another kind is refused, and files with `skip` in their names are neither checked nor loaded.
-    With `shard` only this one of the shards is loaded, as arrays in one piece.
     """
-    return _stable(Path(path), lambda root: _load(root, kind, skip, shard))
+    return _stable(Path(path), lambda root: _load(root, kind, skip))
 
 
-def _load(root: Path, kind: str | None, skip: str | None, shard: int | None) -> Artifact:
-    manifest = manifests.read(root)
+def _load(root: Path, kind: str | None, skip: str | None) -> Artifact:
+    manifest = _read_manifest(root)
     if kind is not None and manifest["kind"] != kind:
         raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
-    loaded, listed = Artifact(root, manifest), manifest["files"]
-    divided = _divided(root, listed)
-    of = max(map(len, divided.values()), default=0)
-    if shard is not None and not 0 <= shard < of:
-        raise InputError(f"{root}: has {of} shards, and none with the number {shard}")
-    whole = {name: name for name in sorted(listed) if not manifests.SHARD.fullmatch(name[:-4])}
-    if shard is not None:
-        whole |= {f"{name}.npy": shards[shard] for name, shards in divided.items()}
-    for name, file_name in whole.items():
+    loaded = Artifact(root, manifest)
+    for name, entry in sorted(manifest["files"].items()):
         if skip is not None and skip in name:
             continue
-        file, entry = root / file_name, listed[file_name]
+        file = root / name
         content = npy.map_bytes(file, entry)
         npy.verify(file, entry, content)
         stem, _, suffix = name.rpartition(".")
@@ -268,35 +199,12 @@ def _load(root: Path, kind: str | None, skip: str | None, shard: int | None) -> 
             loaded.keras_weights[network].append(npy.npy_view(file, content))
         else:
             loaded.arrays[stem] = npy.npy_view(file, content)
-    for name, shards in divided.items() if shard is None else ():
-        if skip is None or skip not in name:
-            with loaded.fitting_together():
-                loaded.arrays[name] = Rows([StoredArray(root / f, listed[f]) for f in shards])
     return loaded
-
-
-def _divided(root: Path, listed: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Collect the files of each array in shards: each shard once, none missing."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for file_name in sorted(listed):
-        stem, suffix = manifests.FILE.fullmatch(file_name).groups()  # type: ignore[union-attr]
-        if match := manifests.SHARD.fullmatch(stem):
-            found[match[1]].append(file_name)
-            if suffix == ".json":
-                raise InputError(f"{root / MANIFEST}: lists {file_name!r}, a document in shards")
-    of = max(map(len, found.values()), default=0)
-    for name, shards in found.items():
-        expected = [f"{name}-{i:05d}-of-{of:05d}.npy" for i in range(of)]
-        if shards != expected or f"{name}.npy" in listed:
-            raise InputError(
-                f"{root / MANIFEST}: does not list each shard of {name!r} once. {REMEDY}"
-            )
-    return found
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
     """Read and check ``manifest.json`` of a model directory."""
-    return _stable(Path(path), manifests.read)
+    return _stable(Path(path), _read_manifest)
 
 
 def _stable(root: Path, read: Callable[[Path], T]) -> T:
@@ -319,7 +227,7 @@ def _stable(root: Path, read: Callable[[Path], T]) -> T:
 
 def check_replaceable(path: str | os.PathLike) -> None:
     """Raise InputError if a model cannot be saved at `path` without destroying something else."""
-    files.check_replaceable(path, "a model", manifests.listing)
+    files.check_replaceable(path, "a model", _listing)
 
 
 def remove(path: str | os.PathLike, kind: str) -> None:
@@ -327,14 +235,116 @@ def remove(path: str | os.PathLike, kind: str) -> None:
     root = Path(path)
     with suppress(InputError):
         check_replaceable(root)
-        if manifests.listing(root) is not None and manifests.read(root)["kind"] == kind:
+        if _listing(root) is not None and _read_manifest(root)["kind"] == kind:
             shutil.rmtree(root)
 
 
 def _check_names(names: Sequence[str]) -> None:
     for name in names:
-        ours = manifests.SHARD.fullmatch(name) or name == "manifest"
-        if not manifests.NAME.fullmatch(name) or ours:
+        if not _NAME.fullmatch(name) or name == "manifest":
             raise ValueError(
                 f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
             )
+
+
+def write_manifest(
+    root: Path, kind: str, config: Mapping[str, Any], facts: Mapping[str, Any]
+) -> str:
+    """Write ``manifest.json`` for the files of a directory; return the model id."""
+    found = [file for file in sorted(root.iterdir()) if file.name != MANIFEST]
+    listed = {file.name: files.checksum(file) for file in found}
+    versions = {"python": platform.python_version()}
+    for package in _USED:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    manifest: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "simrec": __version__,
+        "packages": versions,
+        "config": json.loads(files.plain_json("config", config)),
+        "facts": json.loads(files.plain_json("facts", facts)),
+        "files": listed,
+    }
+    manifest["model_id"] = _model_id(manifest)
+    manifest["sha256"] = _digest(manifest)
+    (root / MANIFEST).write_text(files.to_json(manifest), encoding="utf-8")
+    return manifest["model_id"]
+
+
+def _read_manifest(root: Path) -> dict[str, Any]:
+    """Read and check the manifest of a directory."""
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "does not exist"
+        raise InputError(
+            f"{root}: {what}; expected a model directory, as `simrec train` or "
+            "`model.save()` makes it"
+        )
+    file = root / MANIFEST
+    if not file.is_file():
+        raise InputError(f"{root}: no {MANIFEST} in it, so this is no model directory")
+    try:
+        content = file.read_bytes()
+        manifest = npy.parse_json(content)
+        version = manifest["format_version"]
+    except npy.ERRORS as error:
+        raise InputError(
+            f"{file}: not a readable manifest ({error}). Save the model again."
+        ) from None
+    if version != FORMAT_VERSION:
+        raise InputError(
+            f"{file}: format version {version!r}; SimRec {__version__} reads version "
+            f"{FORMAT_VERSION}. Train the model again, or use the SimRec that wrote it "
+            f"({manifest.get('simrec', 'unknown')})."
+        )
+    missing = {*_FIELDS, "format", "sha256"} - set(manifest)
+    if missing:
+        raise InputError(f"{file}: lacks {sorted(missing)}. Save the model again.")
+    # The text itself is compared too: then no byte is without meaning.
+    if manifest["sha256"] != _digest(manifest) or content.decode() != files.to_json(manifest):
+        raise InputError(
+            f"{file}: the manifest was changed: its content does not match its checksum. {REMEDY}"
+        )
+    # Anybody can make checksums: types and the model id are checked as well.
+    wrong = [name for name, kind in _FIELDS.items() if not isinstance(manifest[name], kind)]
+    for name, listed in manifest["files"].items() if "files" not in wrong else ():
+        if _FILE.fullmatch(name) is None:
+            raise InputError(f"{file}: lists {name!r}, no file of a model. {REMEDY}")
+        given = listed if isinstance(listed, dict) else {}
+        if not (isinstance(given.get("sha256"), str) and type(given.get("bytes")) is int):
+            wrong.append(f"files.{name}")
+    if manifest["format"] != FORMAT:
+        wrong.append("format")
+    if not wrong and manifest["model_id"] != _model_id(manifest):
+        wrong.append("model_id")
+    if wrong:
+        raise InputError(f"{file}: {', '.join(wrong)}: not as SimRec writes it. {REMEDY}")
+    return manifest
+
+
+def _listing(root: Path) -> set[str] | None:
+    """Return the files of a directory that `save` wrote, even a damaged or older one."""
+    try:
+        content = (root / MANIFEST).read_bytes()
+    except OSError:
+        return None
+    try:
+        manifest = npy.parse_json(content)
+        if all(isinstance(manifest[name], kind) for name, kind in _FIELDS.items()):
+            return {MANIFEST, *manifest["files"]}
+        return None
+    except npy.ERRORS:
+        # Damaged: the names of the files tell.
+        ours = f'"format": "{FORMAT}"'.encode() in content
+        return {f.name for f in root.iterdir() if _FILE.fullmatch(f.name)} if ours else None
+
+
+def _model_id(manifest: Mapping[str, Any]) -> str:
+    sums = {name: listed["sha256"] for name, listed in manifest["files"].items()}
+    return _digest({"kind": manifest["kind"], "config": manifest["config"], "files": sums})[:16]
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    signed = {name: value for name, value in content.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(signed, sort_keys=True).encode()).hexdigest()

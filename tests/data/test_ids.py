@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.id_columns import IdShard, check_ids
-from simrec.data.ids import IdMap, encode_ids, in_shards
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap, encode_ids
 from simrec.errors import InputError
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
@@ -164,8 +164,6 @@ def test_ids_of_the_other_kind_are_found_by_their_number():
     assert padded.rows(pa.array([10], pa.uint16()).dictionary_encode()).tolist() == [1]
     assert IdMap.from_values([7]).union(IdMap.from_values(["7", "12"])).ids.to_pylist() == [7, 12]
     assert IdMap.from_values(["x"]).union(IdMap.from_values([7])).ids.to_pylist() == ["7", "x"]
-    shards = in_shards([IdShard.of(pa.array(ids)) for ids in ([1, 7], [9])], pa.int64())
-    assert shards.rows(["9", "07", "2"]).tolist() == [2, 1, -1]
 
 
 def test_ids_of_the_other_kind_that_are_no_numbers_or_several_are_refused():

@@ -14,7 +14,6 @@ from simrec.data import csv_files
 from simrec.data.source import open_source
 from simrec.data.tables import read_table
 from simrec.errors import InputError
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.evaluate import report
 from simrec.jobs.recommend import recommend
@@ -46,15 +45,12 @@ def test_scores_are_those_of_parquet(tables, written, model_directory, tmp_path,
     assert pq.read_table(tmp_path / "b.parquet").equals(pq.read_table(tmp_path / "a.parquet"))
 
 
-def test_lists_and_vectors(tables, written, model_directory, tmp_path):
+def test_lists(tables, written, model_directory, tmp_path):
     for kind, root in (("parquet", tables), ("csv", written)):
-        items = root / f"new_items.{kind}"
-        given = {"users": root / f"users.{kind}", "items": items}
+        given = {"users": root / f"users.{kind}", "items": root / f"new_items.{kind}"}
         recommend(model_directory, tmp_path / f"lists-{kind}.parquet", k=3, **given)
-        embed(model_directory, tmp_path / f"vectors-{kind}.parquet", items=items)
-    for name in ("lists", "vectors"):
-        found = [pq.read_table(tmp_path / f"{name}-{kind}.parquet") for kind in ("parquet", "csv")]
-        assert found[0].equals(found[1])
+    found = [pq.read_table(tmp_path / f"lists-{kind}.parquet") for kind in ("parquet", "csv")]
+    assert found[0].equals(found[1])
 
 
 def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
@@ -160,10 +156,13 @@ def test_an_output_is_what_its_name_says(tables, model_directory, tmp_path, name
     assert read_table(out).column_names == ["note", "score"]
 
 
-def test_csv_holds_no_vectors_and_nothing_of_others_is_replaced(tables, model_directory, tmp_path):
-    with pytest.raises(InputError, match=r"vectors\.csv cannot hold column 'vector'.*\.parquet"):
-        embed(model_directory, tmp_path / "vectors.csv", items=tables / "new_items.parquet")
-    assert list(tmp_path.iterdir()) == []
+def test_csv_holds_no_lists_and_nothing_of_others_is_replaced(tables, model_directory, tmp_path):
+    pairs = pq.read_table(tables / "pairs.parquet")
+    pairs = pairs.append_column("seen", pa.array([[1, 2]] * len(pairs)))
+    pq.write_table(pairs, tmp_path / "pairs.parquet")
+    with pytest.raises(InputError, match=r"scores\.csv cannot hold column 'seen'.*\.parquet"):
+        score(model_directory, tmp_path / "pairs.parquet", tmp_path / "scores.csv")
+    assert [path.name for path in tmp_path.iterdir()] == ["pairs.parquet"]
     (tmp_path / "mine.csv").write_text("a\n1\n")
     batch = BatchOptions(overwrite=True)
     with pytest.raises(InputError, match="no job of SimRec wrote"):

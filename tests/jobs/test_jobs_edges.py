@@ -10,10 +10,8 @@ import pytest
 from simrec import InputError, TwoTower
 from simrec.cli import main
 from simrec.jobs import commands, pipeline
-from simrec.jobs.embed import embed
-from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.inputs import DataOptions
-from simrec.jobs.recommend import recommend
+from simrec.jobs.recommend import audience, recommend
 from simrec.jobs.score import score
 
 
@@ -38,12 +36,10 @@ def test_no_new_items_today(tables, model_directory, empty, tmp_path, capsys):
     lists = pq.read_table(out)
     assert lists.num_rows == 0
     assert lists.column_names == ["user_id", "item_id", "score", "rank"]
-    assert embed(model_directory, tmp_path / "vectors", items=items)["rows_out"] == 0
-    vectors = pq.read_table(tmp_path / "vectors")
-    assert vectors.num_rows == 0 and vectors.column_names == ["item_id", "vector"]
-    assert embed(model_directory, tmp_path / "one.parquet", items=items)["rows_out"] == 0
-    again = embed(model_directory, tmp_path / "one.parquet", items=items)
-    assert again["already_complete"]
+    assert audience(model_directory, tmp_path / "users", items=items)["rows_out"] == 0
+    assert pq.read_table(tmp_path / "users").column_names[:2] == ["item_id", "user_id"]
+    assert audience(model_directory, tmp_path / "one.parquet", items=items)["rows_out"] == 0
+    assert audience(model_directory, tmp_path / "one.parquet", items=items)["already_complete"]
     pairs = tables / "pairs.parquet"
     score(model_directory, pairs, tmp_path / "with.parquet", items=items)
     score(model_directory, pairs, tmp_path / "without.parquet")
@@ -60,7 +56,7 @@ def test_nobody_to_recommend_to(model_directory, empty, tmp_path):
     assert pq.read_table(tmp_path / "b").num_rows == 0
 
 
-def test_empty_files_with_partitions(tables, model_directory, empty, tmp_path):
+def test_empty_files(tables, model_directory, empty, tmp_path):
     (tmp_path / "in").mkdir()
     empty("pairs").rename(tmp_path / "in" / "0.parquet")
     pairs = pq.read_table(tables / "pairs.parquet")
@@ -69,8 +65,7 @@ def test_empty_files_with_partitions(tables, model_directory, empty, tmp_path):
     # A row group without rows, as some writers leave them.
     with pq.ParquetWriter(tmp_path / "in" / "2.parquet", pairs.schema) as writer:
         writer.write_table(pairs.slice(0, 0))
-    batch = BatchOptions(partition_by=("note",))
-    summary = score(model_directory, tmp_path / "in", tmp_path / "out", batch=batch)
+    summary = score(model_directory, tmp_path / "in", tmp_path / "out")
     assert summary["rows_out"] == pq.read_table(tmp_path / "out").num_rows == 10
 
 
@@ -96,9 +91,7 @@ def test_k_takes_no_more_memory_than_there_are_items(model_directory, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["recommend", "--model", "M", "--min-score", "nan"], "--min-score: expected a number"),
         (["train", "--ratings", "R", "--random-state", "-1"], "--random-state: expected a whole"),
-        (["embed", "--model", "M", "--items", "R", "--side", "item"], "either items or users"),
     ],
 )
 def test_odd_values(tables, model_directory, tmp_path, capsys, words, message):
@@ -107,14 +100,6 @@ def test_odd_values(tables, model_directory, tmp_path, capsys, words, message):
     assert main([*words, "--out", str(tmp_path / "out")]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
-
-
-def test_embed_all_that_is_known(model_directory, tmp_path):
-    embed(model_directory, tmp_path / "out.parquet", side="user")
-    found, model = pq.read_table(tmp_path / "out.parquet"), TwoTower.load(model_directory)
-    assert found["user_id"].to_pylist() == model.users_.ids.to_pylist()
-    vectors = model.ranking("both")[0].users.vectors
-    np.testing.assert_array_equal(np.array(found["vector"].to_pylist()), vectors)
 
 
 def test_fresh_features_of_unrated_items(tables, model_directory, tmp_path):
@@ -132,13 +117,12 @@ def test_fresh_features_of_unrated_items(tables, model_directory, tmp_path):
         scores = pq.read_table(out)["score"].to_numpy()
         np.testing.assert_array_equal(scores, model.predict(pairs, **features))
     assert not np.array_equal(scores, model.predict(pairs))
-    for explore in (0.0, 2.0):
-        out = tmp_path / f"lists{explore}.parquet"
-        recommend(model_directory, out, items=tmp_path / "items.parquet", k=50, explore=explore)
-        lists = pq.read_table(out)
-        expected = model.recommend(items=items, k=50, explore=explore, output="arrow")
-        assert lists["item_id"].to_pylist() == expected["item_id"].to_pylist()
-        np.testing.assert_array_equal(lists["score"], expected["score"])
+    out = tmp_path / "lists.parquet"
+    recommend(model_directory, out, items=tmp_path / "items.parquet", k=50)
+    lists = pq.read_table(out)
+    expected = model.recommend(items=items, k=50, output="arrow")
+    assert lists["item_id"].to_pylist() == expected["item_id"].to_pylist()
+    np.testing.assert_array_equal(lists["score"], expected["score"])
 
 
 def test_a_list_of_ids_is_no_table_of_features(tables, model_directory, tmp_path):
@@ -246,14 +230,14 @@ def test_sections_take_what_commands_take(tables, tmp_path):
         item_id = "i00"
         k = 3
         [[similar]]
-        user_id = "900"
+        item_id = "i01"
         """
     (tmp_path / "pipeline.toml").write_text(text)
-    train, update, items, users = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
+    train, update, items, others = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
     assert TwoTower.load(tmp_path / "model").embedding_dim == 2
     assert update["parent"] == train["model_id"] and update["new_users"] == 1
     assert [n["rank"] for n in items["neighbours"]] == [1, 2, 3]
-    assert users["user_id"] == 900 and len(users["neighbours"]) == 10  # known since the update
+    assert others["item_id"] == "i01" and len(others["neighbours"]) == 10
     (tmp_path / "pipeline.toml").write_text("[data]\nratings='r'\n[update]\nmodel='m'\nout='o'")
     with pytest.raises(InputError, match=r"\[update\] lacks 'ratings'"):
         list(pipeline.run(tmp_path / "pipeline.toml"))
@@ -270,7 +254,6 @@ def test_similar(tables, model_directory, capsys):
     assert "similarity" in capsys.readouterr().out
     for bad, message in (
         (["--item-id", "n0"], "--items"),
-        ([], "either item_id or user_id"),
         (["--item-id", "zz", "--items", str(tables / "items.parquet")], "no item_id 'zz'"),
         (["--item-id", "i00", "--k", "0"], "k must be"),
     ):

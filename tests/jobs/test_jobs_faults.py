@@ -18,11 +18,9 @@ from simrec import InputError, TwoTower
 from simrec.jobs.engine.batch import BatchOptions, parse_size
 from simrec.jobs.io import parts
 from simrec.jobs.score import score
-from simrec.storage.files import sha256
-from simrec.storage.lock import lock
+from simrec.storage.files import lock, sha256
 
 PARTS = BatchOptions(part_rows=400)
-PARTS_SKIP = BatchOptions(part_rows=400, on_bad_fragment="skip")
 PARTS_OVER = BatchOptions(part_rows=400, overwrite=True)
 
 
@@ -139,14 +137,17 @@ def test_a_damaged_part_is_written_again(pairs, model_directory, tmp_path):
     assert content(tmp_path / "out") == reference
 
 
-def test_killed_while_publishing(pairs, model_directory, tmp_path):
-    score(model_directory, pairs, tmp_path / "out", batch=PARTS)
-    reference = content(tmp_path / "out")
-    shutil.move(tmp_path / "out", tmp_path / "out.partial")
+@pytest.mark.parametrize("when", ["simrec.storage.files.replace_directory", "_tidy"])
+def test_killed_while_publishing(pairs, model_directory, tmp_path, monkeypatch, when):
+    score(model_directory, pairs, tmp_path / "reference", batch=PARTS)
+    name = when if "." in when else f"simrec.jobs.io.outputs.{when}"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(name, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        score(model_directory, pairs, tmp_path / "out", batch=PARTS)
     summary = score(model_directory, pairs, tmp_path / "out", batch=PARTS)
-    assert summary["already_complete"]
-    assert content(tmp_path / "out") == reference
-    assert not (tmp_path / "out.partial").exists()
+    assert summary["parts_from_earlier_run"] == (12 if "." in when else 0)
+    assert content(tmp_path / "out") == content(tmp_path / "reference")
+    assert {p.name for p in tmp_path.iterdir()} == {"out", "pairs", "reference"}
 
 
 def test_a_complete_job_is_not_repeated(pairs, model_directory, tmp_path):
@@ -195,28 +196,6 @@ def test_foreign_directories_are_never_replaced(pairs, model_directory, tmp_path
         with pytest.raises(InputError):
             score(model_directory, pairs, tmp_path / "out", batch=options)
     assert (tmp_path / "out" / "thesis.doc").exists()
-
-
-def test_bad_fragments_can_be_skipped(pairs, model_directory, tmp_path):
-    corrupt(pairs / "1.parquet")
-    (pairs / "2.parquet").write_bytes(b"no table at all")
-    with pytest.raises(InputError, match="2.parquet"):
-        score(model_directory, pairs, tmp_path / "out", batch=PARTS)
-    summary = score(model_directory, pairs, tmp_path / "out", batch=PARTS_SKIP)
-    assert any("2.parquet" in text for text in summary["skipped"])
-    assert any("1.parquet" in text for text in summary["skipped"])
-    notes = pq.read_table(tmp_path / "out")["note"].to_pylist()
-    assert set(notes) >= {*range(1000), *range(3000, 4000)}
-    assert summary["rows_out"] == len(notes) < 3000
-
-
-def test_nothing_readable_is_an_error(pairs, model_directory, tmp_path):
-    for k in range(4):
-        corrupt(pairs / f"{k}.parquet")
-    only = BatchOptions(on_bad_fragment="skip", part_rows=10**6)
-    with pytest.raises(InputError, match="none of the input could be read"):
-        score(model_directory, pairs, tmp_path / "out", batch=only)
-    assert {p.name for p in tmp_path.iterdir()} == {"pairs"}
 
 
 def test_outputs_are_local(pairs, model_directory, tmp_path, monkeypatch):

@@ -4,10 +4,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io import outputs as output
-from simrec.jobs.recommend import recommend
+from simrec.jobs.recommend import audience, recommend
 from simrec.jobs.score import score
 from simrec.storage.files import sha256
 
@@ -48,8 +47,8 @@ def test_the_same_bytes_as_on_one_machine(cluster, tables, model_directory, tmp_
             exclude=tables / "ratings.parquet",
             batch=options,
         )
-        embed(model_directory, tmp_path / name / "embed", items=new["items"], batch=options)
-    for job in ("score", "recommend", "embed"):
+        audience(model_directory, tmp_path / name / "audience", items=new["items"], batch=options)
+    for job in ("score", "recommend", "audience"):
         assert content(tmp_path / "ray" / job) == content(tmp_path / "local" / job)
 
 

@@ -8,7 +8,6 @@ from simrec import InputError, TwoTower
 from simrec.cli import main
 from simrec.data.sides import Sides
 from simrec.jobs import pipeline
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
 from simrec.model.head import JoinedHead
@@ -161,13 +160,10 @@ def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     tables, model_directory, tmp_path, monkeypatch
 ):
     both = TwoTower.load(model_directory)
-    factors = [name.removeprefix("new_") for name in both.blend_.factors]
-    width = sum(both.parts_[name].heads.users.width for name in factors)
     assert set(both.parts_) >= {"rating", "uptake"} and len(both.blend_.factors) > 1
-    users, new = pq.read_table(tables / "users.parquet"), tables / "new_items.parquet"
-    given = [{"rank_by": "both"}, {"rank_by": "uptake"}, {"items": new}, {"explore": 1.5}]
+    new = tables / "new_items.parquet"
+    given = [{"rank_by": "both"}, {"rank_by": "uptake"}, {"items": new}]
     expected = [both.recommend(k=5, **options, output="arrow") for options in given]
-    vectors = both.embed_users(users, output="arrow")["vector"].to_pylist()
 
     monkeypatch.setattr(JoinedHead, "vectors", property(lambda self: pytest.fail("all joined")))
     for n, options in enumerate(given):
@@ -178,9 +174,6 @@ def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     only = tmp_path / "only"
     recommend(model_directory, only, k=5, new_items_only=True)
     assert {row[1] for row in as_rows(only)} <= {f"i{k}" for k in range(40, 50)}
-    embed(model_directory, tmp_path / "v", users=tables / "users.parquet")
-    assert pq.read_table(tmp_path / "v")["vector"].to_pylist() == vectors
-    assert len(vectors[0]) == width
 
 
 def test_new_users_and_a_catalogue_with_new_items(tables, model, model_directory, tmp_path):
@@ -224,15 +217,6 @@ def test_new_items_only(tables, model_directory, tmp_path):
     assert {row[1] for row in as_rows(tmp_path / "catalogue")} == {f"n{k}" for k in range(8)}
 
 
-def test_eligible_items(tables, model, model_directory, tmp_path):
-    pq.write_table(pa.table({"item_id": ["i03", "i07", "zz"]}), tmp_path / "items.parquet")
-    recommend(
-        model_directory, tmp_path / "a", k=5, exclude=None, eligible=tmp_path / "items.parquet"
-    )
-    users = ids(tables / "users.parquet", "user_id")
-    same(as_rows(tmp_path / "a"), brute_force(model, users, ["i03", "i07"], 5))
-
-
 def test_eligible_pairs(tables, model, model_directory, tmp_path):
     rng = np.random.default_rng(1)
     users, items = (
@@ -262,15 +246,6 @@ def test_eligible_pairs(tables, model, model_directory, tmp_path):
     same(as_rows(tmp_path / "out"), expected)
 
 
-def test_min_score(model_directory, tmp_path):
-    recommend(model_directory, tmp_path / "all", k=50)
-    everything = as_rows(tmp_path / "all")
-    limit = float(np.median([row[2] for row in everything]))
-    summary = recommend(model_directory, tmp_path / "some", k=50, min_score=limit)
-    assert as_rows(tmp_path / "some") == [row for row in everything if row[2] >= limit]
-    assert summary["users_with_fewer_than_k"] > 0
-
-
 def test_unknown_users(tables, model_directory, tmp_path):
     pq.write_table(pa.table({"user_id": [100, 5]}), tmp_path / "users.parquet")
     users = tmp_path / "users.parquet"
@@ -287,7 +262,7 @@ def test_bad_options(model_directory, tables, tmp_path):
     with pytest.raises(InputError, match="k: expected at least 1"):
         recommend(model_directory, tmp_path / "out", k=0)
     pq.write_table(pa.table({"item_id": ["zz"]}), tmp_path / "items.parquet")
-    with pytest.raises(InputError, match="no candidate items are left"):
+    with pytest.raises(InputError, match="no column 'user_id'"):
         recommend(model_directory, tmp_path / "out", eligible=tmp_path / "items.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["items.parquet"]
 
@@ -310,5 +285,3 @@ def test_users_that_occur_twice_are_refused_wherever_batches_end(
     batch = BatchOptions(part_rows=rows)
     with pytest.raises(InputError, match="1 rows repeat a user_id, for example"):
         recommend(model_directory, tmp_path / "out", users=tmp_path / "users.parquet", batch=batch)
-    with pytest.raises(InputError, match="1 rows repeat a user_id, for example"):
-        embed(model_directory, tmp_path / "out", users=tmp_path / "users.parquet", batch=batch)

@@ -7,7 +7,6 @@ import pytest
 from processes import imported_by
 
 from simrec import InputError, TwoTower
-from simrec.jobs.embed import embed
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.score import score
 
@@ -150,42 +149,9 @@ def test_partitions_are_kept_or_chosen(tables, model_directory, tmp_path):
     assert one["day"].to_pylist() == days.to_pylist()
     assert one.select(expected.column_names).equals(expected)
 
-    chosen = BatchOptions(partition_by=("day",), part_rows=400)
-    with pytest.raises(InputError, match="is a single file"):
-        score(model_directory, tmp_path / "in", tmp_path / "two.parquet", batch=chosen)
-    pq.write_table(pairs.append_column("day", days), tmp_path / "flat.parquet", row_group_size=500)
-    score(model_directory, tmp_path / "flat.parquet", tmp_path / "chosen", batch=chosen)
-    divided = pq.read_table(tmp_path / "chosen").sort_by("note")
-    assert divided.select(expected.column_names).equals(expected)
-    assert len(list((tmp_path / "chosen" / "day=d1").iterdir())) == 8
-    with pytest.raises(InputError, match="partition_by: 'dya' is no output column"):
-        bad = BatchOptions(partition_by=("dya",))
-        score(model_directory, tmp_path / "flat.parquet", tmp_path / "x", batch=bad)
-
 
 def test_known_ids_need_no_tensorflow(tables, model_directory, tmp_path):
     code = "import sys; from simrec.cli import main; assert main(sys.argv[1:]) == 0"
     words = ["score", "--model", model_directory, "--pairs", tables / "pairs.parquet"]
     found = imported_by(code, *words, "--out", tmp_path / "out")
     assert not {"tensorflow", "tf_keras", "keras", "pandas"} & found
-
-
-def test_embed(tables, model, model_directory, tmp_path):
-    for side, name in (("item", "new_items"), ("user", "users")):
-        path = tables / f"{name}.parquet"
-        summary = embed(model_directory, tmp_path / name, **{f"{side}s": path})
-        result = pq.read_table(tmp_path / name)
-        expected = getattr(model, f"embed_{side}s")(str(path), output="arrow")
-        assert result[f"{side}_id"].to_pylist() == expected[f"{side}_id"].to_pylist()
-        np.testing.assert_allclose(
-            np.array(result["vector"].to_pylist()), np.array(expected["vector"].to_pylist()), 1e-6
-        )
-        assert summary["new"] == (8 if name == "new_items" else 0)
-    path = tables / "users.parquet"
-    embed(model_directory, tmp_path / "rating", users=path, rank_by="rating")
-    found = np.array(pq.read_table(tmp_path / "rating")["vector"].to_pylist(), np.float32)
-    head = model.parts_["rating"].heads.users
-    rows = model.users_.rows(pq.read_table(path)["user_id"])
-    np.testing.assert_array_equal(found, head.vectors[rows])
-    with pytest.raises(InputError, match="either items or users"):
-        embed(model_directory, tmp_path / "x")

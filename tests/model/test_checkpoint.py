@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from simrec.model import checkpoint as module
 from simrec.model import fit as fit_module
 from simrec.model.checkpoint import Checkpoint
 from simrec.model.head import Saved
+from simrec.model.run.progress import Progress
 from simrec.model.run.workers import WorkerLost, written_together
 from simrec.storage.artifacts import read_manifest
 
@@ -47,15 +49,19 @@ def fit(model, data, **arguments):
     return model.fit(data.ratings, items=data.items, users=data.users, **arguments)
 
 
+@contextmanager
 def killed_at(epoch):
-    from simrec.simec.keras import keras
+    """Kill a fit at the end of an epoch."""
+    told = Progress.epoch
 
-    class Kill(keras.callbacks.Callback):
-        def on_epoch_end(self, number, logs=None):
-            if number == epoch:
-                raise Killed
+    def kill(self, stage, logs):
+        told(self, stage, logs)
+        if len(self.history) == epoch + 1:
+            raise Killed
 
-    return [Kill()]
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Progress, "epoch", kill)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -68,17 +74,16 @@ def whole(data):
 def half_done(data, tmp_path):
     """A checkpoint of a training with the settings for ratings."""
     path = tmp_path / "checkpoint"
-    with pytest.raises(Killed):
-        fit(TwoTower(**SETTINGS), data, checkpoint=path, callbacks=killed_at(3))
+    with killed_at(3):
+        fit(TwoTower(**SETTINGS), data, checkpoint=path)
     return path
 
 
 @pytest.mark.parametrize("epoch", [0, 3, 7])
 def test_going_on_changes_no_bit(data, whole, tmp_path, epoch):
     path = tmp_path / "checkpoint"
-    with pytest.raises(Killed):
-        model = TwoTower(**SETTINGS)
-        fit(model, data, checkpoint=path, callbacks=killed_at(epoch))
+    with killed_at(epoch):
+        fit(TwoTower(**SETTINGS), data, checkpoint=path)
     model = fit(TwoTower(**SETTINGS), data, checkpoint=path, resume=True)
     assert_same(model, whole)
 
@@ -126,7 +131,7 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
     whole.save(tmp_path / "whole")
     assert model.model_id_ == whole.model_id_
     other = TwoTower(**{**settings, "keep_evidence": not model.keep_evidence})
-    with pytest.raises(InputError, match="of a training with keep_evidence"):
+    with pytest.raises(InputError, match="with other keep_evidence"):
         fit(other, data, checkpoint=path, resume=True)
 
 
@@ -136,8 +141,8 @@ def test_the_sweeps_of_the_item_simec_go_on(data, tmp_path, items):
     tables = {"items": data.items if items else None, "users": data.users}
     whole = TwoTower(**settings).fit(data.ratings, **tables)
     path = tmp_path / "checkpoint"
-    with pytest.raises(Killed):
-        TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path, callbacks=killed_at(3))
+    with killed_at(3):
+        TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path)
     model = TwoTower(**settings).fit(data.ratings, **tables, checkpoint=path, resume=True)
     assert_same(model, whole)
     for simec, expected in ((m.item_simec_, whole.item_simec_) for m in [model]):
@@ -256,7 +261,7 @@ def test_a_training_whose_disk_is_full_goes_on_when_there_is_room(data, tmp_path
     tables = DataOptions(*(tmp_path / f"{name}.parquet" for name in ("ratings", "items", "users")))
     whole = train(TwoTower(**SETTINGS), tables, tmp_path / "whole")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="with --resume") as caught:
-        patch.setattr("simrec.model.files.id_arrays", no_room)  # the model, not its checkpoints
+        patch.setattr("simrec.model.files.write_rows", no_room)  # the model, not its checkpoints
         train(TwoTower(**SETTINGS), tables, tmp_path / "out")
     assert caught.value.filename == str(tmp_path / "out")
     assert "the disk is full" in caught.value.strerror

@@ -8,13 +8,13 @@ import pytest
 
 from simrec import Ratings, TwoTower
 from simrec.data.sides import Sides
-from simrec.model.contributions import explain_rating
 from simrec.model.fit import fit_ratings
 from simrec.model.lists.blend import Blend
 from simrec.model.params import Settings
 from simrec.model.part import Entity
 from simrec.model.prepare import Encoding, prepare
 from simrec.model.rating import content_block
+from simrec.model.rating.part import explain_rating
 from simrec.model.update.update import State, forget, learn
 from simrec.scoring.pairs import score_pairs
 

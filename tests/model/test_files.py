@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from simrec import InputError, TwoTower
-from simrec.storage import manifest
 from simrec.storage.arrays import id_arrays, write_npy
+from simrec.storage.artifacts import write_manifest
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def sign(model, config=None, facts=None):
     """Write the manifest anew, as anybody can."""
     found = json.loads((model / "manifest.json").read_text())
     given = {**found["config"], **(config or {})}, found["facts"] if facts is None else facts
-    manifest.write(model, found["kind"], *given)
+    write_manifest(model, found["kind"], *given)
 
 
 def put(model, name, array):

@@ -329,28 +329,6 @@ def test_arrow_and_parquet_and_pandas_give_the_same_model(split, data, tmp_path)
     assert np.array_equal(vectors(first, "items"), vectors(second, "items"))
 
 
-def test_callbacks_and_logs_are_served(split, data, tmp_path):
-    from simrec.simec.keras import keras
-
-    class Recorder(keras.callbacks.Callback):
-        seen: list = []
-        ended = False
-
-        def on_epoch_end(self, epoch, logs=None):
-            self.seen.append(logs)
-
-        def on_train_end(self, logs=None):
-            Recorder.ended = True
-
-    model = TwoTower(embedding_dim=2, epochs=3)
-    model.fit(split.train, items=data[1], callbacks=[Recorder()], log_dir=tmp_path / "logs")
-    assert Recorder.ended
-    assert Recorder.seen == model.history_
-    assert sum("loss" in logs for logs in model.history_) == 3
-    assert any("val_new_items" in logs for logs in model.history_)
-    assert list((tmp_path / "logs").iterdir())
-
-
 @pytest.mark.parametrize("shape", ["one_user", "one_item", "one_rating", "constant"])
 def test_degenerate_data_still_gives_an_answer(shape):
     ratings, items, users = planted(n_users=12, n_items=10, share=0.7)

@@ -483,8 +483,8 @@ class TestExplain:
         from scipy import sparse
 
         from simrec import SimEc
-        from simrec.model.contributions import linear_at
         from simrec.model.head import Network
+        from simrec.model.part import linear_at
 
         rng = np.random.default_rng(0)
         X = sparse.random(50, 12, 0.4, format="csr", random_state=0, dtype=np.float32)

@@ -174,7 +174,7 @@ def test_known_guests_learn_alone(shop):
 def test_audience_job(shop, tmp_path):
     import pyarrow.parquet as pq
 
-    from simrec.jobs.audience import audience
+    from simrec.jobs.recommend import audience
 
     pq.write_table(shop.data.items.slice(0, 30), tmp_path / "items.parquet")
     out = tmp_path / "audience.parquet"

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from simrec import InputError
-from simrec.storage.lock import lock
+from simrec.storage.files import lock
 
 
 def test_a_stale_lock_has_one_heir_in_300_rounds(tmp_path):
-    logging.getLogger("simrec.storage.lock").setLevel(logging.ERROR)
+    logging.getLogger("simrec.storage.files").setLevel(logging.ERROR)
     path = tmp_path / "out.lock"
     inside, most, refused = [0], [0], [0]
     start = threading.Barrier(4)
@@ -48,7 +48,7 @@ def test_a_stale_lock_has_one_heir_in_300_rounds(tmp_path):
 
 def test_the_lock_of_a_killed_process_is_taken_over(tmp_path):
     code = (
-        "import sys, time; from pathlib import Path; from simrec.storage.lock import lock\n"
+        "import sys, time; from pathlib import Path; from simrec.storage.files import lock\n"
         "with lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
     )
     path = tmp_path / "out.lock"

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from simrec.data.sides import ID_COLUMNS, Side
-from simrec.data.source import BadFragment, ChangedFragment, Unit
+from simrec.data.source import BadFragment, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import ModelReference
-from simrec.jobs.io.outputs import OutputDirectory, Scratch
-from simrec.jobs.io.parts import Part, PartWriter
+from simrec.jobs.io.outputs import OutputDirectory
+from simrec.jobs.io.parts import Part, PartWriter, Scratch
 from simrec.jobs.options import Path
-from simrec.storage.lock import lock
+from simrec.scoring.threads import processors
+from simrec.storage.files import lock
 
 if TYPE_CHECKING:
     from simrec.data.source import Source
@@ -48,12 +48,8 @@ class BatchOptions:
         Memory to work in, such as 2GB; larger arrays are mapped from files.
     part_rows : int, optional
         Input rows per part of the output, about.
-    partition_by : sequence of str, optional
-        Columns to partition the output by; by default the partitions of the input are kept.
     overwrite : bool
         Replace other output at the same place, once the new one is complete.
-    on_bad_fragment : str
-        What to do with a corrupt input file: stop, or skip it and list it in the summary.
     """
 
     engine: Literal["local", "ray"] = "local"
@@ -61,9 +57,7 @@ class BatchOptions:
     address: str | None = None
     memory: str = "1GB"
     part_rows: int | None = None
-    partition_by: tuple[str, ...] | None = None
     overwrite: bool = False
-    on_bad_fragment: Literal["stop", "skip"] = "stop"
 
     def __post_init__(self) -> None:
         for name in ("workers", "part_rows"):
@@ -72,46 +66,28 @@ class BatchOptions:
                 raise InputError(f"{name}: expected at least 1, got {value}")
         parse_size(self.memory)
 
-    @property
-    def skip_bad(self) -> bool:
-        """Whether corrupt input files are left out."""
-        return self.on_bad_fragment == "skip"
-
-    def check_unpartitioned(self, job: str) -> None:
-        """Raise InputError if the output of a job without columns for it is to be partitioned."""
-        if self.partition_by:
-            raise InputError(f"partition_by: {job} writes no column to partition by")
-
     def map(self, work: "Work", units: Sequence[Unit]) -> Iterator[Part]:
         """Run the units, in any order; yield parts as they are done."""
         if self.engine == "ray":
             from simrec.jobs.engine import ray
 
             return ray.run(work, units, workers=self.workers, address=self.address)
-        return _run_in_threads(work, units, self.workers or _default_workers())
+        return _run_in_threads(work, units, self.at_once)
+
+    @property
+    def at_once(self) -> int:
+        """How many units run at once here: reading, writing and products release the GIL."""
+        return self.workers or min(4, processors())
 
 
 def parse_size(size: str | int) -> int:
-    """Read a number of bytes, such as ``2GB`` or ``500 MB``.
-
-    Examples
-    --------
-    >>> parse_size("2GB")
-    2000000000
-    """
+    """Read a number of bytes, such as ``2GB`` or ``500 MB``."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(size), re.I)
     if match is None:
         raise InputError(f"memory: expected a size such as 2GB or 500MB, got {size!r}")
     number, prefix, binary = match.groups()
     power = " KMGT".index(prefix.upper() or " ")
     return int(float(number) * (1024 if binary else 1000) ** power)
-
-
-def _default_workers() -> int:
-    """Return how many units run at once: reading, writing and products release the GIL."""
-    from simrec.scoring.threads import processors
-
-    return min(4, processors())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,25 +103,6 @@ class BatchTask(ABC):
 
 
 @dataclass(frozen=True)
-class EntityTask(BatchTask):
-    """Ask a method of the model about the entities of each batch."""
-
-    model: ModelReference
-    side: Side
-    method: str
-    settings: Mapping[str, Any]
-
-    def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
-        """Return what the method answers, and how many the model does not know."""
-        model = self.model.load()
-        ids = model.towers_[self.side].ids
-        new = ~ids.contains(table[ID_COLUMNS[self.side]])
-        found = getattr(model, self.method)(table, **self.settings, output="arrow")
-        found = found.rename_columns(self.schema.names).cast(self.schema)
-        return found, {"new": int(new.sum())}
-
-
-@dataclass(frozen=True)
 class Work:
     """Everything a worker needs to turn a unit into a part, the same on every engine."""
 
@@ -153,33 +110,21 @@ class Work:
     task: BatchTask
     writer: PartWriter
     batch_rows: int
-    skip_bad: bool
-    partition_by: tuple[str, ...] | None
     keep_partitions: bool
 
     def run(self, unit: Unit) -> Part:
-        """Read a unit, process it, write its files."""
+        """Read a unit, process it, write its file."""
         counts: Counter[str] = Counter()
         name = f"part-{unit.index:06d}.parquet"
-        try:
-            tables = self._process(unit, counts)
-            if self.partition_by:
-                files = self.writer.write_divided(name, tables, self.task.schema, self.partition_by)
-            else:
-                if self.keep_partitions and unit.directory:
-                    name = f"{unit.directory}/{name}"
-                files = {name: self.writer.write(name, tables, self.task.schema)}
-        except BadFragment as error:
-            if not self.skip_bad or isinstance(error, ChangedFragment):
-                raise
-            return Part(unit.index, 0, skipped=str(error))
-        return Part(unit.index, unit.rows, files, dict(counts))
+        if self.keep_partitions and unit.directory:
+            name = f"{unit.directory}/{name}"
+        record = self.writer.write(name, self._process(unit, counts), self.task.schema)
+        return Part(unit.index, unit.rows, {name: record}, dict(counts))
 
     def empty_part(self) -> Part:
         """Write the one part of an input without rows: a file that has columns only."""
         name = "part-000000.parquet"
-        kept = [f for f in self.task.schema if f.name not in (self.partition_by or ())]
-        return Part(0, 0, {name: self.writer.write(name, [], pa.schema(kept))})
+        return Part(0, 0, {name: self.writer.write(name, [], self.task.schema)})
 
     def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
         rows = 0
@@ -234,13 +179,10 @@ def run_batch(
         "model_id": model.model_id,
         "input": source.identity(),
         "part_rows": part_rows,
-        "partition_by": options.partition_by,
     }
     output = OutputDirectory(out, described, options.overwrite)
-    if output.single and options.partition_by:
-        raise InputError(f"partition_by: {out} is a single file; give a directory as out")
     with lock(output.lock_file):
-        summary = output.finished() or output.recover()
+        summary = output.finished()
         if summary is not None:
             logger.info("%s: complete already, nothing to do", output.path)
             return {**summary, "already_complete": True}
@@ -253,15 +195,13 @@ def run_batch(
             if missing or not units:
                 memory = parse_size(options.memory)
                 # Rows of a batch, and of a row group: many, unless memory would not do.
-                share = memory / (options.workers or _default_workers()) // max(row_bytes, 1)
+                share = memory / options.at_once // max(row_bytes, 1)
                 group_rows = min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1)))
                 work = Work(
                     source,
                     prepare(output.scratch(memory // 4)),
                     output.writer(model.model_id, int(group_rows)),
                     int(min(1 << 17, max(256, share))),
-                    options.skip_bad,
-                    options.partition_by,
                     keep_partitions=not output.single,
                 )
                 output.check_schema(work.task.schema)
@@ -275,11 +215,6 @@ def run_batch(
         except BaseException:
             output.abandon_if_empty()
             raise
-        # Every unit may have been skipped; empty files have nothing to partition.
-        skipped = [part.skipped for part in parts.values() if part.skipped]
-        if len(skipped) == len(parts):
-            output.discard()
-            raise InputError("\n  ".join(["none of the input could be read:", *skipped]))
         counts: Counter[str] = Counter()
         for part in parts.values():
             counts.update(part.counts)
@@ -292,9 +227,8 @@ def run_batch(
             "rows_in": rows_in,
             "rows_out": sum(part.rows_out for part in parts.values()),
             **dict(sorted(counts.items())),
-            "parts": len(parts) - len(skipped),
+            "parts": len(parts),
             "parts_from_earlier_run": n_resumed,
-            "skipped": [*source.bad, *skipped],
             "seconds": round(seconds, 3),
             "rows_per_second": round(rows_in / max(seconds, 1e-9)),
         }
@@ -314,10 +248,8 @@ def _with_progress(parts: Iterator[Part], units: Sequence[Unit]) -> Iterator[Par
         for n, part in enumerate(parts, start=1):
             unit = by_index[part.unit]
             if bar is None:
-                done = part.skipped or f"{part.rows_in} rows in, {part.rows_out} rows out"
+                done = f"{part.rows_in} rows in, {part.rows_out} rows out"
                 logger.info("%d/%d %s: %s", n, len(units), unit.label, done)
             else:
                 bar.update(unit.rows)
-                if part.skipped:
-                    logger.warning("skipped: %s", part.skipped)
             yield part

@@ -51,10 +51,7 @@ _OBJECT_STORE = 100 << 20
 def run(
     work: Work, units: Sequence[Unit], workers: int | None = None, address: str | None = None
 ) -> Iterator[Part]:
-    """Map `work` over units on a Ray cluster; yield parts as they are done.
-
-    By default one unit per processor of the cluster is worked on at once.
-    """
+    """Map `work` over units on a Ray cluster; yield parts as they are done."""
     with connected(workers, address) as ray:
         shared = ray.put(work)
         # Retried without end where a worker dies; an error of the work itself is raised here.

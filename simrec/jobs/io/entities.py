@@ -12,14 +12,14 @@ import scipy.sparse as sp
 from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
 from simrec.data.sides import Side
-from simrec.data.source import BadFragment, Source, Unit
+from simrec.data.source import Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import open_table
 from simrec.jobs.io.outputs import Scratch
 from simrec.jobs.options import Path
 from simrec.model.head import Found, Head, StoredHead
 from simrec.model.tower import Tower
-from simrec.storage.rows import Array, Rows, blocks, shards_of
+from simrec.storage.arrays import blocks
 
 Unknown = Literal["error", "prior", "skip"]
 _EMBEDDED, _PAIRS = 1 << 16, 1 << 20  # rows that are embedded, and pairs that are read, at once
@@ -31,7 +31,6 @@ class KnownIds:
 
     name: str
     ids: pa.ChunkedArray
-    bad: tuple[str, ...] = ()
     row_bytes: float = 16.0
 
     @property
@@ -61,28 +60,15 @@ class KnownIds:
             yield pa.table([mine.slice(first, batch_rows)], names=[self.name])
 
 
-def entity_source(
-    tower: Tower, path: Path | None, own: Columns, skip_bad: bool
-) -> Source | KnownIds:
+def entity_source(tower: Tower, path: Path | None, own: Columns) -> Source | KnownIds:
     """Open a table in which each id occurs once, wherever batches end; or take all known ids."""
     column = tower.id_column
     if path is None:
         return KnownIds(column, tower.ids.column)
-    source = open_table(path, tower.side, own, skip_bad)
+    source = open_table(path, tower.side, own)
     source.require_columns(column)
-    chunks: list[pa.Array] = []
-    units = source.units(1 << 62)
-    for number, unit in enumerate(units, start=1):
-        try:
-            for batch in source.batches(unit, [column]):
-                chunks += batch[column].drop_null().chunks
-        except BadFragment:
-            if not skip_bad:
-                raise
-        if chunks and (number % 16 == 0 or number == len(units)):
-            ids = pa.chunked_array(chunks)
-            chunks = [pc.unique(ids)]
-            _check_distinct(tower, source, ids, len(chunks[0]))
+    ids = source.read([column])[column].drop_null()
+    _check_distinct(tower, source, ids, pc.count_distinct(ids).as_py())
     return source
 
 
@@ -138,7 +124,7 @@ class Entities:
     side: Side
     column: str
     known: IdMap
-    vectors: Array
+    vectors: np.ndarray
     unknown: Unknown
     new: IdMap | None = None
     some_known: bool = False  # whether some of `new` are known too
@@ -164,13 +150,11 @@ class Entities:
         names = tower.side, tower.table_column
         if new is None and unknown != "prior":
             return cls(*names, tower.ids, head.vectors, unknown)
-        n_new = 0 if new is None else len(new)
-        made = scratch.empty(f"{tower.side}_vectors", (n_new + 1, head.width), np.float32)
-        made[-1] = head.prior
+        n, n_new = len(tower.ids), 0 if new is None else len(new)
+        vectors = scratch.empty(f"{tower.side}_vectors", (n + n_new + 1, head.width), np.float32)
+        vectors[:n], vectors[-1] = head.vectors, head.prior
         if source is not None and new is not None:
-            _embed_table(tower, head, source, new, made)
-        # Known ones stay where they are.
-        vectors = Rows([*shards_of(head.vectors), made])
+            _embed_table(tower, head, source, new, vectors[n:-1])
         return cls(*names, tower.ids, vectors, unknown, new, some_known)
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
@@ -218,17 +202,14 @@ class Candidates:
         tower: Tower,
         head: Head,
         catalogue: Source | None,
-        eligible: Source | None,
         new_items_only: bool,
         scratch: Scratch,
     ) -> "Candidates":
-        """Gather the candidates of a job: all the model knows, or those of a catalogue.
-
-        The catalogue has features for new ones. A table of `eligible` item_id restricts the choice,
-        as does leaving out items that were rated in training.
-        """
+        """Gather all items the model knows, or those of a catalogue, with features of new ones."""
         listed = tower.ids if catalogue is None else _ids_of(tower, catalogue)
-        kept = _kept(tower, listed, eligible, new_items_only)
+        kept = np.arange(len(listed))
+        if new_items_only:
+            kept = np.flatnonzero(tower.unrated(tower.ids.rows(listed.ids, "item_id")))
         ids = listed if len(kept) == len(listed) else IdMap(listed.take(kept))
         if catalogue is None and ids is listed and isinstance(head, StoredHead):
             return cls(ids, np.asarray(head.vectors), tower.everyone())
@@ -239,32 +220,6 @@ class Candidates:
             return cls(ids, vectors, tower.known(kept))
         rows = _embed_table(tower, head, catalogue, ids, vectors)
         return cls(ids, vectors, tower.known(np.where(rows < 0, len(tower.ids), rows)))
-
-    def ranked(self, bonus: np.ndarray, scratch: Scratch) -> np.ndarray:
-        """Return the vectors with what exploring adds to a score as one more coordinate."""
-        n, width = self.vectors.shape
-        ranked = scratch.empty("ranked", (n, width + 1), np.float32)
-        for here, vectors in blocks(self.vectors, _EMBEDDED):
-            ranked[here, :-1], ranked[here, -1] = vectors, bonus[here]
-        return ranked
-
-
-def _kept(tower: Tower, listed: IdMap, eligible: Source | None, new_items_only: bool) -> np.ndarray:
-    """Return the rows of those who may be recommended."""
-    keep = np.ones(len(listed), bool)
-    if new_items_only:
-        known = tower.ids.rows(listed.ids, "item_id")
-        keep &= (known < 0) | (np.asarray(tower.counts)[known] == 0)
-    if eligible is not None and keep.any():
-        eligible.require("item_id")
-        allowed = IdMap.from_values(eligible.read(["item_id"])["item_id"], "item_id")
-        keep &= allowed.contains(listed.ids, "item_id")
-        if not keep.any():
-            raise InputError(
-                f"no candidate items are left: none of those in {eligible.name} is among "
-                "--items (by default what the model knows) and what --new-items-only leaves"
-            )
-    return np.flatnonzero(keep)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,7 @@
 
 import functools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -153,9 +152,9 @@ class NameOptions:
         return replace(columns, **given)
 
 
-def open_table(path: Path, name: str, own: Columns, skip_bad: bool | None = None) -> Source:
+def open_table(path: Path, name: str, own: Columns) -> Source:
     """Open a table; its columns are called as SimRec calls them."""
-    return open_source(path, name, skip_bad).renamed(own.renaming())
+    return open_source(path, name).renamed(own.renaming())
 
 
 def absolute(path: Path | None) -> Any:
@@ -246,33 +245,6 @@ def open_model(
         ratings = open_table(feedback, "feedback", own).read()
         fold_in(loaded, ratings, describe(feedback, "feedback"), items, users, own)
     return loaded, own
-
-
-@contextmanager
-def model_with_feedback(
-    model: Path,
-    out: Path,
-    feedback: Path | None,
-    items: Path | None,
-    users: Path | None,
-    names: NameOptions,
-) -> Iterator[ModelReference]:
-    """Give the model of a job, with the ratings of `feedback` folded in.
-
-    The folded model lies beside the output while the job runs, where all workers see it. The same
-    model and feedback give the same folded model, so that a job that was killed goes on.
-    """
-    reference = ModelReference.of(model)
-    if feedback is None:
-        yield reference
-        return
-    folded, _ = open_model(model, names, feedback, items, users)
-    target = FilePath(os.path.realpath(out))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    files.remove_leftovers(target)
-    with files.own_directory(target, ".feedback") as directory:
-        folded.save(directory / "model")
-        yield ModelReference.of(directory / "model")
 
 
 def fold_in(

@@ -24,7 +24,7 @@ from simrec.data.paths import CSV_ENDINGS, local_path, matches
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter, Scratch, open_writer
 from simrec.storage import files
-from simrec.storage.lock import lock
+from simrec.storage.files import lock
 
 MANIFEST = "_manifest.json"
 SUMMARY = "_summary.json"
@@ -121,10 +121,12 @@ class OutputDirectory:
         elif self.path.is_dir() and not any(self.path.iterdir()):
             return None
         else:
-            job, summary, damaged = _read_complete(self.path, checksums=False)
+            job, summary, damaged = _read_complete(self.path)
         if job == self.job and summary is not None and not damaged:
             # What a job killed while publishing may have left.
             self.discard()
+            if self.path.is_dir():
+                _tidy(self.path)
             return {**summary, "out": str(self.path)}
         if not self.overwrite and job == self.job:
             raise InputError(
@@ -138,14 +140,6 @@ class OutputDirectory:
             )
         self._check_ours()
         return None
-
-    def recover(self) -> dict[str, Any] | None:
-        """Publish a complete job that was killed just before; return its summary."""
-        job, summary, damaged = _read_complete(self.staging)
-        if job != self.job or summary is None or damaged:
-            return None
-        self._swap_in()
-        return summary
 
     def begin(self, n_units: int) -> dict[int, Part]:
         """Make or enter the directory aside; return the parts that are done, by unit."""
@@ -214,20 +208,15 @@ class OutputDirectory:
             ours = inside.parts[0] in (_RECORDS, _JOB) or inside.as_posix() in listing
             if file.is_file() and not ours:
                 file.unlink()
-        skipped = [part.skipped for part in ordered if part.skipped]
-        manifest = {"job": self.job, "parts": listing, "skipped": skipped}
+        manifest = {"job": self.job, "parts": listing}
         files.write_text(self.staging / MANIFEST, files.to_json(manifest))
         files.write_text(self.staging / SUMMARY, json.dumps(summary, indent=2) + "\n")
         files.write_text(self.staging / SUCCESS, "")
-        self._swap_in()
-
-    def _swap_in(self) -> None:
         if self.path.exists():
             self._check_ours()
-        shutil.rmtree(self.staging / _SCRATCH, ignore_errors=True)
-        shutil.rmtree(self.staging / _RECORDS, ignore_errors=True)
-        (self.staging / _JOB).unlink(missing_ok=True)
+        # Records last: a job that is killed before it is in place finds them.
         files.replace_directory(self.staging, self.path)
+        _tidy(self.path)
 
     def _publish_single(self, names: list[str], summary: Mapping[str, Any]) -> None:
         aside = self.staging / f".{self.path.name}"
@@ -267,17 +256,26 @@ class OutputDirectory:
                     "give another --out."
                 )
         else:
+            if _listing(self.path) is not None:
+                _tidy(self.path)
             files.check_replaceable(self.path, "the output of a job", _listing)
 
     def _record(self, unit: int) -> Path:
         return self.staging / _RECORDS / f"{unit:06d}.json"
 
 
-def _read_complete(root: Path, checksums: bool = True) -> tuple[Any, Any, list[str]]:
+def _tidy(root: Path) -> None:
+    """Remove what a complete output does not need."""
+    for name in (_SCRATCH, _RECORDS):
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / _JOB).unlink(missing_ok=True)
+
+
+def _read_complete(root: Path) -> tuple[Any, Any, list[str]]:
     """Return the job of a complete directory, its summary, and the files that are damaged."""
     manifest = _read_json(root / MANIFEST) or {}
     job = manifest.get("job") if (root / SUCCESS).exists() else None
-    return job, _read_json(root / SUMMARY), _damaged(root, manifest.get("parts"), checksums)
+    return job, _read_json(root / SUMMARY), _damaged(root, manifest.get("parts"), checksums=False)
 
 
 def _damaged(root: Path, records: Any, checksums: bool = True) -> list[str]:

@@ -1,7 +1,7 @@
 """A part of an output: Parquet files written aside and renamed, their record, room for arrays."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simrec.data import partitions
 from simrec.storage import files
 
 
@@ -36,17 +35,12 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Part:
-    """What one unit of work wrote: files relative to the output, with their records.
-
-    `counts` has what was counted on the way, such as unknown ids; `skipped` says why there is no
-    output, empty if there is.
-    """
+    """What one unit of work wrote: files relative to the output, with their records."""
 
     unit: int
     rows_in: int
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    skipped: str = ""
+    counts: dict[str, int] = field(default_factory=dict)  # such as of unknown ids
 
     @property
     def rows_out(self) -> int:
@@ -85,17 +79,6 @@ class PartWriter:
         finally:
             aside.unlink(missing_ok=True)
         return record
-
-    def write_divided(
-        self, name: str, tables: Iterable[pa.Table], schema: pa.Schema, keys: Sequence[str]
-    ) -> dict[str, dict[str, Any]]:
-        """Write tables as one file for each value of some columns; return the records by name."""
-        whole = pa.concat_tables([schema.empty_table(), *tables])
-        kept = pa.schema([field for field in schema if field.name not in keys])
-        return {
-            (path := f"{directory}/{name}"): self.write(path, [rows.select(kept.names)], kept)
-            for directory, rows in partitions.divide(whole, keys)
-        }
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:

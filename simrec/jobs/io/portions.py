@@ -1,8 +1,7 @@
 """Tables divided between workers by ranges of user ids; each reads its own fragments only.
 
-Files that are sorted or partitioned by user are recognised by the statistics in their footers and
-are used as they are. Others are read once, each fragment by one worker, and written to scratch
-files by range; then each worker reads its range.
+Files are read once, each fragment by one worker, and written to scratch files by range; then each
+worker reads its range.
 """
 
 from __future__ import annotations
@@ -44,48 +43,25 @@ _SAMPLE = 1 << 16
 
 @dataclass(frozen=True)
 class Divided:
-    """A table ("ratings" or "users") that workers divide by the ids in one of its columns.
-
-    `units` are fragments of its files, and `spans` the lowest and highest id of each, None where
-    the files do not tell. `metadata` is what their schema says of itself, such as which column is
-    an index of pandas.
-    """
+    """A table ("ratings" or "users") that workers divide by the ids in one of its columns."""
 
     name: str
     source: Source
     column: str
     columns: tuple[str, ...]
-    units: tuple[Unit, ...]
-    spans: tuple[tuple[Any, Any], ...] | None
-    metadata: dict[bytes, bytes]
+    units: tuple[Unit, ...]  # fragments of its files
 
     @classmethod
     def of(
         cls, name: str, source: Source, column: str, columns: Sequence[str] | None = None
     ) -> Divided:
-        """Look at the footers of a table's files."""
+        """Look at the fragments of a table's files."""
         source.require(column)
-        units = tuple(source.units(_ROWS))
-        spans: list[tuple[Any, Any] | None] = []
-        metadata: dict[bytes, bytes] = {}
-        for number, file in enumerate(source.files):
-            if file.is_csv:
-                spans.append(None)
-                continue
-            footer = pq.read_metadata(file.path, filesystem=file.filesystem)
-            metadata = metadata or dict(footer.schema.to_arrow_schema().metadata or {})
-            stored = source.stored.get(column, column)
-            spans += [_span(footer, u, stored) for u in units if u.file == number]
-        known = None if None in spans else tuple(s for s in spans if s is not None)
-        names = source.schema.names if columns is None else columns
-        return cls(name, source, column, tuple(names), units, known, metadata)
+        names = tuple(source.schema.names if columns is None else columns)
+        return cls(name, source, column, names, tuple(source.units(_ROWS)))
 
     def starts(self, workers: Workers) -> list[Any]:
         """Agree on ranges of about equal numbers of rows: the lowest ids of all but the first."""
-        ready = self._sorted_starts(workers.size)
-        if ready is not None:
-            logger.info("%s: sorted by %s, read as it is", self.source.name, self.column)
-            return ready
         rows = sum(unit.rows for unit in self.units)
         step = max(rows // (workers.size * _SAMPLE), 1)
         some = [
@@ -105,42 +81,11 @@ class Divided:
 
     def portion(self, starts: Sequence[Any], workers: Workers, scratch: Path) -> pa.Table:
         """Read this worker's range; `scratch` is a directory that all workers see."""
-        edges = [None, *starts, None]
-        low, high = edges[workers.rank], edges[workers.rank + 1]
-        if self.spans is not None and not any(
-            first < start <= last for first, last in self.spans for start in starts
-        ):
-            mine = [
-                unit
-                for unit, (first, _) in zip(self.units, self.spans, strict=True)
-                if (low is None or first >= low) and (high is None or first < high)
-            ]
-            tables = [t for unit in mine for t in self._batches(unit, self.columns)]
-        else:
-            tables = self._exchange(starts, workers, scratch)
+        tables = self._exchange(starts, workers, scratch)
         schema = pa.schema([self.source.schema.field(name) for name in self.columns])
         table = pa.concat_tables([schema.empty_table(), *tables], promote_options="permissive")
-        return table.replace_schema_metadata(self.metadata)
-
-    def _sorted_starts(self, n: int) -> list[Any] | None:
-        """Return where ranges begin if the units are ranges already, and enough of them."""
-        if self.spans is None or len(self.units) < n:
-            return None
-        order = sorted(range(len(self.units)), key=lambda i: self.spans[i])  # type: ignore[index]
-        rows, firsts, last = [], [], None
-        for i in order:
-            first, highest = self.spans[i]
-            if last is None or first > last:
-                firsts.append(first)
-                rows.append(0)
-            rows[-1] += self.units[i].rows
-            last = highest if last is None else max(last, highest)
-        if len(rows) < n:
-            return None
-        edges = equal_parts(np.array(rows), n)
-        if np.add.reduceat(rows, edges[:-1]).max() > 2 * sum(rows) / n:
-            return None  # too uneven: better divided anew
-        return [firsts[i] for i in edges[1:-1]]
+        # What the files say of themselves, such as which column is an index of pandas.
+        return table.replace_schema_metadata(self.source.files[0].schema.metadata)
 
     def _mine(self, workers: Workers) -> Sequence[Unit]:
         """Return the fragments that this worker reads to divide them."""
@@ -242,20 +187,3 @@ def ranges(ids: Any, starts: Sequence[Any]) -> np.ndarray:
     for start in starts:
         found += pc.greater_equal(ids, start).to_numpy(zero_copy_only=False)
     return found
-
-
-def _span(footer: pq.FileMetaData, unit: Unit, column: str) -> tuple[Any, Any] | None:
-    """Return the lowest and highest id of some row groups, None where the footer does not tell."""
-    names = [footer.schema.column(i).path for i in range(footer.num_columns)]
-    if column not in names:
-        return None
-    place, low, high = names.index(column), [], []
-    for group in unit.row_groups:
-        found = footer.row_group(group).column(place).statistics
-        if found is None or not found.has_min_max or found.null_count:
-            return None
-        if not isinstance(found.min, int | str):
-            return None
-        low.append(found.min)
-        high.append(found.max)
-    return min(low), max(high)

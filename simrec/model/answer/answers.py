@@ -8,25 +8,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
-from simrec.errors import named_arguments
-from simrec.model.answer.explain import Liked
+from simrec.errors import InputError, named_arguments
 from simrec.model.answer.lists import ListAnswers, check_k
-from simrec.model.answer.recommend import choose, exclusions
-from simrec.model.answer.similar import similar
+from simrec.model.answer.recommend import choose
+from simrec.model.answer.similar import Liked, similar
 from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
 from simrec.model.tower import Tower, Unknown
-from simrec.scoring.metrics import hits, ndcg_at_k
 from simrec.scoring.pairs import score_pairs
 from simrec.scoring.shares import Parts, shares
-from simrec.scoring.topk import top_k
 from simrec.simec.params import r_squared
 
 
@@ -58,9 +54,8 @@ class Answers(ListAnswers):
             What to do with an id that has neither ratings nor features: refuse, or answer for an
             average item or user.
         return_std : bool
-            Whether to return a standard deviation for each prediction: of the rating around it,
-            hence with the noise of ratings, and larger the less is known of item and user. With a
-            sigmoid it is smaller near its ends.
+            Whether to return a standard deviation for each prediction: that of the rating around
+            it, with the noise of ratings, larger the less is known of item and user.
 
         Returns
         -------
@@ -70,16 +65,11 @@ class Answers(ListAnswers):
 
         Examples
         --------
-        >>> model.predict(split.warm).dtype, model.predict(split.warm).shape
-        (dtype('float32'), (254,))
-        >>> bool(1 < model.predict(7, 17)[0] < 5)  # one user, one item
-        True
-        >>> model.predict([7, 8], [17, 24]).shape, model.predict(7, [17, 24, 1]).shape
-        ((2,), (3,))
+        >>> model.predict(split.warm).shape, model.predict(7, [17, 24, 1]).shape
+        ((254,), (3,))
         >>> mean, std = model.predict(split.warm, return_std=True)
-        >>> unheard_of = {"user_id": [7], "item_id": [999]}
-        >>> model.predict(pd.DataFrame(unheard_of), unknown="prior").shape
-        (1,)
+        >>> model.predict([7, 8], [17, 999], unknown="prior").dtype
+        dtype('float32')
         """
         self._check_fitted()
         table = read_pairs(pairs, item_id, self.columns_)
@@ -132,8 +122,7 @@ class Answers(ListAnswers):
         Returns
         -------
         float
-            The share of the variance of the ratings that is explained (R^2): 1 at best, 0 for the
-            mean. Of a model without ratings the NDCG@10 of its lists, where the pairs are the hits.
+            The share of the variance that is explained (R^2): 1 at best, 0 for the mean.
 
         Examples
         --------
@@ -143,30 +132,9 @@ class Answers(ListAnswers):
         self._check_fitted()
         given = read_ratings(rated_pairs(ratings, y, self.columns_), None, self.columns_)
         if "rating" not in self.parts_ or not given.has_ratings:
-            return self._list_score(given, k=10)
+            raise InputError("score: needs ratings; `evaluate` measures lists.")
         found = self.predict(given, items=items, users=users, unknown="prior")
         return r_squared(given.values, found)
-
-    def _list_score(self, pairs: Ratings, k: int) -> float:
-        """Return NDCG@k of the lists of the users who have pairs; hits are their pairs.
-
-        Candidates are all items the model knows without those that a user has rated. Users whom
-        the model does not know get what an average user gets.
-        """
-        item_rows = self.towers_.items.ids.rows(pairs.items.ids)[pairs.item_rows]
-        there = item_rows >= 0
-        places = (np.ones(int(there.sum()), np.float32), (pairs.user_rows[there], item_rows[there]))
-        relevant = sparse.csr_matrix(places, shape=(pairs.n_users, len(self.towers_.items.ids)))
-        items = self.towers_.items.ids.column, self.towers_.items.everyone()
-        users = pairs.users.column, self.towers_.users.find(pairs.users.ids, None, "prior")
-        seen = exclusions(Sides(items, users), self.rated_, None)
-        n, some = np.diff(relevant.indptr), np.flatnonzero(np.diff(relevant.indptr))
-        if not len(some):
-            return 0.0
-        heads, _ = self.ranking("both")
-        vectors = heads.users.of(users[1])[some], heads.items.of(items[1])
-        best = top_k(*vectors, k, exclude=seen[some])[0]
-        return float(ndcg_at_k(hits(best, relevant[some]), n[some]).mean())
 
     def embed_items(
         self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"
@@ -219,18 +187,16 @@ class Answers(ListAnswers):
         unknown : {"error", "prior"}
             What to do with an id that has neither ratings nor features.
         output : {"pandas", "arrow", "polars", "duckdb"}
-            What to return: a frame of pandas or Polars, an Arrow table or a relation of DuckDB.
+            What to return.
 
         Returns
         -------
-        pandas.DataFrame or pyarrow.Table
+        pandas.DataFrame or other table
             A row for the mean and for each part of the item and of the user: side, feature, value,
             bias (what it adds for any partner), taste (what it adds for this one) and
-            contribution, their sum. Contributions sum to the score before its output: to the
-            rating, not confined to the bounds; where the output is a sigmoid (see `chosen_`) to its
-            logit, and without ratings to that of uptake. Where the user's history or a column of
-            vectors adds to the score, the value names up to three items that the user liked
-            (without ratings: took up) and that are nearest to this one.
+            contribution, their sum. Contributions sum to the score before its output. Where the
+            user's history or a column of vectors adds to it, the value names up to three items that
+            the user liked (without ratings: took up) and that are nearest to this one.
 
         Examples
         --------
@@ -305,11 +271,11 @@ class Answers(ListAnswers):
         rank_by : {"both", "rating", "uptake"}
             Which scores to compare; "both" for those of `predict`.
         output : {"pandas", "arrow", "polars", "duckdb"}
-            What to return: a frame of pandas or Polars, an Arrow table or a relation of DuckDB.
+            What to return.
 
         Returns
         -------
-        pandas.DataFrame or pyarrow.Table
+        pandas.DataFrame or other table
             Columns item_id, similarity (from -1 to 1: the correlation of the scores that users
             give to both) and rank; for several items also for_item_id.
 
@@ -317,8 +283,6 @@ class Answers(ListAnswers):
         --------
         >>> model.similar_items(17, k=2).columns.tolist()
         ['item_id', 'similarity', 'rank']
-        >>> len(model.similar_items([17, 24], k=2))
-        4
         """
         return self._returned(self._similar("items", item, k, rank_by), output)
 

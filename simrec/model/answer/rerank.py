@@ -171,10 +171,7 @@ def chosen_of(
 def draw(
     scores: np.ndarray, deviations: np.ndarray, k: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a list: rank by score + deviation * noise; return places, and the propensity of each.
-
-    The propensity of an item is the probability that it is among the k, over the draws of all.
-    """
+    """Draw a list: rank by score + deviation * noise; return places, and the propensity of each."""
     deviations = np.maximum(deviations.astype(np.float64), 1e-9)
     drawn = scores + deviations * rng.standard_normal(len(scores))
     places = np.argsort(-drawn, kind="stable")[:k]

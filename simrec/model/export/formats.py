@@ -25,7 +25,6 @@ from simrec.data.messages import describe
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
-from simrec.model.export.faiss_index import INDEXES, Index
 from simrec.model.head import Head
 from simrec.model.params import RankBy
 from simrec.model.tower import Tower, Unknown
@@ -43,6 +42,9 @@ MARK = "export.json"
 BLOCK = 1 << 16  # rows in memory at a time
 _K = 10
 _QUERIES = 2_000  # users on whom an index is tuned and measured
+_FEW = 20_000  # items up to which a scan is as fast as an index
+_ENOUGH = 0.99  # recall at which more effort is not worth its time
+_TRAINING_ROWS = 64  # for each inverted list of an index
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
@@ -66,7 +68,6 @@ def export(
     side: OneSide | None,
     tables: Sides[TableLike | None],
     rank_by: RankBy,
-    index: Index,
     unknown: Unknown,
 ) -> dict[str, Any]:
     """Write a model for another system; see `TwoTower.export`."""
@@ -74,13 +75,11 @@ def export(
         raise InputError(f"format must be one of {', '.join(_WRITERS)}, got {format!r}.")
     if side not in (None, "item", "user"):
         raise InputError(f"side must be 'item' or 'user', got {side!r}.")
-    if index not in INDEXES:
-        raise InputError(f"index must be one of {', '.join(INDEXES)}, got {index!r}.")
     if unknown not in ("error", "prior"):
         raise InputError(f"unknown must be 'error' or 'prior', got {unknown!r}.")
     write, used = _WRITERS[format]
-    given = {"side": side, "items": tables.items, "users": tables.users}
-    given |= {"index": index != "auto" or None, "unknown": unknown != "error" or None}
+    given: dict[str, Any] = {"side": side, "items": tables.items, "users": tables.users}
+    given["unknown"] = None if unknown == "error" else unknown
     for name, value in given.items():
         if value is not None and name not in used:
             raise InputError(f"{name}: format {format!r} has no use for it. Leave it out.")
@@ -88,9 +87,8 @@ def export(
     started = time.perf_counter()
     heads, shift = model.ranking(rank_by)
     towers, model_id = model.towers_, model.model_id_
-    job = _Export(
-        towers, heads, shift, side, towers.map(_chosen, tables), index, unknown, model_id or ""
-    )
+    chosen = towers.map(_chosen, tables)
+    job = _Export(towers, heads, shift, side, chosen, unknown, model_id or "")
     with files.directory_aside(path, check_replaceable) as aside:
         facts = {
             "format": format,
@@ -155,7 +153,6 @@ class _Export:
     shift: float
     side: OneSide | None
     chosen: Sides[pa.Table | None]
-    index: Index
     unknown: Unknown
     model_id: str
 
@@ -206,29 +203,29 @@ class _Export:
 
     def faiss(self, path: Path) -> dict[str, Any]:
         """Write an index over the items, and their ids in its order."""
-        from simrec.model.export import faiss_index as ann
-
-        ann.faiss_package()
+        faiss = _faiss_package()
         ids, item_vectors = self._all_items()
         n_items, rng = len(ids), np.random.default_rng(0)
-        last = last_coordinate("items", self.shift)
-        kind = ann.choose(self.index, n_items)
-        rows = rng.choice(n_items, ann.training_rows(kind, n_items), replace=False)
-        parts = (
-            _folded(item_vectors[start : start + BLOCK], last) for start in range(0, n_items, BLOCK)
-        )
-        made = ann.build(kind, parts, n_items, _folded(item_vectors[np.sort(rows)], last))
+        last, n_lists = last_coordinate("items", self.shift), max(1, int(np.sqrt(len(ids))))
+        kind = "flat" if n_items <= _FEW else "ivf"
+        name = "Flat" if kind == "flat" else f"IVF{n_lists},Flat"
+        index = faiss.index_factory(item_vectors.shape[1] + 1, name, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            rows = rng.choice(n_items, min(n_items, _TRAINING_ROWS * n_lists), replace=False)
+            index.train(_folded(item_vectors[np.sort(rows)], last))
+        for start in range(0, n_items, BLOCK):
+            index.add(_folded(item_vectors[start : start + BLOCK], last))
         users = self.towers.users
         sample = np.sort(rng.permutation(len(users.ids))[:_QUERIES])
         queries = self.heads.users.of(users.known(sample))
         # The last coordinate adds the same to all items: exact search does without it.
         exact = top_k(queries, item_vectors, min(_K, n_items))[1] + np.float32(last)
-        found = ann.tune(made, kind, _folded(queries, 1.0), exact)
-        ann.write(made, path / "items.faiss")
+        found = _tuned(index, _folded(queries, 1.0), exact)
+        faiss.write_index(index, str(path / "items.faiss"))
         table = pa.table({self.towers.items.table_column: ids})
         table = table.replace_schema_metadata(self._metadata())
         pq.write_table(table, path / "items.parquet", compression="zstd")
-        return {"index": kind, "items": n_items, "dimensions": made.d, **found}
+        return {"index": kind, "items": n_items, "dimensions": index.d, **found}
 
     def _metadata(self) -> dict[str, str]:
         about = {"simrec.model_id": self.model_id} if self.model_id else {}
@@ -248,10 +245,44 @@ class _Export:
         return pa.chunked_array([ids for ids, _ in made]), np.concatenate([v for _, v in made])
 
 
+def _faiss_package() -> Any:
+    """Import Faiss, or say how to get it."""
+    try:
+        import faiss
+    except ImportError as error:
+        raise InputError(
+            "format 'faiss' needs Faiss, which is not installed: pip install 'simrec[faiss]' "
+            "(or faiss-cpu)."
+        ) from error
+    return faiss
+
+
+def _tuned(index: Any, queries: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    """Raise the effort of searches until recall is good; measure it on other queries.
+
+    `exact` are the scores of the k best items of each query, best first. The effort stays set in
+    the index, and is saved with it.
+    """
+
+    def recall(rows: slice) -> float:
+        # By score: of items that are equally good it does not matter which is found.
+        found, _ = index.search(queries[rows], exact.shape[1])
+        least = exact[rows, -1:]
+        return float((found >= least - 1e-5 * np.maximum(1, np.abs(least))).mean())
+
+    tried, held_out, effort = slice(0, None, 2), slice(len(queries) > 1, None, 2), {}
+    if hasattr(index, "nprobe"):
+        index.nprobe = 1
+        while index.nprobe < index.nlist and recall(tried) < _ENOUGH:
+            index.nprobe = min(2 * index.nprobe, index.nlist)
+        effort = {"nprobe": index.nprobe}
+    return {"recall_at_10": recall(held_out), "queries": len(queries[held_out]), **effort}
+
+
 # How each format is written, and the options that it has a use for.
 _WRITERS: dict[str, tuple[Callable[[_Export, Path], dict[str, Any]], set[str]]] = {
     "savedmodel": (_Export.savedmodel, {"items", "unknown"}),
     "tower": (_Export.tower, {"side"}),
     "parquet": (_Export.parquet, {"side", "items", "users"}),
-    "faiss": (_Export.faiss, {"items", "index"}),
+    "faiss": (_Export.faiss, {"items"}),
 }

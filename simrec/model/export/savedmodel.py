@@ -1,21 +1,7 @@
 """Towers and the item index as SavedModels, which plain TensorFlow loads with nothing of ours.
 
-A graph encodes raw columns as `FeatureEncoder` encodes a table. Each column is an input of one
-tensor, whose first axis are the rows:
-
-============================  =====================  ===================================
-column                        tensor                 missing
-============================  =====================  ===================================
-number, boolean               float64, (rows,)       NaN
-date, time, duration          float64, (rows,)       NaN; days, from 1970-01-01 for dates, also
-                                                     where the table has them in strings
-string: category, number,     string, (rows,)        the empty string
-text, list in a string
-list of strings               string, (rows, any)    filled up with the empty string
-list of numbers               float64, (rows, any)   filled up with NaN
-vector; sentences and images  float32, (rows, size)  a row of NaN
-by the vector of their model
-============================  =====================  ===================================
+A graph encodes raw columns as `FeatureEncoder` encodes a table: each column is an input of one
+tensor, whose first axis are the rows; docs/export.md lists types and what stands for missing ones.
 """
 
 from __future__ import annotations

@@ -15,16 +15,15 @@ from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
-from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Encoder, Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.lists.blend import FEW
 from simrec.model.lists.fading import Fading
 from simrec.model.lists.spectrum import EXPONENT
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import Entity, LaterRatings, NewRows, Part, encoded_by_column
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Sparse, columns, without
+from simrec.storage.arrays import Array, Sparse, columns
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -123,11 +122,9 @@ class HistoryPart(Part):
     def _with_items(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> Self:
         """Let items learn from later pairs."""
 
-    def without(self, side: Side, gone: np.ndarray) -> Self:
-        """Remove some rows of a side."""
-        heads = self.heads.with_side(side, self.heads[side].without(gone))
-        numbers = without(self.numbers, gone) if side == "items" else self.numbers
-        return replace(self, heads=heads, numbers=numbers)
+    def only_users(self, rows: np.ndarray) -> Self:
+        """Keep some users."""
+        return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""
@@ -146,7 +143,7 @@ class HistoryPart(Part):
         """Return the vectors as they are."""
         return vectors
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return heads, weight and numbers as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.weight)
@@ -161,7 +158,7 @@ class HistoryPart(Part):
         for value in (weight.slope, weight.mean, weight.liked):
             _check_number(value, cls.name)
         heads = restored_heads(cls.name, artifact, towers)
-        numbers = artifact.rows(f"{cls.name}_numbers", towers.items.ids.sizes, ())
+        numbers = artifact.array(f"{cls.name}_numbers", (len(towers.items.ids),))
         return cls(heads, output, weight, numbers, **cls._more(artifact, heads.items.width))
 
     @classmethod
@@ -243,9 +240,9 @@ class EasePart(HistoryPart):
         inputs = np.asarray(self.heads.items.vectors[used]) * self._inputs(used)[:, None]
         return np.asarray(histories @ inputs)
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return the part as plain data."""
-        saved = super().saved(in_shards)
+        saved = super().saved()
         saved.arrays["ease_eigenvalues"] = self.eigenvalues
         saved.documents["ease"] |= {"ridge": self.ridge}
         return saved
@@ -327,9 +324,9 @@ class PopularityPart(HistoryPart):
         head = head.changed(rows, vectors.astype(np.float32))
         return replace(self, heads=self.heads.with_side("items", head))
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return the part as plain data."""
-        saved = super().saved(in_shards)
+        saved = super().saved()
         if self.fading is not None:
             saved.documents["fading"] = asdict(self.fading)
         return saved

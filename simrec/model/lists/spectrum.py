@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from simrec.model.run.threads import row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.threads import row_blocks
 
 # Eigenvectors beyond those wanted, and passes over the histories, of the randomised range finder.
 _MORE, _PASSES = 16, 4

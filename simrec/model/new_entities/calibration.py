@@ -23,9 +23,9 @@ from simrec.model.posterior.packed import pack, packed_weights, to_factors, weig
 from simrec.model.posterior.posterior import KnownEntities, Posterior
 from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared
-from simrec.model.run.threads import row_blocks
 from simrec.model.run.workers import own_places
 from simrec.scoring.output import Output
+from simrec.scoring.threads import row_blocks
 
 # The prior of a new entity is at most this much wider than that of known ones, and not narrower:
 # ratings make surer.

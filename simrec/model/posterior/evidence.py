@@ -18,8 +18,8 @@ from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
-from simrec.model.run.threads import by_blocks
-from simrec.storage.rows import Array, Insertion, blocks, without, writable
+from simrec.scoring.threads import by_blocks
+from simrec.storage.arrays import Array, Insertion, blocks
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -58,9 +58,9 @@ class PackedPosterior:
         """Return some of them."""
         return Posterior(self.mean[rows], of_factors(self.factors[rows]))
 
-    def without(self, gone: np.ndarray) -> PackedPosterior:
-        """Remove some entities."""
-        return PackedPosterior(without(self.mean, gone), without(self.factors, gone))
+    def only(self, rows: np.ndarray) -> PackedPosterior:
+        """Keep some entities."""
+        return PackedPosterior(self.mean[rows], self.factors[rows])
 
     def grown(
         self, mean: np.ndarray, covariances: np.ndarray, insert: Insertion
@@ -69,9 +69,9 @@ class PackedPosterior:
         halves = insert(self.factors, to_factors(pack(covariances)))
         return PackedPosterior(insert(self.mean, mean.astype(np.float32)), halves)
 
-    def writable(self, rows: np.ndarray) -> PackedPosterior:
-        """Return a copy that may be written to at `rows`."""
-        return PackedPosterior(writable(self.mean, rows), writable(self.factors, rows))
+    def copy(self) -> PackedPosterior:
+        """Return a copy that may be written to."""
+        return PackedPosterior(np.array(self.mean), np.array(self.factors))
 
     def put(self, rows: np.ndarray, posterior: Posterior) -> None:
         """Change the distributions of some entities in place."""
@@ -127,17 +127,11 @@ class SideEvidence:
         """Return the variance of an entity of which nothing is known, not even features."""
         return float(np.sum((self.new_covariance() + self.spread(counts)) * self.moments))
 
-    def without(self, gone: np.ndarray) -> SideEvidence:
-        """Remove what is kept of some entities."""
-        return replace(
-            self,
-            warm=self.warm.without(gone),
-            cold=None if self.cold is None else self.cold.without(gone),
-            history=without(self.history, gone),
-            history_weights=without(self.history_weights, gone),
-            out_of_fold=without(self.out_of_fold, gone),
-            warmth=without(self.warmth, gone),
-        )
+    def only(self, rows: np.ndarray) -> SideEvidence:
+        """Keep some entities."""
+        cold = None if self.cold is None else self.cold.only(rows)
+        by_entity = {name: getattr(self, name)[rows] for name in _BY_ENTITY}
+        return replace(self, warm=self.warm.only(rows), cold=cold, **by_entity)
 
     def grown(self, warm: np.ndarray, cold: np.ndarray, new: NewRows) -> SideEvidence:
         """Insert entities without ratings, with the embeddings that their features give.
@@ -182,13 +176,13 @@ class SideEvidence:
     @classmethod
     def restored(cls, prefix: str, artifact: Artifact, tower: Tower, refined: bool) -> SideEvidence:
         """Read back what `save_to` added; every shape is checked."""
-        D = artifact.rows(f"{prefix}_warm_mean", tower.ids.sizes, (None,)).shape[1]
+        D = artifact.array(f"{prefix}_warm_mean", (len(tower.ids), None)).shape[1]
 
         def array(name: str, *shape: int) -> np.ndarray:
             return artifact.array(f"{prefix}_{name}", shape)
 
         def rows(name: str, *shape: int) -> Array:
-            return artifact.rows(f"{prefix}_{name}", tower.ids.sizes, shape)
+            return artifact.array(f"{prefix}_{name}", (len(tower.ids), *shape))
 
         values: dict[str, Any] = {"width": float(array("width"))}
         values |= {"cold": None, "cold_precisions": None}

@@ -9,10 +9,9 @@ from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
-from simrec.model.run.threads import BLOCK, in_threads
 from simrec.model.run.workers import ONE_WORKER, Workers, own_places
 from simrec.scoring.output import IDENTITY, Output
-from simrec.scoring.threads import processors
+from simrec.scoring.threads import BLOCK, in_threads, processors
 
 # Partners for whom tables are made at once, at least; a quarter of the rows if that is more.
 _COLUMNS = 1 << 14

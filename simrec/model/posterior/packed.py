@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simrec.model.run.threads import by_blocks, row_blocks
+from simrec.scoring.threads import by_blocks, row_blocks
 
 
 def size(packed: np.ndarray) -> int:

@@ -18,8 +18,8 @@ import numpy as np
 
 from simrec.model.posterior import packed
 from simrec.model.posterior.observed import RatingRows
-from simrec.model.run.threads import BLOCK, by_blocks, in_threads, row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.threads import BLOCK, by_blocks, in_threads, row_blocks
 
 # Precisions are confined to this range, in units of the ratings' spread: data without any noise
 # or any variation would drive them to infinity.

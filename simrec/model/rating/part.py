@@ -10,7 +10,6 @@ from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.errors import InputError
-from simrec.model.contributions import explain_rating
 from simrec.model.head import (
     Encoder,
     Found,
@@ -22,7 +21,15 @@ from simrec.model.head import (
 )
 from simrec.model.new_entities.calibration import calibrate, evidence_of
 from simrec.model.new_entities.fit import RatingFit
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import (
+    Entity,
+    LaterRatings,
+    NewRows,
+    Part,
+    by_column,
+    encoded_by_column,
+)
+from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import Evidence, SideEvidence
 from simrec.model.posterior.posterior import Posterior
 from simrec.model.posterior.problem import Problem
@@ -32,12 +39,20 @@ from simrec.model.rating.simecs import as_simec
 from simrec.model.update.add_ratings import add_ratings
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Sparse
+from simrec.storage.arrays import Array, Sparse
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
     from simrec.simec.simec import SimEc
     from simrec.storage.artifacts import Artifact
+
+
+# What the ratings of an entity add: by which partners it has, and by what they say and how many
+# they are.
+_HISTORY = {
+    "items": ("who rated it", "how it was rated"),
+    "users": ("what they rated", "how they rated"),
+}
 
 
 @dataclass(eq=False)
@@ -173,12 +188,12 @@ class RatingPart(Part):
         changed[:, -width:] += sums
         return replace(self, heads=self.heads.with_side("users", head.changed(users, changed)))
 
-    def without(self, side: Side, gone: np.ndarray) -> RatingPart:
-        """Remove some rows of a side."""
-        heads, evidence = self.heads.with_side(side, self.heads[side].without(gone)), self.evidence
+    def only_users(self, rows: np.ndarray) -> RatingPart:
+        """Keep some users."""
+        heads, evidence = Sides(self.heads.items, self.heads.users.only(rows)), self.evidence
         if evidence is None:
             return replace(self, heads=heads)
-        sides = evidence.sides.with_side(side, evidence.sides[side].without(gone))
+        sides = Sides(evidence.sides.items, evidence.sides.users.only(rows))
         return replace(self, heads=heads, evidence=replace(evidence, sides=sides))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
@@ -212,7 +227,7 @@ class RatingPart(Part):
         found = np.sqrt(self.kept(what).noise + self.output.variance(z, variance))
         return np.asarray(found, np.float32)
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return heads, layout and evidence as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = {
@@ -270,3 +285,38 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     else:
         vectors = layout.vectors(side, known, against_cold, np.ones(len(known)))
     return prepared.head(vectors, encoder)
+
+
+def explain_rating(
+    entity: Entity, vector: np.ndarray, head: StoredHead, kept: SideEvidence, layout: Layout
+) -> Parts:
+    """Take the rating vector of one entity apart."""
+    side, count, x = entity.side, entity.count, entity.features
+    vector = np.asarray(vector, np.float64)
+    warmth = float(kept.warmth[entity.row]) if entity.row >= 0 else 0.0
+    constant = layout.constants(side, warmth)
+    names, values = [f"average {SINGULAR[side]}"], [""]
+    if x is None:
+        return Parts(names, values, (vector - constant)[None], constant)
+    if entity.encoder is not None and not x.nnz:
+        # Without a row of features: taken as average.
+        pieces = (np.array(head.prior, np.float64) if count else vector.copy())[None]
+    else:
+        pieces = encoded_by_column(entity.encoder, x, head.encoder)
+        columns = {} if entity.encoder is None else entity.encoder.words(x)
+        names, values = [*names, *columns], [*values, *columns.values()]
+    if warmth == 1 and layout.refined:
+        warm = cold = by_column(entity.encoder, x, kept.weights)[: len(pieces)]
+    else:
+        warm, cold = layout.from_features(side, pieces)
+    found = [layout.without_constants(side, warm, cold, warmth)]
+    start = len(vector) - layout.content
+    found[0][:, start:] = pieces[:, start:]
+    if count and layout.refined:
+        history = (history_weight(np.array([count])) * kept.history[entity.row])[None]
+        found.append(layout.without_constants(side, history, history, warmth))
+        names, values = [*names, _HISTORY[side][0]], [*values, f"{count:,} ratings"]
+    if count:
+        found.append((vector - constant - np.concatenate(found).sum(0))[None])
+        names, values = [*names, _HISTORY[side][1]], [*values, f"{count:,} ratings"]
+    return Parts(names, values, np.concatenate(found), constant)

@@ -1,1 +1,1 @@
-"""How a fit runs: workers, checkpoints, progress."""
+"""How a fit runs: workers and progress."""

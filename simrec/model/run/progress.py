@@ -1,7 +1,6 @@
-"""Progress of a fit: a bar or lines, the history, Keras callbacks and logs for TensorBoard."""
+"""Progress of a fit: a bar or lines, and the history."""
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
@@ -26,34 +25,17 @@ class Stage(NamedTuple):
 
 
 class Progress:
-    """Takes what is logged of each epoch to whoever wants it, and moves the bar.
+    """Keeps what is logged of each epoch, and moves the bar.
 
     `verbose` is 0 for silence, 1 for a bar over all stages, 2 for a line for each epoch (logged).
-    Keras callbacks hear of the start, of every epoch and of the end; `log_dir` is for TensorBoard.
-    TensorFlow is imported only for these two.
     """
 
-    def __init__(
-        self,
-        stages: Sequence[Stage],
-        verbose: int = 0,
-        callbacks: Sequence[Any] | None = None,
-        log_dir: str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, stages: Sequence[Stage], verbose: int = 0) -> None:
         self.history: list[dict[str, float]] = []
         self._stages = {stage.name: stage for stage in stages}
         self._stage, self._steps, self._verbose = "", 0, verbose
         self._shown = ExitStack()
         self._bar: Any = None
-        self._callbacks: Any = None
-        if callbacks or log_dir is not None:
-            from simrec.simec.keras import keras
-            from simrec.simec.training import ScalarLog
-
-            extra = [] if log_dir is None else [ScalarLog(os.fspath(log_dir))]
-            self._callbacks = keras.callbacks.CallbackList([*(callbacks or ()), *extra])
-            epochs = sum(stage.steps for stage in stages)
-            self._callbacks.set_params({"epochs": epochs, "verbose": verbose})
 
     def __enter__(self) -> "Progress":
         if self._verbose == 1:
@@ -63,8 +45,6 @@ class Progress:
             self._bar = tqdm(total=100.0, desc="fit", leave=True, bar_format=form)
         if self._verbose == 2:
             self._shown.enter_context(lines_shown(logger))
-        if self._callbacks is not None:
-            self._callbacks.on_train_begin()
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -74,8 +54,6 @@ class Progress:
                 self._bar.set_description_str("fit", refresh=False)
                 self._bar.update(self._bar.total - self._bar.n)
             self._bar.close()
-        if self._callbacks is not None and error is None:
-            self._callbacks.on_train_end()
 
     def step(self, stage: str) -> None:
         """Move the bar by a step of a stage; the stages before it are done."""
@@ -95,14 +73,10 @@ class Progress:
 
     def epoch(self, stage: str, logs: dict[str, float]) -> None:
         """Take note of a finished epoch of a stage."""
-        epoch = len(self.history)
         self.history.append({name: float(value) for name, value in logs.items()})
         text = ", ".join(f"{name} {value:.4f}" for name, value in logs.items())
         if self._verbose == 2:
-            logger.info("epoch %d: %s", epoch + 1, text)
+            logger.info("epoch %d: %s", len(self.history), text)
         if self._bar is not None:
             self._bar.set_postfix_str(text, refresh=False)
         self.step(stage)
-        if self._callbacks is not None:
-            self._callbacks.on_epoch_begin(epoch)
-            self._callbacks.on_epoch_end(epoch, dict(self.history[-1]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simrec.errors import InputError
+from simrec.storage import arrays as npy
 from simrec.storage import artifacts, files
+
+# Endings of arrays of where rows begin: of sparse matrices, and of text.
+_STARTS = ("_indptr", "_offsets")
 
 
 class WorkerLost(RuntimeError):
@@ -117,9 +122,34 @@ def written_together(path: str | os.PathLike[str], workers: Workers) -> Iterator
         stack.enter_context(files.naming_full_disk(path))
         aside = ""
         if workers.rank == 0:
-            aside = str(stack.enter_context(artifacts.aside(path)))
+            new = files.directory_aside(path, artifacts.check_replaceable)
+            aside = str(stack.enter_context(new))
         yield Path(workers.agreed(aside))
     workers.total(0.0)
+
+
+def write_rows(directory: Path, arrays: Mapping[str, np.ndarray], workers: Workers) -> None:
+    """Write arrays whose rows are divided between workers: each its range of rows of one file.
+
+    Where rows begin in other arrays (`_STARTS`) is counted on from the worker before.
+    """
+    mine, last = dict(arrays), workers.rank == workers.size - 1
+    for name, array in arrays.items():
+        if name.endswith(_STARTS) and not last:
+            mine[name] = array[:-1]  # the next worker's first
+    ends = {name: int(a[-1]) for name, a in arrays.items() if name.endswith(_STARTS)}
+    about = {name: [len(a), ends.get(name, 0), a.dtype.str] for name, a in mine.items()}
+    known = workers.documents(about)
+    for name, array in mine.items():
+        rows, shifts, types = zip(*(one[name] for one in known), strict=True)
+        if len(set(types)) > 1:
+            raise InputError(f"{name}: workers have different types: {', '.join(sorted(types))}.")
+        if sum(shifts) > np.iinfo(np.int32).max:
+            array = array.astype(np.int64)
+        array = array + sum(shifts[: workers.rank]) if name in ends else array
+        first = sum(rows[: workers.rank])
+        npy.write_npy(directory / f"{name}.npy", array, first, sum(rows))
+    workers.total(0.0)  # until all have written
 
 
 def _bytes(data: Any) -> np.ndarray:

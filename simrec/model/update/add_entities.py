@@ -18,7 +18,7 @@ from simrec.errors import InputError
 from simrec.model import catalogue
 from simrec.model.part import NewRows
 from simrec.model.tower import Tower, unique_ids
-from simrec.storage.rows import Insertion
+from simrec.storage.arrays import Insertion
 
 logger = logging.getLogger(__name__)
 _UNKNOWN = "=<unknown>"
@@ -103,14 +103,13 @@ def _joined(
     before, n_new = tower.ids, features.shape[0]
     has_features = np.arange(n_new) < len(listed)
     if not n_new:
-        stay = Insertion.none(len(before.sizes))
-        return tower, NewRows(features, has_features, stay, tower.counts)
+        return tower, NewRows(features, has_features, Insertion(), tower.counts)
     ids = before.union(listed)
     ids = ids.union(IdMap(featureless)) if len(featureless) else ids
     places = np.concatenate([ids.rows(listed.ids), ids.rows(featureless)])
     added = np.ones(n_new, bool)
     added[: len(listed)] = ~before.contains(listed.ids)
-    insert = Insertion.of(before.sizes, ids.sizes, places, added)
+    insert = Insertion.of(len(before), len(ids), places, added)
     grown = replace(
         tower,
         ids=ids,

@@ -21,7 +21,7 @@ from simrec.model.posterior.evidence import HALF_KNOWN, Evidence, PackedPosterio
 from simrec.model.posterior.observed import RatingRows, rating_rows
 from simrec.model.posterior.packed import pack, unpack
 from simrec.model.posterior.posterior import Posterior, Precisions, Statistics, statistics
-from simrec.storage.rows import Array, writable
+from simrec.storage.arrays import Array
 
 # Turns in which both sides learn from each other; one is enough where only one side learns.
 _SWEEPS = 2
@@ -43,9 +43,7 @@ def add_ratings(
     learners = Sides.of(learners_of)
     # A copy to write to; a side on which nobody learns is not copied.
     now = before.map(
-        lambda side, mine: (
-            replace(side, warm=side.warm.writable(mine.rows)) if len(mine.rows) else side
-        ),
+        lambda side, mine: replace(side, warm=side.warm.copy()) if len(mine.rows) else side,
         learners,
     )
     both = all(len(mine.rows) for mine in learners)
@@ -111,13 +109,13 @@ class _Learners:
     def finished(self, now: SideEvidence, partners_encoded: Array) -> SideEvidence:
         """Update the posteriors against cold partners too, and the history."""
         before, rows = self.before, self.rows
-        history, warmth = (writable(a, rows) for a in (before.history, before.warmth))
+        history, warmth = (np.array(a) for a in (before.history, before.warmth))
         history[rows], warmth[rows] = self.history, self.warmer
         now = replace(now, history=history, warmth=warmth)
         if before.cold is None or before.cold_precisions is None:
             return now
         stats = statistics(self.ratings, Posterior(partners_encoded[self.partners]))
-        widths, cold = np.ones(len(rows)), before.cold.writable(rows)
+        widths, cold = np.ones(len(rows)), before.cold.copy()
         precisions = before.cold_precisions
         cold.put(rows, _added(before.cold.unpacked(rows), stats, precisions, self.shift, widths))
         return replace(now, cold=cold)

@@ -1,13 +1,18 @@
-"""Later ratings, new entities, and entities to forget: a model after fitting."""
+"""A model after fitting: later ratings, new entities, entities to forget, and guests.
+
+A guest model has all items of the model and only the users asked for, so that folding in costs by
+their ratings, whatever the number of users. Only the guests learn; items stay as they are.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from scipy import sparse
 
 from simrec.data.id_columns import one_or_several
@@ -18,20 +23,11 @@ from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.lists.fading import day_of
 from simrec.model.part import LaterRatings, NewRows, Part
+from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
-from simrec.storage.arrays import is_finite
-from simrec.storage.rows import (
-    Array,
-    Sparse,
-    change_shards,
-    divided,
-    first_rows,
-    shards_of,
-    without,
-    writable,
-)
+from simrec.storage.arrays import Array, Sparse, is_finite
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +43,15 @@ class State:
     parts: Mapping[str, Part]
     rated: Sparse  # users x items: confidence in each pair that was rated
     liked: Sparse | None = None  # users x items: pairs that were rated as liked
+
+    def only_users(self, rows: np.ndarray) -> State:
+        """Keep some users, by their rows."""
+        tower = self.towers.users
+        ids = IdMap(tower.ids.take(rows)) if len(rows) else tower.ids.none()
+        users = replace(tower, ids=ids, counts=tower.counts[rows], features=tower.features[rows])
+        parts = {name: part.only_users(rows) for name, part in self.parts.items()}
+        liked = None if self.liked is None else self.liked[rows]
+        return State(Sides(self.towers.items, users), parts, self.rated[rows], liked)
 
 
 def grown(
@@ -157,15 +162,7 @@ def forget(state: State, user_ids: Any) -> State:
     gone = np.unique(rows)
     if len(gone) == len(tower.ids):
         raise InputError("user_id: a model cannot forget all of its users.")
-    users = replace(
-        tower,
-        ids=tower.ids.without(gone),
-        counts=without(tower.counts, gone),
-        features=without(tower.features, gone),
-    )
-    parts = {name: part.without("users", gone) for name, part in state.parts.items()}
-    liked = None if state.liked is None else without(state.liked, gone)
-    return State(Sides(state.towers.items, users), parts, without(state.rated, gone), liked)
+    return state.only_users(np.delete(np.arange(len(tower.ids)), gone))
 
 
 def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> LaterRatings:
@@ -192,59 +189,28 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
 
 
 def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> Sparse:
-    """Add the weights of later pairs; a shard whose users have none stays as it is.
-
-    Pairs whose weight is below 0 then are left out.
-    """
-    starts = first_rows([shard.shape[0] for shard in shards_of(rated)])
-    found = {number: (here, at) for number, here, at in divided(rows.users, starts)}
-
-    def added(number: int, shard: Any) -> Any:
-        if number not in found:
-            return shard
-        here, at = found[number]
-        # SciPy's own sum would drop pairs of confidence 0, which were rated too.
-        before = shard.tocsr()
-        own = np.repeat(np.arange(shard.shape[0]), np.diff(before.indptr))
-        places = np.concatenate([own, at]), np.concatenate([before.indices, rows.items[here]])
-        values = np.concatenate([before.data, weights[here].astype(before.data.dtype)])
-        made = sparse.csr_matrix((values, places), shape=shard.shape)
-        if values.min(initial=0) >= 0:
-            return made
-        kept = made.data >= 0
-        ends = np.append(0, np.cumsum(kept))[made.indptr]
-        parts = (made.data[kept], made.indices[kept], ends)
-        return sparse.csr_matrix(parts, shape=shard.shape)
-
-    return change_shards(rated, added)
+    """Add the weights of later pairs; pairs whose weight is below 0 then are left out."""
+    # SciPy's own sum would drop pairs of confidence 0, which were rated too.
+    own = np.repeat(np.arange(rated.shape[0]), np.diff(rated.indptr))
+    places = np.concatenate([own, rows.users]), np.concatenate([rated.indices, rows.items])
+    values = np.concatenate([rated.data, weights.astype(rated.data.dtype)])
+    made = sparse.csr_matrix((values, places), shape=rated.shape)
+    if values.min(initial=0) >= 0:
+        return made
+    kept = made.data >= 0
+    ends = np.append(0, np.cumsum(kept))[made.indptr]
+    return sparse.csr_matrix((made.data[kept], made.indices[kept], ends), shape=rated.shape)
 
 
 def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
     """Put the rows of users and columns of items where they stand in the grown towers."""
-    width = rated.shape[1]
-    none = sparse.csr_matrix((len(new.users.has_features), width), dtype=np.int8)
+    none = sparse.csr_matrix((len(new.users.has_features), rated.shape[1]), dtype=np.int8)
     rated = new.users.insert(rated, none, replace=False)
-    (places,), (order,) = new.items.insert.places, new.items.insert.orders
-    if places is None or order is None:
+    order, places = new.items.insert.order, new.items.insert.places
+    if order is None or places is None:
         return rated
-    n_items = len(order)
-    if (places == np.arange(width)).all():
-        # New items after all others: nothing moves.
-        return change_shards(rated, lambda _, shard: _widened(shard, n_items))
-
-    def moved(_: int, shard: Any) -> Any:
-        matrix = shard.tocsr()
-        pieces = (matrix.data, places[matrix.indices].astype(matrix.indices.dtype), matrix.indptr)
-        return sparse.csr_matrix(pieces, shape=(shard.shape[0], n_items))
-
-    return change_shards(rated, moved)
-
-
-def _widened(shard: Any, width: int) -> Any:
-    if hasattr(shard, "widened"):
-        return shard.widened(width)
-    pieces = (shard.data, shard.indices, shard.indptr)
-    return sparse.csr_matrix(pieces, shape=(shard.shape[0], width))
+    pieces = (rated.data, places[rated.indices].astype(rated.indices.dtype), rated.indptr)
+    return sparse.csr_matrix(pieces, shape=(rated.shape[0], len(order)))
 
 
 def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]) -> Sides[Tower]:
@@ -255,8 +221,88 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
         if not len(learned[side]):
             return tower
         rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
-        counts = writable(tower.counts, rows)
-        counts[rows] = counts[rows] + times
+        counts = np.array(tower.counts)
+        counts[rows] += times
         return replace(tower, counts=counts)
 
     return Sides.of(counted)
+
+
+@dataclass(frozen=True, eq=False)
+class _GuestEvidence(SideEvidence):
+    """Evidence of some users that knows how the features of all are spread."""
+
+    of_all: np.ndarray | None = None
+
+    def spread(self, counts: Array) -> np.ndarray:
+        """Return the covariance of what features say, over all users of the model."""
+        assert self.of_all is not None
+        return self.of_all
+
+
+class Guests:
+    """Makes guest models of one state of a model."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        items = state.towers.items
+        # Items that count as rated do not learn.
+        self._items = replace(items, counts=np.maximum(items.counts, 1), table=None)
+        self._spread: np.ndarray | None = None
+        self._newcomer: State | None = None
+
+    def __call__(
+        self,
+        ids: Sequence[pa.ChunkedArray],
+        ratings: Ratings | None,
+        users: TableLike | None,
+    ) -> State:
+        """Return the state of a guest model."""
+        tower = self.state.towers.users
+        if ratings is not None:
+            new = ~self._items.ids.contains(ratings.items.ids, "item_id")
+            if new.any():
+                raise InputError(
+                    f"item_id: {int(new.sum())} of the rated items are not in the model, for "
+                    f"example {ratings.items.ids[int(np.argmax(new))].as_py()!r}; fold_in or "
+                    "update adds items."
+                )
+        rows = np.concatenate([tower.ids.rows(some, tower.id_column) for some in ids])
+        rows = np.unique(rows[rows >= 0])
+        if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
+            base = self._with_newcomer(ratings.users)
+        else:
+            base = self._of(rows)
+        # Only users learn, and all of them.
+        state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
+        return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
+
+    def _of(self, rows: np.ndarray) -> State:
+        """Return the state with these users alone."""
+        state = self.state.only_users(rows)
+        parts = {name: self._of_guests(part) for name, part in state.parts.items()}
+        return replace(state, towers=Sides(self._items, state.towers.users), parts=parts)
+
+    def _with_newcomer(self, user: IdMap) -> State:
+        """Return a state with one new user alone; kept, since guests often go by one id."""
+        state = self._newcomer  # read once: other threads ask for other users
+        if state is None or not state.towers.users.ids.contains(user.ids)[0]:
+            base = self._of(np.empty(0, np.int64))
+            named = Sides(base.towers.items.ids.none(), user)
+            state = self._newcomer = grown(base, named, Sides(None, None))[0]
+        return state
+
+    def _of_guests(self, part: Part) -> Part:
+        """Let evidence of some users know how the features of all are spread."""
+        if not isinstance(part, RatingPart) or part.evidence is None:
+            return part
+        if self._spread is None:
+            whole = self.state.parts[part.name].evidence.sides.users  # type: ignore[attr-defined]
+            self._spread = whole.spread(self.state.towers.users.counts)
+        before = part.evidence.sides.users
+        users = _GuestEvidence(
+            **{one.name: getattr(before, one.name) for one in fields(SideEvidence)},
+            of_all=self._spread,
+        )
+        sides = Sides(part.evidence.sides.items, users)
+        return replace(part, evidence=replace(part.evidence, sides=sides))

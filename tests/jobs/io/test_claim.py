@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 import threading
 
 import pyarrow.parquet as pq
@@ -123,19 +121,3 @@ def test_of_two_trainings_into_one_output_one_is_refused(tables, tmp_path, monke
         first.join()
     assert TwoTower.load(tmp_path / "m").embedding_dim == 2
     assert [p.name for p in tmp_path.iterdir()] == ["m"]
-
-
-def test_leftovers_of_killed_feedback_jobs_are_removed(tables, model_directory, tmp_path):
-    code = (
-        "import os, sys; from simrec.jobs import score as module\n"
-        "module.run_batch = lambda *_: os._exit(9)\n"
-        "module.score(*sys.argv[1:4], feedback=sys.argv[4])"
-    )
-    feedback = pq.read_table(tables / "ratings.parquet").slice(0, 5)
-    pq.write_table(feedback.set_column(0, "user_id", [[900] * 5]), tmp_path / "few.parquet")
-    words = [model_directory, tables / "pairs.parquet", tmp_path / "out", tmp_path / "few.parquet"]
-    outcome = subprocess.run([sys.executable, "-c", code, *map(str, words)])
-    assert outcome.returncode == 9
-    assert any(p.name.endswith(".feedback") for p in tmp_path.iterdir())
-    score(*words[:3])
-    assert {p.name for p in tmp_path.iterdir()} == {"out", "few.parquet"}

@@ -1,14 +1,11 @@
-import math
 import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simrec import InputError
 from simrec.data import partitions
 from simrec.data.source import open_source
-from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.parts import PartWriter
 from simrec.jobs.score import score
 
@@ -51,21 +48,6 @@ def read_back(out):
     )
 
 
-def test_partition_by_loses_nothing(nasty_pairs, model_directory, tmp_path):
-    pq.write_table(nasty_pairs, tmp_path / "pairs.parquet", row_group_size=1000)
-    options = BatchOptions(part_rows=1000, partition_by=("cat",))
-    (tmp_path / "in").mkdir()
-    out = tmp_path / "in" / "out"
-    summary = score(model_directory, tmp_path / "pairs.parquet", out, batch=options)
-    assert summary["rows_out"] == 4000
-    expected = dict(
-        zip(nasty_pairs["note"].to_pylist(), nasty_pairs["cat"].to_pylist(), strict=True)
-    )
-    assert read_back(out) == expected
-    assert {p.name for p in tmp_path.iterdir()} == {"in", "pairs.parquet"}
-    assert {p.name for p in (tmp_path / "in").iterdir()} == {"out"}
-
-
 def test_partitions_of_the_input_are_kept(nasty_pairs, model_directory, tmp_path):
     for number, value in enumerate(["a%2Fb", "..%2F..%2F..%2Fescaped", "plain"]):
         directory = tmp_path / "deep" / "pairs" / f"cat={value}"
@@ -79,30 +61,6 @@ def test_partitions_of_the_input_are_kept(nasty_pairs, model_directory, tmp_path
     assert {p.name for p in out.iterdir() if p.is_dir()} == {
         *("cat=a%2Fb", "cat=..%2F..%2F..%2Fescaped", "cat=plain")
     }
-
-
-def test_floats_that_are_no_numbers_and_several_columns():
-    table = pa.table(
-        {
-            "x": [0.0, -0.0, math.nan, None, math.nan, 1.5] * 3,
-            "d": pa.array(["a", "b", None] * 6).dictionary_encode(),
-            "n": pa.nulls(18),
-            "row": range(18),
-        }
-    )
-    found = list(partitions.divide(table, ["x", "d", "n"]))
-    assert len({path for path, _ in found}) == len(found)
-    rows = [row for _, part in found for row in part["row"].to_pylist()]
-    assert sorted(rows) == list(range(18))
-    assert all(part["row"].to_pylist() == sorted(part["row"].to_pylist()) for _, part in found)
-    assert list(partitions.divide(table.slice(0, 0), ["x"])) == []
-
-
-def test_what_makes_no_directory_is_refused():
-    with pytest.raises(InputError, match="'x' holds list.* make no directories"):
-        list(partitions.divide(pa.table({"x": [[1]]}), ["x"]))
-    with pytest.raises(InputError, match="too long for the name"):
-        list(partitions.divide(pa.table({"x": ["y" * 300]}), ["x"]))
 
 
 @pytest.mark.parametrize("name", ["../x.parquet", "/tmp/x.parquet", "a/../../x.parquet"])

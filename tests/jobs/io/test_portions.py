@@ -57,23 +57,6 @@ def test_unsorted_files_are_exchanged(tmp_path, size, strings):
     assert not list((tmp_path / "scratch").rglob("*.parquet"))
 
 
-def test_sorted_files_are_read_as_they_are(tmp_path, monkeypatch):
-    users = np.sort(np.random.default_rng(0).integers(0, 300, 1000))
-    table = write(tmp_path / "in", users, 8)
-    opened, plain = [], Source.batches
-
-    def batches(self, unit, *arguments):
-        opened.append((threading.get_ident(), unit.index))
-        return plain(self, unit, *arguments)
-
-    monkeypatch.setattr(Source, "batches", batches)
-    portions = divided(tmp_path / "in", 2, tmp_path / "scratch")
-    # Files overlap by one user at most; where they do, the two are on one worker.
-    check(table, portions)
-    assert not (tmp_path / "scratch").exists()
-    assert len({unit for _, unit in opened}) == len(opened)
-
-
 def test_no_fragment_is_read_by_two_workers(tmp_path, monkeypatch):
     users = np.random.default_rng(0).integers(0, 60, 1000)
     write(tmp_path / "in", users, 6)

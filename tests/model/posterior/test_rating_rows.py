@@ -5,8 +5,8 @@ from scipy import sparse
 
 from simrec.model.posterior import observed, packed
 from simrec.model.posterior.observed import rating_rows, transposed_rows
-from simrec.model.run import threads
-from simrec.model.run.threads import by_blocks, row_blocks
+from simrec.scoring import threads
+from simrec.scoring.threads import by_blocks, row_blocks
 
 
 def test_blocks_cover_all_rows_once(monkeypatch):

@@ -21,9 +21,8 @@ from simrec.model.lists.uptake.encoders import Regression, feature_weights
 from simrec.model.lists.uptake.least_squares import start_vectors
 from simrec.model.lists.uptake.sweeps import factorize, solve_items
 from simrec.model.prepare import Prepared, mean_confidence, pair_matrix
-from simrec.model.run.threads import row_blocks
 from simrec.scoring.output import Output
-from simrec.scoring.threads import one_blas_thread
+from simrec.scoring.threads import one_blas_thread, row_blocks
 
 # Passes over both sides.
 _SWEEPS = 3

@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from scipy import sparse
 
-from simrec.model.run.threads import in_threads, row_blocks
 from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.threads import in_threads, row_blocks
 from simrec.simec.linear_algebra import by_row, conjugate_gradients
 
 # Eigenvalues and eigenvectors, in columns, of a Gram matrix.

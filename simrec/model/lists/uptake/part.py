@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from simrec.data.sides import SINGULAR, Side, Sides
-from simrec.model.contributions import encoded_by_column
 from simrec.model.head import Saved, StoredHead, restored_heads, saved_heads
 from simrec.model.lists.uptake.add_pairs import Pairs, Solver
 from simrec.model.lists.uptake.fit import UptakeFit
-from simrec.model.part import Entity, LaterRatings, NewRows, Part
+from simrec.model.part import Entity, LaterRatings, NewRows, Part, encoded_by_column
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
 from simrec.scoring.shares import Parts
-from simrec.storage.rows import Array, Sparse, columns, without
+from simrec.storage.arrays import Array, Sparse, columns
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -138,13 +137,10 @@ class UptakePart(Part):
             X, np.diff(X.indptr) > 0 if X.shape[1] else np.zeros(len(rows), bool)
         )
 
-    def without(self, side: Side, gone: np.ndarray) -> UptakePart:
-        """Remove some rows of a side."""
-        return replace(
-            self,
-            heads=self.heads.with_side(side, self.heads[side].without(gone)),
-            fitted=self.fitted.with_side(side, without(self.fitted[side], gone)),
-        )
+    def only_users(self, rows: np.ndarray) -> UptakePart:
+        """Keep some users."""
+        heads = Sides(self.heads.items, self.heads.users.only(rows))
+        return replace(self, heads=heads, fitted=Sides(self.fitted.items, self.fitted.users[rows]))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: average, feature columns, and the entity's own pairs."""
@@ -167,7 +163,7 @@ class UptakePart(Part):
         """Return vectors without popularity."""
         return vectors[:, :-1]
 
-    def saved(self, in_shards: bool = False) -> Saved:
+    def saved(self) -> Saved:
         """Return heads and solver as plain data."""
         saved = saved_heads(self.name, self.heads)
         saved.documents[self.name] = asdict(self.solver)
@@ -183,7 +179,7 @@ class UptakePart(Part):
         d = heads.items.width - 1
         axes = Sides.of(lambda side: artifact.array(f"{cls.name}_{side}_axes", (d, d)))
         fitted = Sides.of(
-            lambda side: artifact.rows(f"{cls.name}_{side}_fitted", towers[side].ids.sizes, (), "b")
+            lambda side: artifact.array(f"{cls.name}_{side}_fitted", (len(towers[side].ids),), "b")
         )
         solver = Solver.restored(artifact.documents[cls.name])
         return cls(heads, output, solver, axes, fitted)
