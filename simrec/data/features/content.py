@@ -189,7 +189,7 @@ class ImageColumn(ContentColumn):
 @lru_cache(maxsize=4)
 def _image_model(application: str, path: str, changed: int) -> ContentModel:
     # TensorFlow belongs to the layer above: the model is found there by name, as a plug-in is.
-    return importlib.import_module("simrec.simec.image_model").ImageModel(application, path)
+    return importlib.import_module("simrec.simec.keras").ImageModel(application, path)
 
 
 def cache_directory() -> Path:
