@@ -12,7 +12,7 @@ from simrec.model.part import Entity
 from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.layout import Layout
-from simrec.scoring.shares import Parts
+from simrec.scoring.pairs import Parts
 
 # What the ratings of an entity add: by which partners it has, and by what they say and how many
 # they are.

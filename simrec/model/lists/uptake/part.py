@@ -16,7 +16,7 @@ from simrec.model.lists.uptake.fit import UptakeFit
 from simrec.model.part import Entity, LaterRatings, NewRows, Part
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import Output
-from simrec.scoring.shares import Parts
+from simrec.scoring.pairs import Parts
 from simrec.storage.rows import Array, Sparse, columns, without
 
 if TYPE_CHECKING:
