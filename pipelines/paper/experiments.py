@@ -15,7 +15,6 @@ from digits import (
     simpson_similarities,
     top_eigen,
 )
-
 from relations import combine_relations, spectrum, split_similarity
 
 from simrec import SimEc

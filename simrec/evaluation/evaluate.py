@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import html
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from scipy import sparse
 
 from simrec import console
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
 from simrec.data.tables import TableLike, with_usual_ids
@@ -23,8 +27,7 @@ from simrec.evaluation.baselines import (
     MeanBaseline,
     fit_list_baselines,
 )
-from simrec.evaluation.catalogue import Catalogue
-from simrec.evaluation.copies import side_by_side, unfitted_copy
+from simrec.evaluation.baselines.lists import item_features
 from simrec.evaluation.tasks import (
     TASK_NAMES,
     Task,
@@ -33,12 +36,18 @@ from simrec.evaluation.tasks import (
     liked_threshold,
     predicts_ratings,
     tasks_of,
+    unfitted_copy,
     warn_about,
 )
 from simrec.scoring import metrics
 
+logger = logging.getLogger(__name__)
+
 LIST_FIGURES = ("precision", "recall", "ndcg", "map", "mrr")
 """Figures of lists, by the names of their columns without ``@k``."""
+
+CATALOGUE_FIGURES = ("coverage", "popularity", "popularity_rated", "diversity", "new_share")
+"""Figures of lists beyond accuracy: what of the catalogue they show."""
 
 BEST = "No baseline is better than the model."
 _NAN = float("nan")
@@ -63,7 +72,6 @@ def evaluate(
     max_users: int = 2000,
     random_state: int = 0,
     seeds: int | Sequence[int] | None = None,
-    n_jobs: int = 1,
 ) -> Figures:
     """Measure a model on the four tasks of a split.
 
@@ -109,9 +117,6 @@ def evaluate(
         Seed of the draw of these users.
     seeds : int or sequence of int, optional
         Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each.
-    n_jobs : int
-        Processes that fit for `seeds` side by side; -1 for as many as there are processors. The
-        figures are the same as one after the other.
 
     Returns
     -------
@@ -123,10 +128,10 @@ def evaluate(
         beside those of the most popular items (``..._popular``), of EASE (``..._ease``; known
         users and items only, up to 20,000 items) and of a TF-IDF profile (``..._content``; known
         users, by the features of `items`); and what lists show of the catalogue: coverage,
-        distinct, gini, popularity (share of the training users who rated what is listed, the mean)
-        beside popularity_rated (of the relevant items), novelty, diversity (by the features of
-        `items`, else by who rated them) and new_share. NaN where there is nothing to measure. With
-        `seeds`, means, and a column ``..._std`` (standard deviation) after each figure.
+        popularity (share of the training users who rated what is listed, the mean) beside
+        popularity_rated (of the relevant items), diversity (1 - cosine, by the features of `items`,
+        else by who rated them) and new_share. NaN where there is nothing to measure. With `seeds`,
+        means, and a column ``..._std`` (standard deviation) after each figure.
 
     Raises
     ------
@@ -160,14 +165,12 @@ def evaluate(
     chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"seeds: give at least one, and each once; got {chosen}.")
-    make, seed_of = _splitter(split), {f"seed {seed}": seed for seed in chosen}
-
-    def arguments(name: str) -> tuple[Any, ...]:
-        seed = seed_of[name]
-        fresh = unfitted_copy(model, seed, quiet=n_jobs != 1)
-        return fresh, make(seed), settings, users
-
-    tables = side_by_side(_fit_and_measure, list(seed_of), arguments, n_jobs)
+    make, tables = _splitter(split), []
+    for place, seed in enumerate(chosen, start=1):
+        logger.info("seed %d (%d of %d)", seed, place, len(chosen))
+        fresh, parts = unfitted_copy(model, seed), make(seed)
+        fresh.fit(parts.train, items=items, users=users)
+        tables.append(four_tasks(fresh, parts, **settings))
     return spread(tables) if len(tables) > 1 else tables[0]
 
 
@@ -220,13 +223,6 @@ def four_tasks(
     return Figures(rows)
 
 
-def _fit_and_measure(
-    model: Any, split: ColdStartSplit, settings: dict[str, Any], users: TableLike | None
-) -> Figures:
-    model.fit(split.train, items=settings["items"], users=users)
-    return four_tasks(model, split, **settings)
-
-
 def _splitter(
     split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],
 ) -> Callable[[int], ColdStartSplit]:
@@ -258,6 +254,44 @@ def list_figures(task: Task, ids: np.ndarray | None) -> dict[str, float]:
 
 def _average(values: np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else _NAN
+
+
+@dataclass(frozen=True, eq=False)
+class Catalogue:
+    """What `CATALOGUE_FIGURES` need to know of the items, by the training ratings."""
+
+    train: Ratings
+    ids: IdMap
+    vectors: sparse.csr_matrix
+
+    @classmethod
+    def of(cls, train: Ratings, items: TableLike | None) -> Catalogue:
+        """Compare items by their features, or by who rated them where there are none."""
+        if items is None:
+            return cls(train, train.items, sparse.csr_matrix(train.to_csr().astype(bool).T))
+        return cls(train, *item_features(items))
+
+    def figures(
+        self, ids: np.ndarray | None, candidates: IdMap, rated: np.ndarray
+    ) -> dict[str, float]:
+        """Measure lists (rows among `candidates`); `rated` are the rows of what users rated."""
+        if ids is None:
+            return dict.fromkeys(CATALOGUE_FIGURES, _NAN)
+        rows, listed = self.train.items.rows(candidates.ids), ids[ids >= 0]
+        per_item = np.bincount(self.train.item_rows, minlength=self.train.n_items + 1)
+        counts = np.where(rows >= 0, per_item[rows], 0)
+        share, rows = counts / max(self.train.n_users, 1), self.ids.rows(candidates.ids)
+        # The row after the last is that of items without features.
+        vectors = sparse.vstack([self.vectors, sparse.csr_matrix((1, self.vectors.shape[1]))])
+        known = (rows >= 0).any()
+        values = (
+            len(np.unique(listed)) / len(candidates) if len(candidates) else _NAN,
+            _average(share[listed]),
+            _average(share[rated]),
+            _average(metrics.diversity(ids, vectors.tocsr()[rows])) if known else _NAN,
+            _average(counts[listed] == 0),
+        )
+        return dict(zip(CATALOGUE_FIGURES, values, strict=True))
 
 
 class Figures(pd.DataFrame):

@@ -19,8 +19,13 @@ from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.copies import unfitted_copy
-from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
+from simrec.evaluation.tasks import (
+    Task,
+    has_ratings,
+    liked_threshold,
+    predicts_ratings,
+    unfitted_copy,
+)
 from simrec.scoring.metrics import rmse
 
 logger = logging.getLogger(__name__)

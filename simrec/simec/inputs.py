@@ -55,7 +55,7 @@ class Features:
                 f"{_first(bad)}: replace them, for example by 0 with a column that says so"
             )
         if features.n_rows == 0:
-            raise InputError(f"X has no rows")
+            raise InputError("X has no rows")
         if n_rows is not None and features.n_rows != n_rows:
             raise InputError(
                 f"X has {features.n_rows} rows, but the targets have {n_rows}: a row each"
@@ -136,7 +136,7 @@ class Targets:
             missing = np.isnan(dense)
             complete = not missing.any()
             if missing.all():
-                raise InputError(f"R has no observed entry: all values are NaN")
+                raise InputError("R has no observed entry: all values are NaN")
         return cls(dense, n_columns, n_relations, complete)
 
     @classmethod
@@ -146,9 +146,7 @@ class Targets:
             csr = csr.copy()
             csr.sum_duplicates()
         if csr.nnz == 0:
-            raise InputError(
-                f"R has no observed entry: nothing is stored in the sparse matrix"
-            )
+            raise InputError("R has no observed entry: nothing is stored in the sparse matrix")
         if not np.isfinite(csr.data).all():
             raise InputError(
                 f"R stores {int((~np.isfinite(csr.data)).sum())} NaN or infinite values: in a "

@@ -1,22 +1,15 @@
 """Figures beyond accuracy against straightforward loops."""
 
-import doctest
 import math
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from simrec.errors import InputError
-from simrec.evaluation import catalogue
-
-
-def test_docstring_examples():
-    result = doctest.testmod(catalogue)
-    assert result.attempted > 6
-    assert result.failed == 0
+from simrec.data.ids import IdMap
+from simrec.data.ratings import Ratings
+from simrec.evaluation.evaluate import CATALOGUE_FIGURES, Catalogue
 
 
 @st.composite
@@ -34,11 +27,6 @@ def lists(draw):
     return n_items, k, listed, counts, vectors
 
 
-def plain_gini(times):
-    total = sum(abs(a - b) for a in times for b in times)
-    return total / (2 * len(times) * sum(times))
-
-
 def plain_diversity(listed, vectors):
     def cosine(a, b):
         length = math.hypot(*a) * math.hypot(*b)
@@ -53,7 +41,7 @@ def plain_diversity(listed, vectors):
         ]
         if pairs:
             each.append(sum(pairs) / len(pairs))
-    return sum(each) / len(each) if each else math.nan
+    return mean(each)
 
 
 def mean(values):
@@ -63,38 +51,30 @@ def mean(values):
 @given(lists())
 def test_figures_equal_the_loops(problem):
     n_items, k, listed, counts, vectors = problem
-    n_users = 7
+    everyone, n_users = IdMap.from_values(range(n_items)), 7
+    items = np.repeat(np.arange(n_items), counts).astype(np.int32)
+    users = np.concatenate([np.arange(n) for n in (*counts, 0)]).astype(np.int32)
+    ones = np.ones(len(items), np.float32)
+    train = Ratings(IdMap.from_values(range(n_users)), everyone, users, items, ones)
     ids = np.array([row + [-1] * (k - len(row)) for row in listed])
     shown = [item for row in listed for item in row]
-    times = [shown.count(item) for item in range(n_items)]
-    assert catalogue.times_listed(ids, n_items).tolist() == times
-    got = {
-        "coverage": catalogue.coverage(ids, n_items),
-        "distinct": catalogue.distinct(ids, n_items),
-        "gini": catalogue.gini(ids, n_items),
-        "popularity": catalogue.popularity(ids, np.array(counts) / n_users),
-        "novelty": catalogue.novelty(ids, np.array(counts), n_users),
-        "diversity": catalogue.diversity(ids, np.array(vectors, float)),
-        "new": catalogue.share_new(ids, np.array(counts)),
-    }
+    catalogue = Catalogue(train, everyone, sparse.csr_matrix(np.array(vectors, float)))
+    got = catalogue.figures(ids, everyone, np.array([0, 1]))
     expected = {
         "coverage": len(set(shown)) / n_items,
-        "distinct": len(set(shown)),
-        "gini": plain_gini(times) if shown else math.nan,
         "popularity": mean([counts[item] / n_users for item in shown]),
-        "novelty": mean([-math.log2((counts[item] + 1) / (n_users + 1)) for item in shown]),
+        "popularity_rated": (counts[0] + counts[1]) / (2 * n_users),
         "diversity": plain_diversity(listed, vectors),
-        "new": mean([counts[item] == 0 for item in shown]),
+        "new_share": mean([counts[item] == 0 for item in shown]),
     }
+    assert tuple(got) == CATALOGUE_FIGURES
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, atol=1e-9, err_msg=name)
-    as_sparse = catalogue.diversity(ids, sparse.csr_matrix(np.array(vectors, float)))
-    np.testing.assert_allclose(as_sparse, got["diversity"])
 
 
-def test_nothing_and_too_much():
-    nothing = np.empty((0, 3), int)
-    assert math.isnan(catalogue.coverage(nothing, 0))
-    assert math.isnan(catalogue.gini(nothing, 5))
-    with pytest.raises(InputError, match="up to 3"):
-        catalogue.coverage(np.array([[3]]), 3)
+def test_nothing_is_measured_without_lists():
+    none = IdMap.from_values([1]).none()
+    empty = np.empty(0, np.int32)
+    train = Ratings(none, none, empty, empty, empty.astype(np.float32))
+    figures = Catalogue(train, none, sparse.csr_matrix((0, 2))).figures(None, none, empty)
+    assert all(map(math.isnan, figures.values()))

@@ -10,7 +10,7 @@ import pytest
 from simrec import InputError, Ratings, TwoTower, cold_start_split, compare, make_synthetic
 from simrec.cli import main
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.intervals import paired_difference
+from simrec.evaluation.compare import paired_difference
 
 
 @pytest.fixture(scope="module")

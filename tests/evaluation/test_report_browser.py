@@ -106,8 +106,7 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
 
 
 def test_labels_of_a_chart_are_not_cut_off(browser, tmp_path):
-    from simrec.evaluation.report.words import line_chart
-    from simrec.evaluation.report.write import environment
+    from simrec.evaluation.report.write import environment, line_chart
 
     drawn = line_chart(
         ["2008-01", "2010-01", "2013-11"], {"a": [1, 2, 3]}, "month", "RMSE", "a rises"

@@ -2,5 +2,5 @@
 
 `tested_model` splits the ratings and fits the copy that is tested; `measures` measures it,
 `alerts` looks for trouble in the data, `examples` makes lists with reasons,
-`advice` draws the verdict and what to do next. `write` fills in the templates.
+`advice` draws the verdict and what to do next. `write` draws charts and fills in the templates.
 """

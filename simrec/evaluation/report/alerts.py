@@ -1,10 +1,8 @@
-"""What to look at before trusting the model: leaks, drift and sensitive features."""
+"""What to look at before trusting the model: leaks, sensitive features, missing rows."""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +12,12 @@ from scipy import sparse
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side
 from simrec.evaluation.report.tested_model import TestedModel, entities
 
-KINDS = {
-    "leak": "Leakage suspect",
-    "drift": "Drift",
-    "sensitive": "Sensitive",
-    "data": "Data",
-}
+KINDS = {"leak": "Leakage suspect", "sensitive": "Sensitive", "data": "Data"}
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
-# Standard deviations by which a feature of newcomers has to differ to be called a shift, how often
-# chance alone may reach that, and how many entities a comparison needs.
-_SHIFTED, _CHANCE, _ENOUGH = 0.5, 0.001, 20
-# Ratings an entity needs for its mean to mean something; features of a column, such as its words,
-# that are too many for a correlation to be told.
-_FOR_MEAN, _WIDEST = 5, 300
+# Entities that a comparison needs; ratings an entity needs for its mean to mean something; features
+# of a column, such as its words, that are too many for a correlation to be told.
+_ENOUGH, _FOR_MEAN, _WIDEST = 20, 5, 300
 _SENSITIVE = re.compile(
     r"(?:^|[^a-z])(?:gender|sex|age|birth\w*|race|ethnic\w*|religion|national\w*|citizen\w*|health"
     r"|disab\w*|income|salary|zip\w*|post\w*|orientation|politic\w*|marital|language|email|phone"
@@ -53,8 +43,7 @@ def alerts(tested: TestedModel) -> list[Alert]:
             what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
-        found += [*leaks(tested, side), *drift(tested, side), *without_row(tested, side)]
-        found += sensitive(tested, side)
+        found += [*leaks(tested, side), *without_row(tested, side), *sensitive(tested, side)]
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
@@ -101,41 +90,6 @@ def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
                 yield Alert("leak", f"{one}: {column}", what, f"{remedy}computed from the ratings.")
 
 
-def drift(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Compare features of new entities with those of entities that have ratings.
-
-    New are those that came since the parent; without one, those without any rating.
-    """
-    table: Any = tested.tables[side]
-    ids = table[ID_COLUMNS[side]]
-    rated = entities(tested.ratings, side)[0].contains(ids)
-    old, new, which = rated, ~rated, "unrated"
-    if tested.parent is not None:
-        tower = tested.parent.towers_[side]
-        rows = tower.ids.rows(ids)
-        old = (rows >= 0) & (tower.counts[rows] > 0)
-        new, which = rated & ~old, "newly rated"
-    if min(new.sum(), old.sum()) < _ENOUGH:
-        return
-    places = tested.copy.towers_[side].ids.rows(ids)
-    for column, kind in tested.encoder(side).columns_.items():
-        if identifies(table[column], kind):
-            continue  # new ones have new values by nature
-        names, X = block(tested, side, column)
-        moved, chance = shifts(X, places[old], places[new])
-        first = int(np.argmax(np.abs(moved)))
-        if abs(moved[first]) > max(_SHIFTED, chance):
-            more, name = moved[first] > 0, in_words(column, names[first])
-            how = f"{'more' if more else 'fewer'} of them have {name}"
-            if name == column:
-                how = f"it is {'higher' if more else 'lower'}"
-            what = f"{int(new.sum()):,} {which} {side} have other values: {how} "
-            what += f"(by {abs(moved[first]):.1f} standard deviations)."
-            remedy = "Check how the new values are made"
-            remedy += "." if tested.parent else "; train again once some of them are rated."
-            yield Alert("drift", f"{SINGULAR[side]}: {column}", what, remedy)
-
-
 def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
     """Find rated entities without a row of features."""
     ids, table = entities(tested.ratings, side)[0], tested.tables[side]
@@ -154,7 +108,7 @@ def block(tested: TestedModel, side: Side, column: str) -> tuple[list[str], spar
     return names, sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
 
 
-def in_words(column: str, feature: str) -> str:
+def feature_in_words(column: str, feature: str) -> str:
     """Name a feature that a column became: `year~1990` is "year about 1990"."""
     value = feature.removeprefix(column)
     if value == "=<unknown>":
@@ -162,18 +116,6 @@ def in_words(column: str, feature: str) -> str:
     if value in ("=missing", "=<missing>"):
         return f"no {column}"
     return column + value.replace("~", " about ", 1).replace("=", ": ", 1)
-
-
-def shifts(X: sparse.csr_matrix, old: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, float]:
-    """Return by how many standard deviations each feature moved, and what chance may move one."""
-    means, variances = [], []
-    for which in (old, new):
-        part = X[which]
-        means.append(np.asarray(part.mean(axis=0)).ravel())
-        variances.append(np.asarray(part.multiply(part).mean(axis=0)).ravel() - means[-1] ** 2)
-    likely = NormalDist().inv_cdf(1 - _CHANCE / (2 * max(X.shape[1], 1)))
-    std = np.sqrt(np.maximum(np.mean(variances, axis=0), 1e-6))
-    return (means[1] - means[0]) / std, likely * np.sqrt(1 / len(old) + 1 / len(new))
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:

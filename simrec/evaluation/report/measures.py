@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
@@ -15,14 +15,20 @@ from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, Side, other
-from simrec.evaluation.baselines import fit_list_baselines
-from simrec.evaluation.catalogue import Catalogue, times_listed
-from simrec.evaluation.compare import compare, compare_with_baselines
-from simrec.evaluation.evaluate import four_tasks
-from simrec.evaluation.report.alerts import Alert, alerts, block, identifies, in_words
+from simrec.data.split import ColdStartSplit
+from simrec.evaluation.baselines import (
+    LIST_BASELINES,
+    BiasBaseline,
+    ListBaseline,
+    MeanBaseline,
+    fit_list_baselines,
+)
+from simrec.evaluation.compare import compare, in_words
+from simrec.evaluation.evaluate import Catalogue, four_tasks
+from simrec.evaluation.report.alerts import Alert, alerts, block, feature_in_words, identifies
 from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.tested_model import TestedModel, entities
-from simrec.evaluation.tasks import Task
+from simrec.evaluation.tasks import Task, has_ratings
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +49,8 @@ _SAMPLE = 20_000
 class Measures:
     """The tables behind the sections; those without a function here are as `evaluate` gives them.
 
-    `gains` and `parent` set the copy beside the best baseline of each figure, and beside the copy
-    of the parent, as the table of `compare` does. `listed` is about the saved model.
+    `gains` sets the copy beside the best baseline of each figure, as the table of `compare` does.
+    `listed` is about the saved model.
     """
 
     tested: TestedModel
@@ -52,7 +58,6 @@ class Measures:
     baselines: tuple[str, ...]
     tasks: pd.DataFrame
     gains: pd.DataFrame
-    parent: pd.DataFrame | None
     revealed: dict[Side, pd.DataFrame]
     importance: dict[Side, pd.DataFrame]
     calibration: pd.DataFrame
@@ -65,12 +70,9 @@ class Measures:
 def measure(tested: TestedModel, k: int = 10) -> Measures:
     """Measure all that the sections show."""
     logger.info("measuring the four tasks")
-    split, items, parent = tested.split, tested.tables.items, None
+    split, items = tested.split, tested.tables.items
     lists = fit_list_baselines(split.train, items, tested.threshold)
     how: dict[str, Any] = {"threshold": tested.threshold, "random_state": tested.random_state}
-    if tested.parent_copy is not None:
-        models = {"parent": tested.parent_copy, "model": tested.copy}
-        parent = compare(models, split, k, **how).table
     logger.info("revealing ratings of new items and users, shuffling features")
     return Measures(
         tested,
@@ -78,7 +80,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         tuple(lists),
         four_tasks(tested.copy, split, k, items=items, lists=lists, **how),
         compare_with_baselines(tested.copy, split, lists, k, **how),
-        parent,
         {side: reveal(tested, side) for side in SIDES},
         {side: shuffle_features(tested, side) for side in SIDES},
         calibrate(tested),
@@ -87,6 +88,39 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         examples(tested),
         alerts(tested),
     )
+
+
+def compare_with_baselines(
+    model: Any,
+    split: ColdStartSplit,
+    lists: Mapping[str, ListBaseline],
+    k: int = 10,
+    **settings: Any,
+) -> pd.DataFrame:
+    """Compare a model with the best baseline of each figure; `settings` are those of `compare`.
+
+    Returns the table of `compare` for ``model`` against ``baseline``, and in the column rival which
+    one that is.
+    """
+    if not any(map(len, split.tasks().values())):
+        return pd.DataFrame()
+    rivals: dict[str, Any] = {LIST_BASELINES[name]: rival for name, rival in lists.items()}
+    if has_ratings(split.train):
+        rivals |= {"biases": BiasBaseline.fit(split.train), "mean": MeanBaseline.fit(split.train)}
+    best: dict[tuple[str, str], Any] = {}
+    table = compare({"model": model, **rivals}, split, k, **settings).table
+    for row in table.to_dict("records"):
+        key, errors = (row["task"], row["metric"]), row["metric"] == "rmse"
+        if key in best and (row["value"] > best[key]["other_value"]) == errors:
+            continue
+        who = {"model": "model", row["model"]: "baseline"}.get(row["better"])
+        turned = {"model": "model", "other": "baseline", "better": who}
+        turned |= {"value": row["other_value"], "other_value": row["value"]}
+        turned |= {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
+        rival = "simple averages" if errors else row["model"]
+        best[key] = {**row, **turned, "rival": rival}
+        best[key]["result"] = in_words(best[key], settings.get("margin", 0.01))
+    return pd.DataFrame(best.values())
 
 
 def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[..., np.ndarray]:
@@ -273,7 +307,7 @@ def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matri
         use = [place for place, name in enumerate(names) if name != column]
         least = 0.5 if kind == "number" else 0
         members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
-        found += [in_words(column, names[place]) for place in use]
+        found += [feature_in_words(column, names[place]) for place in use]
     return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
 
 
@@ -288,7 +322,7 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
         ratings = ratings.select(model.items_.contains(ratings.items.ids)[ratings.item_rows])
     task = Task.of("lists", ratings, model.items_, ratings, -np.inf, _USERS, tested.random_state)
     ids = task.lists(model, k)
-    times = times_listed(ids, len(model.items_))
+    times = np.bincount(ids[ids >= 0], minlength=len(model.items_))
     catalogue = Catalogue.of(ratings, tested.tables.items)
     figures = catalogue.figures(ids, model.items_, task.relevant.indices)
     most = np.argsort(-times, kind="stable")[:10]

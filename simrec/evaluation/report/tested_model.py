@@ -16,8 +16,14 @@ from simrec.data.sides import Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
 from simrec.errors import InputError
-from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
-from simrec.evaluation.tasks import has_ratings, liked_threshold, predicts_ratings
+from simrec.evaluation.tasks import (
+    check_tables,
+    fitted_copy,
+    has_ratings,
+    liked_threshold,
+    predicts_ratings,
+    unfitted_copy,
+)
 from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
@@ -27,16 +33,13 @@ logger = logging.getLogger(__name__)
 class TestedModel:
     """A model that has seen all ratings, and a copy of it that has seen ``split.train`` alone.
 
-    The figures of the copy are shown. The copy of the parent, the model before this one, is fitted
-    on what it knew of ``split.train``. `item_name` is the column of items that names them.
+    The figures of the copy are shown. `item_name` is the column of items that names them.
     """
 
     __test__ = False  # no class of tests, whatever its name
 
     model: Any
     copy: Any
-    parent: Any
-    parent_copy: Any
     ratings: Ratings
     split: ColdStartSplit
     tables: Sides[pa.Table | None]
@@ -95,7 +98,6 @@ def make_tested_model(
     *,
     items: TableLike | None = None,
     users: TableLike | None = None,
-    parent: Any = None,
     item_name: str | None = None,
     random_state: int = 0,
     **shares: float,
@@ -115,25 +117,5 @@ def make_tested_model(
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     fresh = unfitted_copy(model, ratings=ratings, quiet=True)
-    copy, parent_copy = fitted_copy(fresh, model, split.train, tables), None
-    if parent is not None:
-        known = _known_to(parent, split.train, len(ratings))
-        logger.info("training a copy of the parent on %d ratings", len(known))
-        fresh = unfitted_copy(parent, ratings=ratings, quiet=True)
-        parent_copy = fitted_copy(fresh, parent, known, tables)
-    return TestedModel(
-        model, copy, parent, parent_copy, ratings, split, tables, item_name, random_state
-    )
-
-
-def _known_to(parent: Any, train: Ratings, n_now: int) -> Ratings:
-    """Select the ratings a parent can have learned from: its users and items, the earliest."""
-    known = np.ones(len(train), bool)
-    for side, tower in parent.towers_.named():
-        ids, rows = entities(train, side)
-        found = tower.ids.rows(ids.ids)
-        known &= ((found >= 0) & (tower.counts[found] > 0))[rows]
-    if train.timestamps is not None:
-        share = min(1.0, float(np.sum(parent.towers_.items.counts)) / n_now)
-        known &= train.timestamps <= np.quantile(train.timestamps, share, method="lower")
-    return train.select(known)
+    copy = fitted_copy(fresh, model, split.train, tables)
+    return TestedModel(model, copy, ratings, split, tables, item_name, random_state)

@@ -24,8 +24,7 @@ from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
 from simrec.model.tower import Tower, Unknown
 from simrec.scoring.metrics import hits, ndcg_at_k
-from simrec.scoring.pairs import score_pairs
-from simrec.scoring.pairs import Parts, shares
+from simrec.scoring.pairs import Parts, score_pairs, shares
 from simrec.scoring.topk import top_k
 from simrec.simec.params import r_squared
 
