@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.columns import USUAL, Columns
 from simrec.data.id_columns import check_ids
 from simrec.data.ids import IdMap, encode_ids, used_ids
 from simrec.data.messages import describe
@@ -22,6 +21,7 @@ from simrec.data.rating_columns import (
     show_rating,
     timestamp_values,
 )
+from simrec.data.sides import USUAL, Columns
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 

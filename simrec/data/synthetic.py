@@ -21,8 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from simrec.data.seeds import generator
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 
 BOUNDS = (0.5, 5.0)
 STEP = 0.5
@@ -121,7 +120,7 @@ def make_synthetic(
             f"{n_ratings} ratings do not fit: at most a quarter of the {n_users} x {n_items} "
             f"pairs can be rated, {n_users * n_items // 4}. Ask for fewer, or for more entities."
         )
-    rng = generator(random_state)
+    rng = np.random.default_rng(check_seed(random_state))
     user_ids, item_ids = (pa.array(np.arange(1, n + 1, dtype=np.int32)) for n in (n_users, n_items))
     items, item_features = _make_items(n_items, item_ids, rng)
     users, user_features = _make_users(n_users, user_ids, rng)

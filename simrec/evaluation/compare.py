@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from simrec.data.seeds import generator
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError, named_arguments
+from simrec.errors import InputError, check_seed, named_arguments
 from simrec.evaluation.evaluate import Predictor
 from simrec.evaluation.tasks import (
     TASK_NAMES,
@@ -323,7 +322,7 @@ def student(quantile: float, freedom: float) -> float:
 
 def _weights(n: int, draws: int, seed: int) -> Any:
     """Give how often each of n users is in each draw, some draws at a time."""
-    rng = generator(seed)
+    rng = np.random.default_rng(check_seed(seed))
     step = max(1, _AT_ONCE // max(n, 1))
     for start in range(0, draws, step):
         size = min(step, draws - start)

@@ -15,13 +15,11 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings, liked_from
-from simrec.data.seeds import generator
-from simrec.data.sides import Sides
+from simrec.data.sides import USUAL, Sides
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 from simrec.scoring import metrics
 
 logger = logging.getLogger(__name__)
@@ -67,7 +65,7 @@ class Task:
         relevant = sparse.csr_matrix(entries, shape=(ratings.n_users, len(candidates)))
         users = np.flatnonzero(np.diff(relevant.indptr))
         if len(users) > max_users:
-            rng = generator(random_state)
+            rng = np.random.default_rng(check_seed(random_state))
             users = np.sort(rng.choice(users, max_users, replace=False))
         return cls(name, ratings, candidates, exclude, ratings.users.take(users), relevant[users])
 

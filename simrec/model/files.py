@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_columns import IdShard
 from simrec.data.ids import IdMap, in_shards
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import Columns, Side, Sides
 from simrec.errors import InputError, is_number, is_whole
 from simrec.model import catalogue
 from simrec.model.head import Saved

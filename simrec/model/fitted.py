@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Columns, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files

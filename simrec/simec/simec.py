@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from simrec.data.seeds import generator
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 from simrec.scoring.output import Output
 from simrec.simec import options
 from simrec.simec.closed_form import fit_closed_form, last_layer_from_columns
@@ -162,7 +161,7 @@ class SimEc(FittedSimEc):
         """
         params = self.get_params()
         options.check_params(params)
-        rng = generator(self.random_state)
+        rng = np.random.default_rng(check_seed(self.random_state))
         given = Targets.check(R)
         features = Features.check(X, given.n_rows)
         options.check_features(params, features)

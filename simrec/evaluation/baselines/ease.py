@@ -12,7 +12,6 @@ import pyarrow as pa
 from scipy import sparse
 
 from simrec.data.ratings import Ratings
-from simrec.data.seeds import generator
 from simrec.evaluation.baselines.lists import ListBaseline, best_places, pair_matrix
 from simrec.scoring.metrics import hits, ndcg_at_k
 
@@ -73,7 +72,7 @@ def _choose_l2(train: Ratings, liked: np.ndarray) -> float:
     items = np.argsort(-counts, kind="stable")[:_CHOICE_ITEMS]
     place = np.full(train.n_items, -1)
     place[items] = np.arange(len(items))
-    rng = generator(0)
+    rng = np.random.default_rng(0)
     held_out = rng.random(len(train)) < 0.1
     use, shape = place[train.item_rows] >= 0, (train.n_users, len(items))
 

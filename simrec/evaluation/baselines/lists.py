@@ -16,7 +16,6 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.seeds import generator
 from simrec.data.tables import TableLike, read_table
 
 _CELLS = 2**23  # scores at once
@@ -230,7 +229,7 @@ def _regression(
     inputs = [features]
     if terms.nnz:
         inputs += [terms, sparse.hstack([features, terms], format="csr")]
-    some = generator(0).permutation(len(target))[:_CHOICE_ITEMS]
+    some = np.random.default_rng(0).permutation(len(target))[:_CHOICE_ITEMS]
     fold, known = np.arange(len(some)) % _FOLDS, np.flatnonzero(rated)[some]
     choices = [(X, l2) for X in inputs for l2 in _PENALTIES]
     quality = []

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from simrec.data import partitions
+from simrec.data import paths
 from simrec.storage import files
 
 
@@ -94,7 +94,7 @@ class PartWriter:
         kept = pa.schema([field for field in schema if field.name not in keys])
         return {
             (path := f"{directory}/{name}"): self.write(path, [rows.select(kept.names)], kept)
-            for directory, rows in partitions.divide(whole, keys)
+            for directory, rows in paths.divide(whole, keys)
         }
 
 

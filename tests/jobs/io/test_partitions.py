@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.data import partitions
+from simrec.data import paths
 from simrec.data.source import open_source
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.parts import PartWriter
@@ -30,10 +30,10 @@ NASTY = [
 @pytest.mark.parametrize("value", [*NASTY, None])
 @pytest.mark.parametrize("key", ["cat", "a/b", "..", "_hidden", ".dot", "x=y"])
 def test_any_value_is_one_directory_and_comes_back(key, value):
-    path = partitions.to_directory([(key, value), ("other", "1")])
+    path = paths.to_directory([(key, value), ("other", "1")])
     assert path.count("/") == 1 and ".." not in path.split("/")
     assert not path.startswith(("_", "."))
-    back = partitions.of_path("base", f"base/{path}/part.parquet")
+    back = paths.partition_of("base", f"base/{path}/part.parquet")
     assert back == ((key, value), ("other", "1"))
 
 
@@ -90,19 +90,19 @@ def test_floats_that_are_no_numbers_and_several_columns():
             "row": range(18),
         }
     )
-    found = list(partitions.divide(table, ["x", "d", "n"]))
+    found = list(paths.divide(table, ["x", "d", "n"]))
     assert len({path for path, _ in found}) == len(found)
     rows = [row for _, part in found for row in part["row"].to_pylist()]
     assert sorted(rows) == list(range(18))
     assert all(part["row"].to_pylist() == sorted(part["row"].to_pylist()) for _, part in found)
-    assert list(partitions.divide(table.slice(0, 0), ["x"])) == []
+    assert list(paths.divide(table.slice(0, 0), ["x"])) == []
 
 
 def test_what_makes_no_directory_is_refused():
     with pytest.raises(InputError, match="'x' holds list.* make no directories"):
-        list(partitions.divide(pa.table({"x": [[1]]}), ["x"]))
+        list(paths.divide(pa.table({"x": [[1]]}), ["x"]))
     with pytest.raises(InputError, match="too long for the name"):
-        list(partitions.divide(pa.table({"x": ["y" * 300]}), ["x"]))
+        list(paths.divide(pa.table({"x": ["y" * 300]}), ["x"]))
 
 
 @pytest.mark.parametrize("name", ["../x.parquet", "/tmp/x.parquet", "a/../../x.parquet"])
