@@ -29,7 +29,7 @@ from simrec.model.rating.part import RatingPart
 from simrec.model.run.workers import ONE_WORKER, Workers, written_together
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
-from simrec.simec.params import plain
+from simrec.simec.options import plain
 from simrec.storage import artifacts
 from simrec.storage import manifest as manifests
 from simrec.storage.arrays import REMEDY, csr_arrays, id_arrays

@@ -22,7 +22,7 @@ from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
-from simrec.simec.params import Params
+from simrec.simec.options import Params
 from simrec.storage.rows import Sparse
 
 if TYPE_CHECKING:

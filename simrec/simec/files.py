@@ -20,8 +20,7 @@ from simrec.simec import options
 from simrec.simec.encoders import DenseStack, check_encoder_shapes
 from simrec.simec.inputs import FEATURE_KINDS
 from simrec.simec.keras import keras, tf
-from simrec.simec.options import ACTIVATIONS, check_hidden_layers
-from simrec.simec.params import plain
+from simrec.simec.options import ACTIVATIONS, check_hidden_layers, plain
 from simrec.storage import artifacts
 
 T = TypeVar("T")

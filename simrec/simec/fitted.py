@@ -11,7 +11,7 @@ import numpy as np
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.inputs import Features, Targets
-from simrec.simec.params import Params, r_squared
+from simrec.simec.options import Params, r_squared
 
 
 @dataclass(frozen=True, eq=False)

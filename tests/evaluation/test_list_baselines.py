@@ -10,8 +10,8 @@ from simrec.evaluation.baselines import (
     ContentBaseline,
     EaseBaseline,
     PopularityBaseline,
-    ease,
     fit_list_baselines,
+    lists,
 )
 from simrec.evaluation.baselines.lists import term_counts
 from simrec.evaluation.evaluate import verdicts
@@ -59,7 +59,7 @@ def test_ease_is_the_closed_form(clubs):
 
 def test_the_matrix_is_whole_where_it_is_made_in_blocks(clubs, monkeypatch):
     whole = EaseBaseline.fit(clubs).weights
-    monkeypatch.setattr(ease, "_BLOCK", 7)
+    monkeypatch.setattr(lists, "_BLOCK", 7)
     np.testing.assert_allclose(EaseBaseline.fit(clubs).weights, whole, atol=1e-6)
 
 
@@ -80,9 +80,9 @@ def test_the_penalty_is_chosen_on_held_out_pairs():
 
 
 def test_too_many_items_are_said(clubs, monkeypatch, caplog):
-    monkeypatch.setattr(ease, "MOST_ITEMS", 19)
+    monkeypatch.setattr(lists, "MOST_ITEMS", 19)
     assert EaseBaseline.fit(clubs) is None
-    assert "EASE is left out: 20 items, and its dense weights are for at most 19" in caplog.text
+    assert "EASE is left out: 20 items, and it is for at most 19" in caplog.text
     assert set(fit_list_baselines(clubs, None, 1.0)) == {"popular"}
 
 

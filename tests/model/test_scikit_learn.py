@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
 from simrec import InputError, SimEc, TwoTower, make_synthetic
-from simrec.simec.params import r_squared
+from simrec.simec.options import r_squared
 
 SMALL = {"embedding_dim": 2, "epochs": 2, "lists": False}
 

@@ -15,8 +15,12 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
-from simrec.evaluation.baselines.ease import EaseBaseline
-from simrec.evaluation.baselines.lists import ContentBaseline, ListBaseline, PopularityBaseline
+from simrec.evaluation.baselines.lists import (
+    ContentBaseline,
+    EaseBaseline,
+    ListBaseline,
+    PopularityBaseline,
+)
 
 __all__ = [
     "LIST_BASELINES",

@@ -8,8 +8,8 @@ import pandas as pd
 
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
-from simrec.evaluation.report.alerts import is_sensitive
 from simrec.evaluation.report.measures import Measures
+from simrec.evaluation.report.tested_model import is_sensitive
 from simrec.evaluation.tasks import TASK_NAMES
 
 # How far an interval may be off what it promises, the share of all places in lists that ten items

@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from simrec.evaluation.report.alerts import is_sensitive
-from simrec.evaluation.report.tested_model import TestedModel
+from simrec.evaluation.report.tested_model import TestedModel, is_sensitive
 
 # What the ratings of an entity say, by the names `TwoTower.explain` gives to it.
 _HISTORY = {

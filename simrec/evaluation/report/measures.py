@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy import sparse
 
 from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, Side, other
@@ -25,18 +24,15 @@ from simrec.evaluation.baselines import (
 )
 from simrec.evaluation.compare import compare, in_words
 from simrec.evaluation.evaluate import Catalogue, four_tasks
-from simrec.evaluation.report.alerts import Alert, alerts, block, feature_in_words, identifies
 from simrec.evaluation.report.examples import Example, examples
-from simrec.evaluation.report.tested_model import TestedModel, entities
+from simrec.evaluation.report.tested_model import Alert, TestedModel, alerts, entities
 from simrec.evaluation.tasks import Task, has_ratings
 
 logger = logging.getLogger(__name__)
 
 NOMINAL = (0.5, 0.8, 0.9, 0.95)
-# Test ratings and members that a group needs; users whose lists are counted.
-_GROUP, _MEMBERS, _USERS = 50, 5, 2000
-# How often chance alone may call any group of a side badly served.
-_CHANCE = 0.05
+# Users whose lists are counted.
+_USERS = 2000
 STEPS = (0, 1, 2, 5, 10, 20)
 ALL = "(all features)"
 # Ratings of an entity that stay hidden at least, and how many entities to follow.
@@ -61,7 +57,6 @@ class Measures:
     revealed: dict[Side, pd.DataFrame]
     importance: dict[Side, pd.DataFrame]
     calibration: pd.DataFrame
-    groups: pd.DataFrame
     listed: dict[str, Any]
     examples: list[Example]
     alerts: list[Alert]
@@ -83,7 +78,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         {side: reveal(tested, side) for side in SIDES},
         {side: shuffle_features(tested, side) for side in SIDES},
         calibrate(tested),
-        badly_served(tested),
         count_lists(tested, k),
         examples(tested),
         alerts(tested),
@@ -254,63 +248,6 @@ def calibrate(tested: TestedModel) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def badly_served(tested: TestedModel) -> pd.DataFrame:
-    """Find groups of held-out items and users whose ratings are predicted clearly worse.
-
-    Returns group, n, error, error_others (of all others on that side), lean (mean of prediction
-    minus rating); the worst first.
-    """
-    found = [pd.DataFrame()]
-    for side in SIDES:
-        ratings, (names, X) = tested.new(side), groups(tested, side)
-        if not len(ratings) or not names:
-            continue
-        error = errors_on(tested, ratings, "items")(tested.copy)
-        ids, rows = entities(ratings, side)
-        loss = error**2 if tested.rates else error
-        # Sums of each entity, whose ratings are not independent; then of each group and all others.
-        n, total, lean = (np.bincount(rows, w) for w in (np.ones(len(rows)), loss, error))
-        sums = np.stack([n, total, lean, total**2, total * n, n**2, n > 0])
-        places = tested.copy.towers_[side].ids.rows(ids.ids)
-        own = sums[:, places >= 0] @ X[places[places >= 0]]
-        rest = sums.sum(axis=1, keepdims=True) - own
-        enough = (np.minimum(own[0], rest[0]) >= _GROUP) & (own[6] >= _MEMBERS)
-        own, rest = own[:, enough], rest[:, enough]
-        (mean, noise), (others, their_noise) = _means(own), _means(rest)
-        clearly = NormalDist().inv_cdf(1 - _CHANCE / max(enough.sum(), 1))
-        made = {
-            "group": [f"{side} with {name}" for name in np.array(names)[enough]],
-            "n": own[0].astype(int),
-            "error": np.sqrt(mean) if tested.rates else mean,
-            "error_others": np.sqrt(others) if tested.rates else others,
-            "lean": own[2] / own[0],
-        }
-        found.append(pd.DataFrame(made)[mean - others > clearly * np.hypot(noise, their_noise)])
-    weak = pd.concat(found, ignore_index=True)
-    if not len(weak):
-        return weak
-    return weak.sort_values("error", ascending=False, ignore_index=True)
-
-
-def groups(tested: TestedModel, side: Side) -> tuple[list[str], sparse.csr_matrix]:
-    """Find entities with a feature in common: a category, an element of a list, a range.
-
-    Returns the names of the groups, and entities x groups with a one for each member.
-    """
-    table: Any = tested.tables[side]
-    encoder, found, members = tested.encoder(side), list[str](), []
-    for column, kind in ({} if table is None or encoder is None else encoder.columns_).items():
-        if kind not in ("category", "list", "number") or identifies(table[column], kind):
-            continue
-        names, X = block(tested, side, column)
-        # The number itself is no group; being near to one of its knots is.
-        use = [place for place, name in enumerate(names) if name != column]
-        least = 0.5 if kind == "number" else 0
-        members.append(sparse.csr_matrix(X[:, use] > least, dtype=np.float64))
-        found += [feature_in_words(column, names[place]) for place in use]
-    return found, sparse.hstack(members, format="csr") if members else sparse.csr_matrix((0, 0))
-
-
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     """Count what the saved model recommends to its users, of all items it knows.
 
@@ -333,10 +270,3 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
         top.append({"name": tested.name_of(name), **row})
     top_share = float(times[most].sum() / max(times.sum(), 1))
     return {"n_users": len(ids), "top": top, "top_share": top_share, **figures}
-
-
-def _means(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean of groups, and its standard error, from the sums of `badly_served`."""
-    mean = sums[1] / sums[0]
-    squares = sums[3] - 2 * mean * sums[4] + mean**2 * sums[5]
-    return mean, np.sqrt(np.maximum(squares, 0)) / sums[0]

@@ -22,9 +22,8 @@ from simrec.errors import InputError
 from simrec.evaluation.compare import in_words
 from simrec.evaluation.replay import POLICIES, Replay
 from simrec.evaluation.report.advice import next_steps, number, percent, plural, rise, verdict
-from simrec.evaluation.report.alerts import KINDS
 from simrec.evaluation.report.measures import Measures, measure
-from simrec.evaluation.report.tested_model import make_tested_model
+from simrec.evaluation.report.tested_model import KINDS, make_tested_model
 from simrec.evaluation.tasks import TASK_NAMES
 from simrec.model.prepare import read_ratings
 from simrec.model.two_tower import TwoTower

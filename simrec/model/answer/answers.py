@@ -26,7 +26,7 @@ from simrec.model.tower import Tower, Unknown
 from simrec.scoring.metrics import hits, ndcg_at_k
 from simrec.scoring.pairs import Parts, score_pairs, shares
 from simrec.scoring.topk import top_k
-from simrec.simec.params import r_squared
+from simrec.simec.options import r_squared
 
 
 class Answers(ListAnswers):
