@@ -60,6 +60,9 @@ def check_params(params: Mapping[str, Any]) -> None:
             params["epochs"] == 0 and not solved
         ),
         "init='least_squares' needs loss='mse' and no bounds": solved and not unbounded_squares,
+        "solver='lbfgs' has no epochs to stop early at: leave out validation_fraction": (
+            params["solver"] == "lbfgs" and params["validation_fraction"] > 0
+        ),
         f"learning_rate must be positive, got {params['learning_rate']!r}": (
             not params["learning_rate"] > 0
         ),

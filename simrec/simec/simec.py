@@ -57,8 +57,8 @@ class SimEc(FittedSimEc):
     solver : {"closed_form", "lbfgs", "adam"}
         "closed_form" solves a linear encoder by least squares, without TensorFlow: with a frozen
         `last_layer` exactly, else in `sweeps` over encoder and W_l. With bounds it fits what the
-        inverse of the output makes of R. "lbfgs" takes all rows at once and counts `epochs` and
-        `patience` as iterations. "adam" takes batches.
+        inverse of the output makes of R. "lbfgs" takes all rows at once and counts `epochs` as
+        iterations. "adam" takes batches.
     learning_rate : float
         Initial step size; it decays to zero over the epochs, as a cosine.
     epochs, batch_size : int

@@ -104,10 +104,10 @@ def fit_by_gradient(
         _start_in_closed_form(network, problem, rows, densify)
     if not params["epochs"]:
         return network, []
-    validation = Batches(*data, held_out, BLOCK, densify) if len(held_out) else None
     batches = Batches(*data, rows, params["batch_size"], densify, problem.rng)
     if params["solver"] == "lbfgs":
-        return network, _train_by_lbfgs(network, batches, params, validation)
+        return network, _train_by_lbfgs(network, batches, params)
+    validation = Batches(*data, held_out, BLOCK, densify) if len(held_out) else None
     return network, _train_by_adam(network, batches, params, validation, callbacks)
 
 
@@ -192,24 +192,15 @@ def _train_by_adam(
 
 
 def _train_by_lbfgs(
-    network: SimEcNetwork,
-    training: Batches,
-    params: Mapping[str, Any],
-    validation: Batches | None,
+    network: SimEcNetwork, training: Batches, params: Mapping[str, Any]
 ) -> list[dict[str, float]]:
-    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations.
-
-    With held-out rows their error is measured at the start and after each iteration, and the best
-    weights are kept; `patience` iterations without better ones end it. The last entry of the
-    history is that of the weights that are kept.
-    """
+    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
     from scipy.optimize import minimize
 
     data = training.everything()
     network.compute_loss(data)  # creates variables that are created on first use
     variables = network.trainable_variables
     sizes = [int(np.prod(v.shape)) for v in variables]
-    held_out: Any = None if validation is None else validation.everything()
 
     @tf.function
     def value_and_gradient(flat: Any) -> Any:
@@ -222,50 +213,26 @@ def _train_by_lbfgs(
         flat_gradients = [tf.reshape(tf.convert_to_tensor(g), [-1]) for g in gradients]
         return loss, tf.concat(flat_gradients, 0), network.error.result()
 
-    @tf.function
-    def held_out_error() -> Any:
-        return network.compute_loss(held_out)
-
     history: list[dict[str, float]] = []
     latest: dict[str, float] = {}
-    best: tuple[float, int, np.ndarray | None] = (np.inf, 0, None)
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient, error = value_and_gradient(tf.constant(flat, tf.float32))
         latest.update(total_loss=float(loss), error=float(error))
         return float(loss), gradient.numpy().astype(np.float64)
 
-    def record() -> None:
-        # A line search ends with the point that it accepts: its weights are in the variables.
-        if held_out is not None:
-            latest["val_error"] = float(held_out_error())
-        history.append(dict(latest))
-
     def after_iteration(flat: np.ndarray) -> None:
-        nonlocal best
-        record()
+        # A line search ends with the point that it accepts.
+        history.append(dict(latest))
         if params["verbose"]:
             logger.info("iteration %d: error %.6g", len(history), latest["error"])
-        if held_out is None:
-            return
-        if latest["val_error"] < best[0]:
-            best = latest["val_error"], len(history), flat.copy()
-        elif params["patience"] is not None and len(history) - best[1] >= params["patience"]:
-            raise StopIteration
 
     start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
-    if held_out is not None:  # the start may be the best
-        objective(start)
-        after_iteration(start)
+    options = {"maxiter": params["epochs"], "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9}
     with lines_shown(logger) if params["verbose"] else nullcontext():
         result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            callback=after_iteration,
-            options={"maxiter": params["epochs"], "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
+            objective, start, jac=True, method="L-BFGS-B", callback=after_iteration, options=options
         )
-    objective(result.x if best[2] is None else best[2])  # leaves its weights in the variables
-    record()
+    objective(result.x)  # leaves its weights in the variables
+    history.append(dict(latest))
     return history
