@@ -31,10 +31,9 @@ _CELL = 16  # items per cell: larger costs more second looks, smaller more maxim
 _QUERIES = 512  # queries per block
 _FEWEST = 64  # queries that are worth a block, and a thread, of their own
 _ITEMS = 2048  # items per matrix product: with 512 queries a 4 MB block, inside most L3 caches
-_KEPT_FLOATS = 1 << 22  # cell maxima kept per block of queries: 16 MB
+_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
 _MOST_THREADS = 8
 _GATHERED_FLOATS = 1 << 18  # item vectors gathered at a time: 1 MB
-_KEPT = 1 << 20  # results kept before they are sorted in
 _HEAVY = 8  # where more than one in so many cells is a candidate, all items are scored
 
 # Query, item row and score of candidates.
@@ -53,7 +52,7 @@ def top_k(
 
     The result for a query does not depend on the other queries of the call or on `threads`. Of
     equal scores the lower item row comes first. Memory beyond the arguments and the result is
-    bounded (about 40 MB a thread), whatever the number of queries and items.
+    bounded (about 60 MB a thread), whatever the number of queries and items.
 
     Parameters
     ----------
@@ -134,29 +133,23 @@ def _search(
     if not len(queries) or not len(items):
         return ids, scores
     cell = _CELL if len(items) >= 16 * _CELL * k else 1
-    # All queries go through one chunk of items before the next, and keep their k best so far.
-    chunk = min(len(items), max(_KEPT_FLOATS // _QUERIES * cell, -(-2 * k // cell) * cell))
+    slack = _slack(query_norms, item_norms.max(), items.shape[1])
     wanted = min(threads or processors(), _MOST_THREADS)
     share = max(-(-len(queries) // wanted), _FEWEST)
-    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
+    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // len(items)))
     starts = range(0, len(queries), size)
 
     def search(start: int) -> None:
         rows = slice(start, start + size)
         hidden = None if excluded is None else excluded[rows]
-        if hidden is not None and len(part) < len(items):
-            hidden = hidden[:, first : first + chunk]
-        maxima = _cell_maxima(queries[rows], part, cell, hidden)
-        arguments = (queries[rows], part, first, cell, slack[rows], hidden)
-        _look_again(maxima, *arguments, ids[rows], scores[rows])
+        maxima = _cell_maxima(queries[rows], items, cell, hidden)
+        found = _look_again(maxima, queries[rows], items, cell, k, slack[rows], hidden)
+        _keep_best(found, hidden, ids[rows], scores[rows])
 
     # A lone block of few queries is left to the threads of the BLAS.
     limit = one_blas_thread() if len(starts) > 1 or threads == 1 else nullcontext()
     with limit, ThreadPoolExecutor(min(wanted, len(starts))) as pool:
-        for first in range(0, len(items), chunk):
-            part = items[first : first + chunk]
-            slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
-            list(pool.map(search, starts))
+        list(pool.map(search, starts))
     return ids, scores
 
 
@@ -190,23 +183,21 @@ def _look_again(
     maxima: np.ndarray,
     queries: np.ndarray,
     items: np.ndarray,
-    first: int,
     cell: int,
+    k: int,
     slack: np.ndarray,
     excluded: sparse.csr_matrix | None,
-    ids: np.ndarray,
-    scores: np.ndarray,
-) -> None:
-    """Merge the best of `items`, rows from `first` on, into the `ids` and `scores` so far.
+) -> list[Found]:
+    """Score exactly the few items that can be among the k best of each query.
 
     `maxima` (cells x queries) are the largest scores of cells of `cell` items, from a matrix
     product and without the excluded. `slack` says for each query how far a score of that product
-    may be from that of `dot_rows`. `excluded` has sorted indices.
+    may be from that of `dot_rows`.
     """
-    k, n = ids.shape[1], len(queries)
+    n, d = queries.shape
     # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
-    # less the slack. What was found in earlier chunks may raise the bar.
-    bar = np.maximum(_kth_largest(maxima, k) - slack, scores[:, -1])
+    # less the slack.
+    bar = _kth_largest(maxima, k) - slack
     # Below the lowest finite number are only the excluded, at -inf.
     reached = maxima >= np.maximum(bar - slack, np.finfo(np.float32).min)
     found = np.flatnonzero(reached)
@@ -216,7 +207,6 @@ def _look_again(
         heavy = reached.sum(axis=0) > max(4 * k, len(maxima) // _HEAVY)
         kept = [_best_of_all(int(q), queries[q], items, k, excluded) for q in np.flatnonzero(heavy)]
         found = found[~heavy[found % n]]
-    d = queries.shape[1]
     step = max(1, _GATHERED_FLOATS // (cell * max(1, d)))
     whole = len(items) // cell
     by_cell = items[: whole * cell].reshape(whole, cell * d)
@@ -233,37 +223,24 @@ def _look_again(
         good = (exact >= bar[query][:, None]) & (rows < len(items))
         pair, _ = np.nonzero(good)
         kept.append((query[pair], rows[good], exact[good]))
-        if sum(len(part[0]) for part in kept) > _KEPT:
-            _merge(kept, excluded, first, ids, scores)
-            kept = []
-    _merge(kept, excluded, first, ids, scores)
+    return kept
 
 
-def _merge(
-    found: list[Found],
-    excluded: sparse.csr_matrix | None,
-    first: int,
-    ids: np.ndarray,
-    scores: np.ndarray,
+def _keep_best(
+    found: list[Found], excluded: sparse.csr_matrix | None, ids: np.ndarray, scores: np.ndarray
 ) -> None:
-    """Sort what was found, rows counted from `first`, into the k best of each query so far."""
+    """Write the k best of what was found for each query, without the excluded."""
     if not found:
         return
-    query, row, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    query, item, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if excluded is not None and excluded.nnz:
         per_query = np.diff(excluded.indptr)
         taken = np.repeat(np.arange(len(ids), dtype=np.int64), per_query) * excluded.shape[1]
         taken += excluded.indices  # ascending, as the indices of each row are sorted
-        wanted = query * excluded.shape[1] + row
+        wanted = query * excluded.shape[1] + item
         at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
         free = taken[at] != wanted
-        query, row, score = query[free], row[free], score[free]
-    item = row + first
-    if ids[:, 0].max() >= 0:
-        old_query, old_rank = np.nonzero(ids >= 0)
-        query = np.concatenate([old_query, query])
-        item = np.concatenate([ids[old_query, old_rank], item])
-        score = np.concatenate([scores[old_query, old_rank], score])
+        query, item, score = query[free], item[free], score[free]
     order = np.lexsort((item, -score, query))
     query, item, score = query[order], item[order], score[order]
     rank = np.arange(len(query)) - np.searchsorted(query, np.arange(len(ids)))[query]
