@@ -23,6 +23,9 @@ from simrec.evaluation.tasks import (
 
 logger = logging.getLogger(__name__)
 
+# Probability with which an interval holds the true difference, and the share of the first model's
+# figure from which a difference matters.
+_LEVEL, _MARGIN = 0.95, 0.01
 _UNCLEAR = "they cannot be told apart"
 # Rows of bootstrap weights that are drawn at once: bounds the memory.
 _AT_ONCE = 2**22
@@ -57,8 +60,6 @@ def compare(
     k: int = 10,
     threshold: float | None = None,
     *,
-    level: float = 0.95,
-    margin: float = 0.01,
     n_bootstrap: int = 2000,
     max_users: int = 5000,
     random_state: int = 0,
@@ -84,10 +85,6 @@ def compare(
         Length of the lists.
     threshold : float, optional
         Ratings from here on make an item relevant; see `evaluate`.
-    level : float
-        Probability with which an interval holds the true difference.
-    margin : float
-        Share of the first model's figure from which a difference matters.
     n_bootstrap : int
         Draws of users.
     max_users : int
@@ -98,8 +95,9 @@ def compare(
     Returns
     -------
     Comparison
-        The table, and sentences. A model is called better where the interval has one sign also
-        when widened for the number of figures compared (Bonferroni), and the difference matters.
+        The table with intervals of 95%, and sentences. A model is called better where the interval
+        has one sign also when widened for the number of figures compared (Bonferroni), and the
+        difference is at least 1%.
 
     Examples
     --------
@@ -136,18 +134,18 @@ def compare(
                     line = {"task": task.name, "metric": metric, "model": name, "other": first}
                     pair = (found[name], found[first])
                     draw = (n_bootstrap, random_state)
-                    rows.append({**line, **paired_difference(pair, groups, root, level, draw)})
+                    rows.append({**line, **paired_difference(pair, groups, root, draw)})
     if not rows:
         raise InputError("the models have no task and no figure in common to compare.")
     for row in rows:
-        row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows), level, margin)
-        row["result"] = in_words(row, margin)
+        row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows))
+        row["result"] = in_words(row)
     table = pd.DataFrame(rows)
     sentences = [_sentence(table[table["model"] == name]) for name in others]
     return Comparison(table.drop(columns=["se", "freedom"]), sentences)
 
 
-def in_words(row: Mapping[str, Any], margin: float = 0.01) -> str:
+def in_words(row: Mapping[str, Any]) -> str:
     """Say how a model stands to the other in a row of the table.
 
     Examples
@@ -166,7 +164,7 @@ def in_words(row: Mapping[str, Any], margin: float = 0.01) -> str:
         return how
     if row["low"] * row["high"] <= 0:
         return "no clear difference"
-    return f"{how}, too little to matter" if share < margin else f"{how}, but it may be chance"
+    return f"{how}, too little to matter" if share < _MARGIN else f"{how}, but it may be chance"
 
 
 def _named(models: Any, split: Any) -> dict[str, list[Any]]:
@@ -189,11 +187,11 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
     return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
-def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
+def _better(row: Mapping[str, Any], n: int) -> str | None:
     """Name the better model of a row, one of n; None where it cannot be told."""
-    far = student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
+    far = student(1 - (1 - _LEVEL) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
-    matters = abs(difference) >= margin * abs(row["other_value"])
+    matters = abs(difference) >= _MARGIN * abs(row["other_value"])
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
         return None
     return row["model"] if (difference > 0) == (row["metric"] != "rmse") else row["other"]
@@ -242,7 +240,6 @@ def paired_difference(
     pair: tuple[np.ndarray, np.ndarray],
     groups: np.ndarray,
     root: bool,
-    level: float,
     draw: tuple[int, int],
 ) -> dict[str, Any]:
     """Return the figures of two models, their difference, its interval and standard error.
@@ -258,13 +255,13 @@ def paired_difference(
     difference = float(value - other)
     drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
     spread = drawn[:, 0] - drawn[:, 1]
-    tail = 100 * (1 - level) / 2
+    tail = 100 * (1 - _LEVEL) / 2
     ends = np.percentile(spread, [tail, 100 - tail]) - difference
     # Percentiles are too narrow where few users have most of the ratings. They give the shape of
     # the interval; the jackknife, the fits and Student's distribution give its width.
     se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
     width = float(spread.std())
-    end = 0.5 + level / 2
+    end = 0.5 + _LEVEL / 2
     wider = student(end, freedom) / NormalDist().inv_cdf(end)
     wider = se * wider / width if width else 0.0
     return {

@@ -78,7 +78,7 @@ def test_differences_are_those_of_the_tables(split, fitted):
 
 
 def paired_interval(values, other, groups):
-    found = paired_difference((values[None], other[None]), groups, False, 0.95, (2000, 0))
+    found = paired_difference((values[None], other[None]), groups, False, (2000, 0))
     return found["difference"], found["low"], found["high"]
 
 

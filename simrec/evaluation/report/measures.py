@@ -113,7 +113,7 @@ def compare_with_baselines(
         turned |= {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
         rival = "simple averages" if errors else row["model"]
         best[key] = {**row, **turned, "rival": rival}
-        best[key]["result"] = in_words(best[key], settings.get("margin", 0.01))
+        best[key]["result"] = in_words(best[key])
     return pd.DataFrame(best.values())
 
 
