@@ -21,7 +21,7 @@ _TEXTS = ("title", "occupation", "zip_code")
 # Files of ratings, items and users by version, and columns of the latter two.
 _RATINGS = ("user_id", "item_id", "rating", "timestamp")
 _ITEMS = ("item_id", "title", "genres")
-_FILES = {
+_FILES: dict[str, dict[str, tuple[str, ...]]] = {
     "u.data": {
         "u.item": ("item_id", "title", "date", "video_date", "url", *_GENRES),
         "u.user": ("user_id", "age", "gender", "occupation", "zip_code"),

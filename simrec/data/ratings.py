@@ -214,16 +214,6 @@ class Ratings:
         return (self.timestamps - np.datetime64(0, "s")) / np.timedelta64(1, "s")
 
     @property
-    def density(self) -> float:
-        """Share of all pairs of users and items that was observed.
-
-        >>> ratings.density
-        0.75
-        """
-        cells = self.n_users * self.n_items
-        return len(self) / cells if cells else 0.0
-
-    @property
     def mean(self) -> float:
         """The mean rating; NaN if there is none.
 

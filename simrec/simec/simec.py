@@ -188,13 +188,3 @@ class SimEc(FittedSimEc):
         self.output_, self.targets_ = output, columns
         self.feature_kind_, self.feature_shape_ = features.kind, features.shape
         return self
-
-    def fit_transform(self, X: Any, R: Any) -> np.ndarray:
-        """Fit and return the embeddings of the rows.
-
-        Examples
-        --------
-        >>> SimEc(2, epochs=2).fit_transform(X, X @ X.T).shape
-        (60, 2)
-        """
-        return self.fit(X, R).transform(X)
