@@ -6,13 +6,11 @@ import html
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from scipy import sparse
 
 from simrec import console
 from simrec.data.ids import IdMap
@@ -27,7 +25,6 @@ from simrec.evaluation.baselines import (
     MeanBaseline,
     fit_list_baselines,
 )
-from simrec.evaluation.baselines.lists import item_features
 from simrec.evaluation.tasks import (
     TASK_NAMES,
     Task,
@@ -46,7 +43,7 @@ logger = logging.getLogger(__name__)
 LIST_FIGURES = ("precision", "recall", "ndcg", "map", "mrr")
 """Figures of lists, by the names of their columns without ``@k``."""
 
-CATALOGUE_FIGURES = ("coverage", "popularity", "popularity_rated", "diversity", "new_share")
+CATALOGUE_FIGURES = ("coverage", "popularity", "popularity_rated", "new_share")
 """Figures of lists beyond accuracy: what of the catalogue they show."""
 
 BEST = "No baseline is better than the model."
@@ -109,8 +106,8 @@ def evaluate(
         Ratings from here on make an item relevant. Default: 55% of the way from the lowest
         to the highest training rating, which is 4 of whole numbers from 1 to 5.
     items, users : table or path, optional
-        Features. Those of items are for the baselines (popularity of new items, TF-IDF profile)
-        and say how diverse lists are; both are what models are fitted with, given `seeds`.
+        Features. Those of items are for the baselines (popularity of new items, TF-IDF profile);
+        both are what models are fitted with, given `seeds`.
     max_users : int
         Most users to make lists for in each task.
     random_state : int
@@ -129,9 +126,9 @@ def evaluate(
         users and items only, up to 20,000 items) and of a TF-IDF profile (``..._content``; known
         users, by the features of `items`); and what lists show of the catalogue: coverage,
         popularity (share of the training users who rated what is listed, the mean) beside
-        popularity_rated (of the relevant items), diversity (1 - cosine, by the features of `items`,
-        else by who rated them) and new_share. NaN where there is nothing to measure. With `seeds`,
-        means, and a column ``..._std`` (standard deviation) after each figure.
+        popularity_rated (of the relevant items) and new_share. NaN where there is nothing to
+        measure. With `seeds`, means, and a column ``..._std`` (standard deviation) after each
+        figure.
 
     Raises
     ------
@@ -191,7 +188,6 @@ def four_tasks(
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
     lists = fit_list_baselines(train, items, threshold) if lists is None else lists
-    shown = Catalogue.of(train, items)
     ages = split.ages() if isinstance(split, TimeSplit) else None
     rated = has_ratings(train)
     rows = []
@@ -218,7 +214,7 @@ def four_tasks(
         for name in LIST_FIGURES:
             column = name if name == "mrr" else f"{name}@{k}"
             row |= {f"{column}{end}": means[name] for end, means in figures.items()}
-        row |= shown.figures(ids, task.candidates, task.relevant.indices)
+        row |= catalogue_figures(train, ids, task.candidates, task.relevant.indices)
         rows.append(row)
     return Figures(rows)
 
@@ -256,42 +252,26 @@ def _average(values: np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else _NAN
 
 
-@dataclass(frozen=True, eq=False)
-class Catalogue:
-    """What `CATALOGUE_FIGURES` need to know of the items, by the training ratings."""
+def catalogue_figures(
+    train: Ratings, ids: np.ndarray | None, candidates: IdMap, rated: np.ndarray
+) -> dict[str, float]:
+    """Measure what lists (rows among `candidates`) show of the catalogue.
 
-    train: Ratings
-    ids: IdMap
-    vectors: sparse.csr_matrix
-
-    @classmethod
-    def of(cls, train: Ratings, items: TableLike | None) -> Catalogue:
-        """Compare items by their features, or by who rated them where there are none."""
-        if items is None:
-            return cls(train, train.items, sparse.csr_matrix(train.to_csr().astype(bool).T))
-        return cls(train, *item_features(items))
-
-    def figures(
-        self, ids: np.ndarray | None, candidates: IdMap, rated: np.ndarray
-    ) -> dict[str, float]:
-        """Measure lists (rows among `candidates`); `rated` are the rows of what users rated."""
-        if ids is None:
-            return dict.fromkeys(CATALOGUE_FIGURES, _NAN)
-        rows, listed = self.train.items.rows(candidates.ids), ids[ids >= 0]
-        per_item = np.bincount(self.train.item_rows, minlength=self.train.n_items + 1)
-        counts = np.where(rows >= 0, per_item[rows], 0)
-        share, rows = counts / max(self.train.n_users, 1), self.ids.rows(candidates.ids)
-        # The row after the last is that of items without features.
-        vectors = sparse.vstack([self.vectors, sparse.csr_matrix((1, self.vectors.shape[1]))])
-        known = (rows >= 0).any()
-        values = (
-            len(np.unique(listed)) / len(candidates) if len(candidates) else _NAN,
-            _average(share[listed]),
-            _average(share[rated]),
-            _average(metrics.diversity(ids, vectors.tocsr()[rows])) if known else _NAN,
-            _average(counts[listed] == 0),
-        )
-        return dict(zip(CATALOGUE_FIGURES, values, strict=True))
+    `rated` are the rows of what users rated.
+    """
+    if ids is None:
+        return dict.fromkeys(CATALOGUE_FIGURES, _NAN)
+    rows, listed = train.items.rows(candidates.ids), ids[ids >= 0]
+    per_item = np.bincount(train.item_rows, minlength=train.n_items + 1)
+    counts = np.where(rows >= 0, per_item[rows], 0)
+    share = counts / max(train.n_users, 1)
+    values = (
+        len(np.unique(listed)) / len(candidates) if len(candidates) else _NAN,
+        _average(share[listed]),
+        _average(share[rated]),
+        _average(counts[listed] == 0),
+    )
+    return dict(zip(CATALOGUE_FIGURES, values, strict=True))
 
 
 class Figures(pd.DataFrame):

@@ -23,8 +23,6 @@ array([0.6309, 1.    ])
 array([0.8333])
 >>> mrr(np.array([[False, True], [False, False]]))
 array([0.5, 0. ])
->>> diversity(np.array([[0, 1], [0, 2]]), np.array([[1, 0], [2, 0], [0, 1]]))
-array([0., 1.])
 """
 
 from typing import Any
@@ -100,27 +98,6 @@ def map_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
 def mrr(hit: np.ndarray) -> np.ndarray:
     """Return the reciprocal rank of each user's first hit, 0 without one."""
     return np.where(hit.any(axis=1), 1 / (np.argmax(hit, axis=1) + 1), 0.0)
-
-
-def diversity(ids: np.ndarray, vectors: Any) -> np.ndarray:
-    """Return how unlike each other the items of a list are: the mean of 1 - cosine similarity.
-
-    Over all pairs of each list with at least two items; other lists are left out. `vectors`
-    (n_items x n_features, dense or sparse) are what items are compared by; one without any feature
-    is unlike all others.
-    """
-    vectors = sparse.csr_matrix(vectors, dtype=np.float64)
-    lists, places = np.nonzero(ids >= 0)
-    length = np.sqrt(np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel())
-    unit = sparse.diags(np.divide(1, length, out=np.zeros_like(length), where=length > 0)) @ vectors
-    entries = (np.ones(len(lists)), (lists, ids[lists, places]))
-    member = sparse.csr_matrix(entries, shape=(len(ids), vectors.shape[0]))
-    total, own = member @ unit, member @ (length > 0).astype(np.float64)
-    # The squared length of a sum of unit vectors is their number and twice all pairs' cosines.
-    cosines = np.asarray(total.multiply(total).sum(axis=1)).ravel() - own
-    n = np.bincount(lists, minlength=len(ids))
-    several = n > 1
-    return 1 - cosines[several] / (n * (n - 1))[several]
 
 
 def _errors(ratings: np.ndarray, predictions: np.ndarray) -> np.ndarray:

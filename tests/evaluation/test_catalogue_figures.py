@@ -5,11 +5,10 @@ import math
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import sparse
 
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.evaluation.evaluate import CATALOGUE_FIGURES, Catalogue
+from simrec.evaluation.evaluate import CATALOGUE_FIGURES, catalogue_figures
 
 
 @st.composite
@@ -19,29 +18,7 @@ def lists(draw):
     lengths = draw(st.lists(st.integers(0, k), min_size=len(rows), max_size=len(rows)))
     listed = [row[:k][:n] for row, n in zip(rows, lengths, strict=True)]
     counts = draw(st.lists(st.integers(0, 6), min_size=n_items, max_size=n_items))
-    vectors = draw(
-        st.lists(
-            st.lists(st.integers(0, 3), min_size=3, max_size=3), min_size=n_items, max_size=n_items
-        )
-    )
-    return n_items, k, listed, counts, vectors
-
-
-def plain_diversity(listed, vectors):
-    def cosine(a, b):
-        length = math.hypot(*a) * math.hypot(*b)
-        return sum(x * y for x, y in zip(a, b, strict=True)) / length if length else 0.0
-
-    each = []
-    for row in listed:
-        pairs = [
-            1 - cosine(vectors[row[i]], vectors[row[j]])
-            for i in range(len(row))
-            for j in range(i + 1, len(row))
-        ]
-        if pairs:
-            each.append(sum(pairs) / len(pairs))
-    return mean(each)
+    return n_items, k, listed, counts
 
 
 def mean(values):
@@ -50,7 +27,7 @@ def mean(values):
 
 @given(lists())
 def test_figures_equal_the_loops(problem):
-    n_items, k, listed, counts, vectors = problem
+    n_items, k, listed, counts = problem
     everyone, n_users = IdMap.from_values(range(n_items)), 7
     items = np.repeat(np.arange(n_items), counts).astype(np.int32)
     users = np.concatenate([np.arange(n) for n in (*counts, 0)]).astype(np.int32)
@@ -58,13 +35,11 @@ def test_figures_equal_the_loops(problem):
     train = Ratings(IdMap.from_values(range(n_users)), everyone, users, items, ones)
     ids = np.array([row + [-1] * (k - len(row)) for row in listed])
     shown = [item for row in listed for item in row]
-    catalogue = Catalogue(train, everyone, sparse.csr_matrix(np.array(vectors, float)))
-    got = catalogue.figures(ids, everyone, np.array([0, 1]))
+    got = catalogue_figures(train, ids, everyone, np.array([0, 1]))
     expected = {
         "coverage": len(set(shown)) / n_items,
         "popularity": mean([counts[item] / n_users for item in shown]),
         "popularity_rated": (counts[0] + counts[1]) / (2 * n_users),
-        "diversity": plain_diversity(listed, vectors),
         "new_share": mean([counts[item] == 0 for item in shown]),
     }
     assert tuple(got) == CATALOGUE_FIGURES
@@ -76,5 +51,5 @@ def test_nothing_is_measured_without_lists():
     none = IdMap.from_values([1]).none()
     empty = np.empty(0, np.int32)
     train = Ratings(none, none, empty, empty, empty.astype(np.float32))
-    figures = Catalogue(train, none, sparse.csr_matrix((0, 2))).figures(None, none, empty)
+    figures = catalogue_figures(train, None, none, empty)
     assert all(map(math.isnan, figures.values()))

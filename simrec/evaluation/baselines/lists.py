@@ -234,12 +234,6 @@ def _terms(value: Any) -> Iterator[str]:
         yield from (str(each).lower() for each in value if isinstance(each, str | int))
 
 
-def item_features(items: TableLike) -> tuple[IdMap, sparse.csr_matrix]:
-    """Encode a table of items: their ids, and a row of features for each."""
-    ids, table = _unique_items(items)
-    return ids, _encode(table)
-
-
 def _unique_items(items: TableLike) -> tuple[IdMap, pa.Table]:
     """Return the ids of a table of items, and the first row of each, in their order."""
     table = read_table(items, name="items")

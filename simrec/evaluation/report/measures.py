@@ -23,7 +23,7 @@ from simrec.evaluation.baselines import (
     fit_list_baselines,
 )
 from simrec.evaluation.compare import compare, in_words
-from simrec.evaluation.evaluate import Catalogue, four_tasks
+from simrec.evaluation.evaluate import catalogue_figures, four_tasks
 from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.tested_model import Alert, TestedModel, alerts, entities
 from simrec.evaluation.tasks import Task, has_ratings
@@ -252,7 +252,7 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     """Count what the saved model recommends to its users, of all items it knows.
 
     Returns n_users, top (name, share of the lists it is in, ratings), top_share (share of all
-    places that the ten most listed items take), and the figures of `Catalogue`.
+    places that the ten most listed items take), and `catalogue_figures`.
     """
     model, ratings = tested.model, tested.ratings
     if not model.items_.contains(ratings.items.ids).all():
@@ -260,8 +260,7 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     task = Task.of("lists", ratings, model.items_, ratings, -np.inf, _USERS, tested.random_state)
     ids = task.lists(model, k)
     times = np.bincount(ids[ids >= 0], minlength=len(model.items_))
-    catalogue = Catalogue.of(ratings, tested.tables.items)
-    figures = catalogue.figures(ids, model.items_, task.relevant.indices)
+    figures = catalogue_figures(ratings, ids, model.items_, task.relevant.indices)
     most = np.argsort(-times, kind="stable")[:10]
     top = []
     for item in most[times[most] > 0]:
