@@ -59,7 +59,6 @@ EXTRAS["test"] = [
     *EXTRAS["faiss"],
     *EXTRAS["serve"],
     "duckdb>=1.1",
-    "fsspec>=2024.2",
     "httpx>=0.27,<1",
     "hypothesis>=6.100,<7",
     # The tutorial is executed, and the API reference built.

@@ -12,7 +12,8 @@ from peers import Peer, peer_class
 from peers.base import pair_matrix
 from scipy import sparse
 
-from simrec import IdMap, Ratings
+from simrec import Ratings
+from simrec.data.ids import IdMap
 from simrec.data.split import ColdStartSplit
 from simrec.scoring.metrics import hits, ndcg_at_k, recall_at_k
 

@@ -23,9 +23,8 @@ import pyarrow.parquet as pq
 from _report import machine
 from scipy import sparse
 
-from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import USUAL, Side, Sides
 from simrec.model.head import Encoder, StoredHead
 from simrec.model.lists.blend import Blend
 from simrec.model.rating.layout import Layout

@@ -22,7 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5, "splits": 6},
     "amazon": {"every": "180d", "refit": "720d", "seeds": 3, "splits": 2},
 }
-SHOWN = ["n", "rmse", "rmse_bias", "n_ranked", "ndcg@10", "ndcg@10_popular", "coverage", "gini"]
+SHOWN = ["n", "rmse", "rmse_bias", "n_ranked", "ndcg@10", "ndcg@10_popular", "coverage"]
 
 
 def measure(name: str, directory: Path) -> None:

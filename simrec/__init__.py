@@ -8,7 +8,6 @@ __version__ = "0.1.0"
 # Public name -> module. Imported on first use, so that `import simrec` stays light.
 _PUBLIC = {
     "FeatureEncoder": "simrec.data.features",
-    "IdMap": "simrec.data.ids",
     "InputError": "simrec.errors",
     "Ratings": "simrec.data.ratings",
     "SimEc": "simrec.simec.simec",

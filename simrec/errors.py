@@ -44,6 +44,13 @@ def is_whole(value: Any, least: int = 0) -> bool:
     return isinstance(value, Integral) and is_number(value) and int(value) >= least
 
 
+def check_seed(random_state: Any, name: str = "random_state") -> int:
+    """Return a seed, a whole number from 0 on."""
+    if not is_whole(random_state):
+        raise InputError(f"{name}: expected a whole number from 0 on, got {random_state!r}.")
+    return int(random_state)
+
+
 def nearest(word: str, words: Iterable[str]) -> str:
     """Suggest the names closest to a misspelt one, or nothing.
 

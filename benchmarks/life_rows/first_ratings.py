@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from _lists import Task
 
-from simrec import IdMap, Ratings, TwoTower
+from simrec import Ratings, TwoTower
+from simrec.data.ids import IdMap
 from simrec.data.split import ColdStartSplit
 from simrec.scoring.metrics import hits, ndcg_at_k
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec import FeatureEncoder, IdMap, Ratings
+from simrec import FeatureEncoder, Ratings
+from simrec.data.ids import IdMap
 
 Bounds = tuple[float, float]
 

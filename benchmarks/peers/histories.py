@@ -8,7 +8,8 @@ from scipy import linalg, sparse
 
 from peers.base import Entities, pair_matrix
 from peers.ranking import Popularity, Ranker
-from simrec import IdMap, Ratings
+from simrec import Ratings
+from simrec.data.ids import IdMap
 
 
 class HistoryRanker(Ranker):

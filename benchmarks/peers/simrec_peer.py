@@ -9,7 +9,8 @@ import pyarrow as pa
 
 import simrec
 from peers.base import Peer
-from simrec import IdMap, Ratings, TwoTower
+from simrec import Ratings, TwoTower
+from simrec.data.ids import IdMap
 
 
 class SimRec(Peer):

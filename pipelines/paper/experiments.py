@@ -15,9 +15,9 @@ from digits import (
     simpson_similarities,
     top_eigen,
 )
+from relations import combine_relations, spectrum, split_similarity
 
 from simrec import SimEc
-from simrec.simec.relations import combine_relations, spectrum, split_similarity
 
 logger = logging.getLogger("paper")
 Result = dict[str, Any]
@@ -74,8 +74,10 @@ def _kernel_model(d: int, scale: Scale, **changes: Any) -> SimEc:
     return SimEc(d, **{**options, **changes})
 
 
-def _centred_fit(model: SimEc, digits: Digits, S: np.ndarray) -> Callable[[], SimEc]:
-    return lambda: model.fit(digits.centred()[0], S)
+def _centred_fit(
+    model: SimEc, digits: Digits, S: np.ndarray, targets: int | None = None
+) -> Callable[[], SimEc]:
+    return lambda: model.fit(digits.centred()[0], S, targets=targets)
 
 
 def figure3(digits: Digits, scale: Scale) -> Result:
@@ -179,10 +181,8 @@ def figure5(digits: Digits, scale: Scale) -> Result:
     S = rbf_similarities(digits)
     rows = []
     for n in scale.targets:
-        model = _kernel_model(10, scale, n_targets=n)
-        fitted, seconds = _timed(
-            f"{n or len(S.train)} targets", _centred_fit(model, digits, S.train)
-        )
+        fit = _centred_fit(_kernel_model(10, scale), digits, S.train, n)
+        fitted, seconds = _timed(f"{n or len(S.train)} targets", fit)
         rows.append(
             {
                 "targets": n or len(S.train),

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.messages import show_row
-from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
 
 # Names that pandas gives to an index without a name, in Parquet, in frames read from CSV, in CSV.
@@ -139,29 +138,8 @@ def _mixed(name: str, series: Any, error: Exception, label: str) -> InputError:
 def index_columns(schema: pa.Schema) -> set[str]:
     """Return the columns that hold pandas' index, by their names and by pandas' metadata."""
     found = {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
-    return found | {name for name in _pandas_index(schema) if isinstance(name, str)}
-
-
-def range_ids(schema: pa.Schema, rows: int) -> dict[str, range]:
-    """Return columns of ids that pandas wrote as the start, stop and step of a range alone."""
-    found = {}
-    for index in _pandas_index(schema):
-        if isinstance(index, dict) and index.get("name") in ID_COLUMNS.values():
-            limits: list[Any] = [index.get(key) for key in ("start", "stop", "step")]
-            whole = all(isinstance(n, int) and abs(n) < 1 << 62 for n in limits)
-            if index["name"] not in schema.names and whole and limits[2]:
-                found[index["name"]] = range(*limits)
-    return {name: ids for name, ids in found.items() if len(ids) == rows}
-
-
-def range_array(ids: range) -> pa.Array:
-    """Spell out a range of ids."""
-    return as_arrow(np.arange(ids.start, ids.stop, ids.step, dtype=np.int64))
-
-
-def _pandas_index(schema: pa.Schema) -> list[Any]:
-    """Return pandas' metadata of the index: names of columns, or dictionaries of ranges."""
     try:
-        return list(json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"])
+        index = json.loads((schema.metadata or {}).get(b"pandas", b"{}"))["index_columns"]
+        return found | {name for name in index if isinstance(name, str)}
     except (ValueError, KeyError, TypeError):
-        return []  # another program's
+        return found  # another program's metadata

@@ -22,19 +22,11 @@ class IdMap:
     """Distinct ids in ascending order, and the way from ids to rows and back.
 
     Row `r` is the id at place `r`. Ids are integers or strings of any Arrow type and come back
-    as the type they were given in (string views as large strings). Strings are ordered by code
-    point, as Python orders them.
-
-    Parameters
-    ----------
-    ids : pyarrow.Array or pyarrow.ChunkedArray
-        The ids, already distinct and ascending. For any others there is `IdMap.from_values`.
+    as the `type` they were given in (string views as large strings). Strings are ordered by code
+    point, as Python orders them. `from_values` takes ids that are not distinct and ascending.
 
     Examples
     --------
-    Those of the methods go on from this one.
-
-    >>> import pyarrow as pa
     >>> ids = IdMap.from_values(["tea", "mate", "tea"])
     >>> ids.rows(["tea", "milk"])
     array([ 1, -1])
@@ -55,47 +47,22 @@ class IdMap:
 
     @classmethod
     def from_values(cls, values: Any, name: str = "ids") -> "IdMap":
-        """Collect the distinct ids among some values.
-
-        Parameters
-        ----------
-        values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
-            Ids in any order, repeated or not.
-        name : str
-            What the ids are, for error messages.
-
-        Examples
-        --------
-        >>> IdMap.from_values([7, 3, 7]).ids.to_pylist()
-        [3, 7]
-        """
+        """Collect the distinct ids among values in any form; `name` is for error messages."""
         return encode_ids(values, name)[0]
 
     @property
     def ids(self) -> pa.Array:
-        """The ids, one per row.
-
-        >>> ids.ids.to_pylist()
-        ['mate', 'tea']
-        """
+        """The ids, one per row."""
         return self._sorted.ids
 
     @property
     def type(self) -> pa.DataType:
-        """The Arrow type of the ids.
-
-        >>> ids.type
-        DataType(string)
-        """
+        """The Arrow type of the ids."""
         return self.ids.type
 
     @property
     def column(self) -> pa.ChunkedArray:
-        """The ids as a column; none is copied.
-
-        >>> ids.column.num_chunks
-        1
-        """
+        """The ids as a column; none is copied."""
         return pa.chunked_array([self.ids])
 
     def __len__(self) -> int:
@@ -113,31 +80,10 @@ class IdMap:
         return f"IdMap({len(self):,} ids, {self.type}: {shown}{', ...' if len(self) > 3 else ''})"
 
     def rows(self, values: Any, name: str = "ids") -> np.ndarray:
-        """Find the row of each id.
+        """Find the row of each id, int64, -1 for one that is not in the map.
 
-        Parameters
-        ----------
-        values : pyarrow.Array, pyarrow.ChunkedArray, pandas.Series, numpy.ndarray or list
-            Ids, integers or strings. Integers may be of another width, and integers where the map
-            has strings, or the other way round, are found by the number that they are.
-        name : str
-            What the ids are, for error messages.
-
-        Returns
-        -------
-        numpy.ndarray
-            Row numbers, int64, and -1 for an id that is not in the map.
-
-        Raises
-        ------
-        InputError
-            If ids are null, or are strings where the map has integers or the other way round, and
-            are not the same numbers either.
-
-        Examples
-        --------
-        >>> ids.rows(["milk", "tea", "mate"])
-        array([-1,  1,  0])
+        Integers may be of another width. Integers where the map has strings, or the other way
+        round, are found by the number that they are; where they are none, that is an error.
         """
         array = check_ids(values, name)
         if not len(array) or not len(self):
@@ -180,38 +126,22 @@ class IdMap:
         return np.where(at >= 0, rows[at], -1)
 
     def contains(self, values: Any, name: str = "ids") -> np.ndarray:
-        """Check for each id whether it is in the map.
-
-        >>> ids.contains(["tea", "milk"])
-        array([ True, False])
-        """
+        """Check for each id whether it is in the map."""
         return self.rows(values, name) >= 0
 
     def take(self, rows: Any) -> pa.Array:
-        """Return the ids of some rows, in the Arrow type they came in.
-
-        >>> ids.take([1, 0]).to_pylist()
-        ['tea', 'mate']
-        """
+        """Return the ids of some rows, in the Arrow type they came in."""
         index = np.asarray(rows)
         if index.size and (index.min() < 0 or index.max() >= len(self)):
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
         return self.ids.take(as_arrow(index.astype(np.int64, copy=False)))
 
     def none(self) -> "IdMap":
-        """Return a map of no ids, of the same type.
-
-        >>> len(ids.none())
-        0
-        """
+        """Return a map of no ids, of the same type."""
         return _map_of(pa.array([], self.type))
 
     def union(self, other: "IdMap") -> "IdMap":
-        """Return the map of the ids that are in either.
-
-        >>> ids.union(IdMap.from_values(["milk"])).ids.to_pylist()
-        ['mate', 'milk', 'tea']
-        """
+        """Return the map of the ids that are in either."""
         if not len(other) or not len(self):
             return other if len(other) else self
         other = other.as_kind(self.type)
@@ -220,11 +150,7 @@ class IdMap:
         return _map_of(number_ids(both)[0])
 
     def cast(self, type_: pa.DataType) -> "IdMap":
-        """Return the same ids in another type of the same kind.
-
-        >>> ids.cast(pa.large_string()).type
-        DataType(large_string)
-        """
+        """Return the same ids in another type of the same kind."""
         try:
             if type_ == self.type:
                 return self
@@ -236,11 +162,7 @@ class IdMap:
             ) from error
 
     def as_kind(self, type_: pa.DataType) -> "IdMap":
-        """Return the same ids as integers or strings, as those of a type are, if they can be.
-
-        >>> IdMap.from_values([7, 10]).as_kind(pa.string()).ids.to_pylist()
-        ['10', '7']
-        """
+        """Return the same ids as integers or strings, as those of a type are, if they can be."""
         if id_kind(type_) == id_kind(self.type):
             return self
         if id_kind(type_) == "string":

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.arrays import null_mask
-from simrec.data.columns import Columns
 from simrec.data.messages import bad_rows, show_row
+from simrec.data.sides import Columns
 from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
 
 logger = logging.getLogger(__name__)
-
-_BITS = 20
 
 
 def read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
@@ -130,27 +128,20 @@ def positions(which: Any, n: int) -> np.ndarray:
         raise InputError(f"select: give booleans or integers, not {which.dtype} {which.shape}.")
     if which.min() < -n or which.max() >= n:
         raise InputError(f"select: positions go from {-n} to {n - 1}, got {which.max()}.")
-    seen = np.zeros(n, dtype=bool)
-    seen[which] = True
-    if np.count_nonzero(seen) < len(which):
+    if len(np.unique(which % n)) < len(which):
         raise InputError("select: a position is given twice; give each rating once.")
     return which
 
 
 def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
     """Find the ratings whose (user, item) pair occurs more than once: positions, ascending."""
-    ordered = _pair_keys(user_rows, item_rows, n_items)
-    if not (ordered[1:] > ordered[:-1]).all():  # many files are in order already
-        ordered.sort()
+    keys = _pair_keys(user_rows, item_rows, n_items)
+    if (keys[1:] > keys[:-1]).all():  # many files are in order already
+        return np.empty(0, dtype=np.int64)
+    ordered = np.sort(keys)
     repeated = ordered[1:][ordered[1:] == ordered[:-1]]
     del ordered  # as large as the pairs
-    if not len(repeated):
-        return np.empty(0, dtype=np.int64)
-    keys = _pair_keys(user_rows, item_rows, n_items)
-    maybe = np.zeros(1 << _BITS, dtype=bool)  # by the last bits, which tell most pairs apart
-    maybe[repeated & (len(maybe) - 1)] = True
-    places = np.flatnonzero(maybe.take(keys & (len(maybe) - 1)))
-    return places[np.isin(keys[places], repeated)]
+    return np.flatnonzero(np.isin(keys, repeated)) if len(repeated) else repeated
 
 
 def _pair_keys(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:

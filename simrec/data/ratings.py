@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.columns import USUAL, Columns
 from simrec.data.id_columns import check_ids
 from simrec.data.ids import IdMap, encode_ids, used_ids
 from simrec.data.messages import describe
@@ -22,6 +21,7 @@ from simrec.data.rating_columns import (
     show_rating,
     timestamp_values,
 )
+from simrec.data.sides import USUAL, Columns
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 
@@ -212,16 +212,6 @@ class Ratings:
         if self.timestamps is None or self.timestamps.dtype.kind != "M":
             return None if self.timestamps is None else self.timestamps.astype(np.float64)
         return (self.timestamps - np.datetime64(0, "s")) / np.timedelta64(1, "s")
-
-    @property
-    def density(self) -> float:
-        """Share of all pairs of users and items that was observed.
-
-        >>> ratings.density
-        0.75
-        """
-        cells = self.n_users * self.n_items
-        return len(self) / cells if cells else 0.0
 
     @property
     def mean(self) -> float:

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from simrec.data import partitions
-from simrec.data.arrays import index_columns, range_array, range_ids
+from simrec.data import paths
+from simrec.data.arrays import index_columns
 from simrec.data.messages import describe, no_column
-from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, find_files, reading_options
 from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
 
@@ -50,9 +49,8 @@ class TableFile:
     stamp: tuple[int, str, int | None]  # size, time of change, inode: of no other file
     rows: tuple[int, ...]  # of each row group; a CSV file is one, which is read as a stream
     uncompressed: int  # bytes in memory, roughly
-    schema: pa.Schema  # its columns, and those of `ranges`
-    partition: partitions.Pairs  # columns and values in the names of its directories
-    ranges: dict[str, range]  # ids that pandas wrote as a range
+    schema: pa.Schema
+    partition: paths.Pairs  # columns and values in the names of its directories
     dialect: "Dialect | None" = None  # how a CSV file is written; None for Parquet
 
     @classmethod
@@ -62,10 +60,9 @@ class TableFile:
         """Read the footer of a file; partitions are the directories below `base`."""
         dialect, stamp = None, _stamp(filesystem, path)
         rows: tuple[int, ...]
-        ranges: dict[str, range] = {}
-        is_csv = bool(options) or path.lower().endswith(CSV_ENDINGS)
+        is_csv = bool(options) or path.lower().endswith(paths.CSV_ENDINGS)
         try:
-            if not is_csv and not path.lower().endswith(PARQUET_ENDINGS):
+            if not is_csv and not path.lower().endswith(paths.PARQUET_ENDINGS):
                 with filesystem.open_input_stream(path) as stream:
                     is_csv = stream.read(4) not in (b"PAR1", b"")
             if is_csv:
@@ -78,7 +75,6 @@ class TableFile:
                 footer = pq.read_metadata(path, filesystem=filesystem)
                 schema, rows = footer.schema.to_arrow_schema(), _group_rows(footer)
                 uncompressed = sum(footer.row_group(i).total_byte_size for i in range(len(rows)))
-                ranges = range_ids(schema, sum(rows))
         except InputError as error:
             raise BadFragment(str(error)) from error
         except (pa.ArrowException, OSError, ValueError) as error:
@@ -88,10 +84,8 @@ class TableFile:
             raise BadFragment(
                 f"{path}: more than one column is called {twice[0]!r}. Rename or drop one."
             )
-        for name in ranges:
-            schema = schema.append(pa.field(name, pa.int64()))
-        found = partitions.of_path(base, path)
-        return cls(filesystem, path, stamp, rows, uncompressed, schema, found, ranges, dialect)
+        partition = paths.partition_of(base, path)
+        return cls(filesystem, path, stamp, rows, uncompressed, schema, partition, dialect)
 
     @property
     def is_csv(self) -> bool:
@@ -111,7 +105,7 @@ class TableFile:
                 self.path, filesystem=self.filesystem, pre_buffer=True, read_dictionary=texts
             ) as parquet:
                 self._check_footer(parquet)
-                return self._complete(parquet.read(columns=self._stored(target)), target, 0)
+                return self._complete(parquet.read(columns=self._stored(target)), target)
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
 
@@ -123,11 +117,9 @@ class TableFile:
         Raises `BadFragment` if the file cannot be read, and `ChangedFragment`, at the latest after
         the last batch, if it is another one than when it was opened.
         """
-        start = sum(self.rows[: min(row_groups, default=0)])
         try:
             for batch in self._stream(row_groups, target, batch_rows):
-                yield self._complete(pa.Table.from_batches([batch]), target, start)
-                start += batch.num_rows
+                yield self._complete(pa.Table.from_batches([batch]), target)
         except (pa.ArrowException, OSError) as error:
             if self.is_csv:
                 self._check_stamp()
@@ -152,15 +144,13 @@ class TableFile:
             )
 
     def _stored(self, target: pa.Schema) -> list[str]:
-        return [n for n in target.names if n in self.schema.names and n not in self.ranges]
+        return [name for name in target.names if name in self.schema.names]
 
-    def _complete(self, table: pa.Table, target: pa.Schema, start: int) -> pa.Table:
-        """Give rows from `start` on the columns of a schema: widened, of the partition, or null."""
+    def _complete(self, table: pa.Table, target: pa.Schema) -> pa.Table:
+        """Give rows the columns of a schema: widened, of the partition, or null."""
         partition, n, arrays = dict(self.partition), table.num_rows, []
         for name, kind in zip(target.names, target.types, strict=True):
-            if name in self.ranges:
-                arrays.append(range_array(self.ranges[name][start : start + n]).cast(kind))
-            elif name in self.schema.names:
+            if name in self.schema.names:
                 column = table.column(name)
                 arrays.append(column if column.type == kind else column.cast(kind))
             elif partition.get(name) is None:
@@ -170,17 +160,18 @@ class TableFile:
         return pa.table(arrays, schema=target) if arrays else table
 
     def _check_stamp(self) -> None:
-        if _stamp(self.filesystem, self.path) != self.stamp:
-            raise self._changed("the file changed or was replaced")
+        self._refuse_changed(_stamp(self.filesystem, self.path) == self.stamp)
 
     def _check_footer(self, parquet: pq.ParquetFile) -> None:
-        names = [name for name in self.schema.names if name not in self.ranges]
-        if (parquet.schema_arrow.names, _group_rows(parquet.metadata)) != (names, self.rows):
-            raise self._changed("other rows than before, or other columns: the file changed")
+        rows = _group_rows(parquet.metadata)
+        self._refuse_changed((parquet.schema_arrow.names, rows) == (self.schema.names, self.rows))
 
-    def _changed(self, how: str) -> ChangedFragment:
-        again = "Start the job again with --overwrite."
-        return ChangedFragment(f"{self.path}: {how} while the job ran. {again}")
+    def _refuse_changed(self, same: bool) -> None:
+        if not same:
+            raise ChangedFragment(
+                f"{self.path}: the file changed or was replaced while the job ran. "
+                "Start the job again with --overwrite."
+            )
 
 
 @dataclass(frozen=True)
@@ -257,7 +248,7 @@ class Source:
                     groups = tuple(range(first, group + 1))
                     which = f"{first}-{group}" if group > first else str(group)
                     label = f"{file.path} (row group {which})"
-                    directory = partitions.to_directory(file.partition)
+                    directory = paths.to_directory(file.partition)
                     units.append(Unit(len(units), number, groups, rows, label, directory))
                     first, rows = group + 1, 0
         return units
@@ -304,12 +295,11 @@ class Source:
 def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source:
     """Find the files of a table and read their footers.
 
-    A path is a Parquet or CSV file, a directory, a glob, or a URI of one of these; see `find_files`
-    and `reading_options`.
+    A path is a Parquet or CSV file, a directory, a glob, or a URI of one of these; see `paths`.
     """
     label = describe(path, name)
-    found, options = reading_options(path)
-    filesystem, base, infos = find_files(found, label)
+    found, options = paths.reading_options(path)
+    filesystem, base, infos = paths.find_files(found, label)
     files: list[TableFile] = []
     schema = pa.schema([])
     with ThreadPoolExecutor(8) as pool:
@@ -325,7 +315,7 @@ def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source
     pairs = [(key, value) for file in files for key, value in file.partition]
     keys = tuple(dict.fromkeys(key for key, _ in pairs if key not in schema.names))
     for key in keys:
-        kind = partitions.value_type(value for own, value in pairs if own == key)
+        kind = paths.partition_type(value for own, value in pairs if own == key)
         schema = schema.append(pa.field(key, kind))
     return Source(os.fspath(path), tuple(files), schema, keys, index)
 

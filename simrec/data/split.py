@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from simrec.data.ratings import Ratings
-from simrec.data.seeds import generator
 from simrec.data.tables import TableLike
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ def cold_start_split(
         if not 0 <= share < 1:
             raise InputError(f"{name} must be a share, at least 0 and below 1; got {share!r}.")
     ratings = Ratings.from_table(ratings)
-    rng = generator(random_state)
+    rng = np.random.default_rng(check_seed(random_state))
     item_is_new = _choose(rng, ratings.n_items, cold_items)[ratings.item_rows]
     user_is_new = _choose(rng, ratings.n_users, cold_users)[ratings.user_rows]
     held_out = rng.random(len(ratings)) < warm

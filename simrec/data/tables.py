@@ -13,14 +13,11 @@ from simrec.data.arrays import (
     index_columns,
     is_frame,
     plain,
-    range_array,
-    range_ids,
     read_frame,
 )
-from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
 from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, reading_options
-from simrec.data.sides import ID_COLUMNS, Side
+from simrec.data.sides import ID_COLUMNS, Columns, Side
 from simrec.data.source import open_source
 from simrec.errors import InputError
 
@@ -113,10 +110,7 @@ def _open(
     if not isinstance(source, pa.Table) and not is_frame(source):
         source = _as_arrow(source, label)
     if isinstance(source, pa.Table):
-        for column, ids in range_ids(source.schema, len(source)).items():
-            source = source.append_column(column, range_array(ids))
-        index = index_columns(source.schema)
-        return source.column_names, index, lambda own, _: source.select(own)
+        return source.column_names, index_columns(source.schema), lambda own, _: source.select(own)
     return *frame_columns(source), lambda own, _: read_frame(source, own, label)
 
 

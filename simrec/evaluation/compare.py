@@ -3,21 +3,15 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError, named_arguments
-from simrec.evaluation.baselines import (
-    LIST_BASELINES,
-    BiasBaseline,
-    ListBaseline,
-    MeanBaseline,
-)
+from simrec.errors import InputError, check_seed, named_arguments
 from simrec.evaluation.evaluate import Predictor
-from simrec.evaluation.intervals import paired_difference, student
 from simrec.evaluation.tasks import (
     TASK_NAMES,
     as_model,
@@ -29,7 +23,12 @@ from simrec.evaluation.tasks import (
 
 logger = logging.getLogger(__name__)
 
+# Probability with which an interval holds the true difference, and the share of the first model's
+# figure from which a difference matters.
+_LEVEL, _MARGIN = 0.95, 0.01
 _UNCLEAR = "they cannot be told apart"
+# Rows of bootstrap weights that are drawn at once: bounds the memory.
+_AT_ONCE = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +60,6 @@ def compare(
     k: int = 10,
     threshold: float | None = None,
     *,
-    level: float = 0.95,
-    margin: float = 0.01,
     n_bootstrap: int = 2000,
     max_users: int = 5000,
     random_state: int = 0,
@@ -88,10 +85,6 @@ def compare(
         Length of the lists.
     threshold : float, optional
         Ratings from here on make an item relevant; see `evaluate`.
-    level : float
-        Probability with which an interval holds the true difference.
-    margin : float
-        Share of the first model's figure from which a difference matters.
     n_bootstrap : int
         Draws of users.
     max_users : int
@@ -102,8 +95,9 @@ def compare(
     Returns
     -------
     Comparison
-        The table, and sentences. A model is called better where the interval has one sign also
-        when widened for the number of figures compared (Bonferroni), and the difference matters.
+        The table with intervals of 95%, and sentences. A model is called better where the interval
+        has one sign also when widened for the number of figures compared (Bonferroni), and the
+        difference is at least 1%.
 
     Examples
     --------
@@ -140,51 +134,18 @@ def compare(
                     line = {"task": task.name, "metric": metric, "model": name, "other": first}
                     pair = (found[name], found[first])
                     draw = (n_bootstrap, random_state)
-                    rows.append({**line, **paired_difference(pair, groups, root, level, draw)})
+                    rows.append({**line, **paired_difference(pair, groups, root, draw)})
     if not rows:
         raise InputError("the models have no task and no figure in common to compare.")
     for row in rows:
-        row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows), level, margin)
-        row["result"] = in_words(row, margin)
+        row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows))
+        row["result"] = in_words(row)
     table = pd.DataFrame(rows)
     sentences = [_sentence(table[table["model"] == name]) for name in others]
     return Comparison(table.drop(columns=["se", "freedom"]), sentences)
 
 
-def compare_with_baselines(
-    model: Any,
-    split: ColdStartSplit,
-    lists: Mapping[str, ListBaseline],
-    k: int = 10,
-    **settings: Any,
-) -> pd.DataFrame:
-    """Compare a model with the best baseline of each figure; `settings` are those of `compare`.
-
-    Returns the table of `compare` for ``model`` against ``baseline``, and in the column rival which
-    one that is.
-    """
-    if not any(map(len, split.tasks().values())):
-        return pd.DataFrame()
-    rivals: dict[str, Any] = {LIST_BASELINES[name]: rival for name, rival in lists.items()}
-    if has_ratings(split.train):
-        rivals |= {"biases": BiasBaseline.fit(split.train), "mean": MeanBaseline.fit(split.train)}
-    best: dict[tuple[str, str], Any] = {}
-    table = compare({"model": model, **rivals}, split, k, **settings).table
-    for row in table.to_dict("records"):
-        key, errors = (row["task"], row["metric"]), row["metric"] == "rmse"
-        if key in best and (row["value"] > best[key]["other_value"]) == errors:
-            continue
-        who = {"model": "model", row["model"]: "baseline"}.get(row["better"])
-        turned = {"model": "model", "other": "baseline", "better": who}
-        turned |= {"value": row["other_value"], "other_value": row["value"]}
-        turned |= {"difference": -row["difference"], "low": -row["high"], "high": -row["low"]}
-        rival = "simple averages" if errors else row["model"]
-        best[key] = {**row, **turned, "rival": rival}
-        best[key]["result"] = in_words(best[key], settings.get("margin", 0.01))
-    return pd.DataFrame(best.values())
-
-
-def in_words(row: Mapping[str, Any], margin: float = 0.01) -> str:
+def in_words(row: Mapping[str, Any]) -> str:
     """Say how a model stands to the other in a row of the table.
 
     Examples
@@ -203,7 +164,7 @@ def in_words(row: Mapping[str, Any], margin: float = 0.01) -> str:
         return how
     if row["low"] * row["high"] <= 0:
         return "no clear difference"
-    return f"{how}, too little to matter" if share < margin else f"{how}, but it may be chance"
+    return f"{how}, too little to matter" if share < _MARGIN else f"{how}, but it may be chance"
 
 
 def _named(models: Any, split: Any) -> dict[str, list[Any]]:
@@ -226,11 +187,11 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
     return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
-def _better(row: Mapping[str, Any], n: int, level: float, margin: float) -> str | None:
+def _better(row: Mapping[str, Any], n: int) -> str | None:
     """Name the better model of a row, one of n; None where it cannot be told."""
-    far = student(1 - (1 - level) / (2 * n), row["freedom"]) * row["se"]
+    far = student(1 - (1 - _LEVEL) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
-    matters = abs(difference) >= margin * abs(row["other_value"])
+    matters = abs(difference) >= _MARGIN * abs(row["other_value"])
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
         return None
     return row["model"] if (difference > 0) == (row["metric"] != "rmse") else row["other"]
@@ -273,3 +234,94 @@ def _figure(row: Mapping[str, Any], who: str) -> str:
 def joined(parts: Sequence[str]) -> str:
     """Write a list of words: a, b and c."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def paired_difference(
+    pair: tuple[np.ndarray, np.ndarray],
+    groups: np.ndarray,
+    root: bool,
+    draw: tuple[int, int],
+) -> dict[str, Any]:
+    """Return the figures of two models, their difference, its interval and standard error.
+
+    `pair` has fits x cases of each model; `draw` the number of draws, and their seed.
+    """
+    # A case's figure is the mean over fits; what they differ by comes on top, see below.
+    sums = [np.bincount(groups, v.mean(axis=0, dtype=np.float64)) for v in pair]
+    cases = np.column_stack([*sums, np.bincount(groups)]).astype(np.float64)
+    cases = cases[cases[:, 2] > 0]
+    n = len(cases)
+    value, other = _figures(cases.sum(axis=0)[None], root)[0]
+    difference = float(value - other)
+    drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
+    spread = drawn[:, 0] - drawn[:, 1]
+    tail = 100 * (1 - _LEVEL) / 2
+    ends = np.percentile(spread, [tail, 100 - tail]) - difference
+    # Percentiles are too narrow where few users have most of the ratings. They give the shape of
+    # the interval; the jackknife, the fits and Student's distribution give its width.
+    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
+    width = float(spread.std())
+    end = 0.5 + _LEVEL / 2
+    wider = student(end, freedom) / NormalDist().inv_cdf(end)
+    wider = se * wider / width if width else 0.0
+    return {
+        "n_users": n,
+        "value": float(value),
+        "other_value": float(other),
+        "difference": difference,
+        "low": difference + wider * ends[0],
+        "high": difference + wider * ends[1],
+        "se": se,
+        "freedom": freedom,
+    }
+
+
+def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
+    """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
+    means = totals[:, :2] / totals[:, 2:]
+    return np.sqrt(means) if root else means
+
+
+def _standard_error(cases: np.ndarray, root: bool) -> float:
+    """Give the jackknife standard error of the difference: each user left out once."""
+    n = len(cases)
+    if n < 2:
+        return float("inf")
+    figures = _figures(cases.sum(axis=0) - cases, root)
+    without = figures[:, 0] - figures[:, 1]
+    return float(np.sqrt((n - 1) * without.var()))
+
+
+def _with_fits(
+    pair: tuple[np.ndarray, np.ndarray], root: bool, se: float, counts: np.ndarray
+) -> tuple[float, float]:
+    """Add the variance between fits to that between users: standard error, degrees of freedom.
+
+    The latter are Satterthwaite's, with the effective number of users.
+    """
+    parts = [(se**2, max(counts.sum() ** 2 / (counts**2).sum() - 1, 1.0))]
+    for fits in pair:
+        if len(fits) > 1:
+            means = fits.mean(axis=1, dtype=np.float64)
+            figures = np.sqrt(means) if root else means
+            parts.append((float(figures.var(ddof=1)) / len(fits), len(fits) - 1.0))
+    total = sum(variance for variance, _ in parts)
+    below = sum(variance**2 / freedom for variance, freedom in parts)
+    return float(np.sqrt(total)), float(total**2 / below) if below else 1.0
+
+
+def student(quantile: float, freedom: float) -> float:
+    """Return a quantile of Student's distribution."""
+    from scipy.stats import t
+
+    return float(t.ppf(quantile, freedom))
+
+
+def _weights(n: int, draws: int, seed: int) -> Any:
+    """Give how often each of n users is in each draw, some draws at a time."""
+    rng = np.random.default_rng(check_seed(seed))
+    step = max(1, _AT_ONCE // max(n, 1))
+    for start in range(0, draws, step):
+        size = min(step, draws - start)
+        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
+        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)

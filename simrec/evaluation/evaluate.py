@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 from simrec import console
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
 from simrec.data.tables import TableLike, with_usual_ids
@@ -23,8 +25,6 @@ from simrec.evaluation.baselines import (
     MeanBaseline,
     fit_list_baselines,
 )
-from simrec.evaluation.catalogue import Catalogue
-from simrec.evaluation.copies import side_by_side, unfitted_copy
 from simrec.evaluation.tasks import (
     TASK_NAMES,
     Task,
@@ -33,12 +33,18 @@ from simrec.evaluation.tasks import (
     liked_threshold,
     predicts_ratings,
     tasks_of,
+    unfitted_copy,
     warn_about,
 )
 from simrec.scoring import metrics
 
+logger = logging.getLogger(__name__)
+
 LIST_FIGURES = ("precision", "recall", "ndcg", "map", "mrr")
 """Figures of lists, by the names of their columns without ``@k``."""
+
+CATALOGUE_FIGURES = ("coverage", "popularity", "popularity_rated", "new_share")
+"""Figures of lists beyond accuracy: what of the catalogue they show."""
 
 BEST = "No baseline is better than the model."
 _NAN = float("nan")
@@ -63,7 +69,6 @@ def evaluate(
     max_users: int = 2000,
     random_state: int = 0,
     seeds: int | Sequence[int] | None = None,
-    n_jobs: int = 1,
 ) -> Figures:
     """Measure a model on the four tasks of a split.
 
@@ -101,17 +106,14 @@ def evaluate(
         Ratings from here on make an item relevant. Default: 55% of the way from the lowest
         to the highest training rating, which is 4 of whole numbers from 1 to 5.
     items, users : table or path, optional
-        Features. Those of items are for the baselines (popularity of new items, TF-IDF profile)
-        and say how diverse lists are; both are what models are fitted with, given `seeds`.
+        Features. Those of items are for the baselines (popularity of new items, TF-IDF profile);
+        both are what models are fitted with, given `seeds`.
     max_users : int
         Most users to make lists for in each task.
     random_state : int
         Seed of the draw of these users.
     seeds : int or sequence of int, optional
         Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each.
-    n_jobs : int
-        Processes that fit for `seeds` side by side; -1 for as many as there are processors. The
-        figures are the same as one after the other.
 
     Returns
     -------
@@ -123,10 +125,10 @@ def evaluate(
         beside those of the most popular items (``..._popular``), of EASE (``..._ease``; known
         users and items only, up to 20,000 items) and of a TF-IDF profile (``..._content``; known
         users, by the features of `items`); and what lists show of the catalogue: coverage,
-        distinct, gini, popularity (share of the training users who rated what is listed, the mean)
-        beside popularity_rated (of the relevant items), novelty, diversity (by the features of
-        `items`, else by who rated them) and new_share. NaN where there is nothing to measure. With
-        `seeds`, means, and a column ``..._std`` (standard deviation) after each figure.
+        popularity (share of the training users who rated what is listed, the mean) beside
+        popularity_rated (of the relevant items) and new_share. NaN where there is nothing to
+        measure. With `seeds`, means, and a column ``..._std`` (standard deviation) after each
+        figure.
 
     Raises
     ------
@@ -160,14 +162,12 @@ def evaluate(
     chosen = list(range(seeds)) if isinstance(seeds, int | np.integer) else list(seeds)
     if not chosen or len(set(chosen)) < len(chosen):
         raise InputError(f"seeds: give at least one, and each once; got {chosen}.")
-    make, seed_of = _splitter(split), {f"seed {seed}": seed for seed in chosen}
-
-    def arguments(name: str) -> tuple[Any, ...]:
-        seed = seed_of[name]
-        fresh = unfitted_copy(model, seed, quiet=n_jobs != 1)
-        return fresh, make(seed), settings, users
-
-    tables = side_by_side(_fit_and_measure, list(seed_of), arguments, n_jobs)
+    make, tables = _splitter(split), []
+    for place, seed in enumerate(chosen, start=1):
+        logger.info("seed %d (%d of %d)", seed, place, len(chosen))
+        fresh, parts = unfitted_copy(model, seed), make(seed)
+        fresh.fit(parts.train, items=items, users=users)
+        tables.append(four_tasks(fresh, parts, **settings))
     return spread(tables) if len(tables) > 1 else tables[0]
 
 
@@ -188,7 +188,6 @@ def four_tasks(
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
     lists = fit_list_baselines(train, items, threshold) if lists is None else lists
-    shown = Catalogue.of(train, items)
     ages = split.ages() if isinstance(split, TimeSplit) else None
     rated = has_ratings(train)
     rows = []
@@ -215,16 +214,9 @@ def four_tasks(
         for name in LIST_FIGURES:
             column = name if name == "mrr" else f"{name}@{k}"
             row |= {f"{column}{end}": means[name] for end, means in figures.items()}
-        row |= shown.figures(ids, task.candidates, task.relevant.indices)
+        row |= catalogue_figures(train, ids, task.candidates, task.relevant.indices)
         rows.append(row)
     return Figures(rows)
-
-
-def _fit_and_measure(
-    model: Any, split: ColdStartSplit, settings: dict[str, Any], users: TableLike | None
-) -> Figures:
-    model.fit(split.train, items=settings["items"], users=users)
-    return four_tasks(model, split, **settings)
 
 
 def _splitter(
@@ -258,6 +250,28 @@ def list_figures(task: Task, ids: np.ndarray | None) -> dict[str, float]:
 
 def _average(values: np.ndarray) -> float:
     return float(np.mean(values)) if len(values) else _NAN
+
+
+def catalogue_figures(
+    train: Ratings, ids: np.ndarray | None, candidates: IdMap, rated: np.ndarray
+) -> dict[str, float]:
+    """Measure what lists (rows among `candidates`) show of the catalogue.
+
+    `rated` are the rows of what users rated.
+    """
+    if ids is None:
+        return dict.fromkeys(CATALOGUE_FIGURES, _NAN)
+    rows, listed = train.items.rows(candidates.ids), ids[ids >= 0]
+    per_item = np.bincount(train.item_rows, minlength=train.n_items + 1)
+    counts = np.where(rows >= 0, per_item[rows], 0)
+    share = counts / max(train.n_users, 1)
+    values = (
+        len(np.unique(listed)) / len(candidates) if len(candidates) else _NAN,
+        _average(share[listed]),
+        _average(share[rated]),
+        _average(counts[listed] == 0),
+    )
+    return dict(zip(CATALOGUE_FIGURES, values, strict=True))
 
 
 class Figures(pd.DataFrame):

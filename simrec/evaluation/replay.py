@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import datetime
 import logging
 import re
 import time
@@ -19,8 +18,13 @@ from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.copies import unfitted_copy
-from simrec.evaluation.tasks import Task, has_ratings, liked_threshold, predicts_ratings
+from simrec.evaluation.tasks import (
+    Task,
+    has_ratings,
+    liked_threshold,
+    predicts_ratings,
+    unfitted_copy,
+)
 from simrec.scoring.metrics import rmse
 
 logger = logging.getLogger(__name__)
@@ -34,7 +38,6 @@ POLICIES = {
     "baseline": "biases and popularity, counted again after each period",
 }
 _UNITS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
-Duration = str | int | float | datetime.timedelta
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +74,8 @@ def replay(
     *,
     items: TableLike | None = None,
     users: TableLike | None = None,
-    every: Duration = "7d",
-    refit: Duration = "28d",
+    every: str = "7d",
+    refit: str = "28d",
     at: Moment | None = None,
     train: float = 0.5,
     policies: Sequence[str] = tuple(POLICIES),
@@ -96,9 +99,9 @@ def replay(
         All ratings, with timestamps.
     items, users : table or path, optional
         Features.
-    every : str, number or timedelta
-        Length of a period: "7d", "12h", "2w", or days.
-    refit : str, number or timedelta
+    every : str
+        Length of a period: "7d", "12h" or "2w".
+    refit : str
         Time after which policies that refit do so.
     at : str, date, datetime or number, optional
         When the first period begins; see `time_split`.
@@ -187,14 +190,9 @@ def _summary(part: pd.DataFrame, policy: Policy, k: int) -> dict[str, Any]:
     return {"policy": policy.name, "rmse": float(error), name: float(ndcg), **counts}
 
 
-def _days(duration: Duration, name: str) -> float:
-    if isinstance(duration, datetime.timedelta):
-        found = duration / datetime.timedelta(days=1)
-    elif isinstance(duration, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([hdw]?)\s*", duration.lower())
-        found = float(match[1]) * _UNITS[match[2] or "d"] if match else 0.0
-    else:
-        found = float(duration)
+def _days(duration: str, name: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([hdw]?)\s*", str(duration).lower())
+    found = float(match[1]) * _UNITS[match[2] or "d"] if match else 0.0
     if not found > 0:
         raise InputError(
             f"{name} must be a length of time such as '7d', '12h' or '2w'; got {duration!r}."

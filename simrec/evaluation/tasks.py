@@ -1,5 +1,9 @@
-"""The tasks of a split, and what a model answers to them: predictions and lists."""
+"""The tasks of a split, and what a model answers to them: predictions and lists.
 
+And copies of a model that learn from other ratings than it did, so that it can be tested.
+"""
+
+import copy
 import inspect
 import logging
 import os
@@ -11,12 +15,11 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.columns import USUAL
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings, liked_from
-from simrec.data.seeds import generator
+from simrec.data.sides import USUAL, Sides
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 from simrec.scoring import metrics
 
 logger = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class Task:
         relevant = sparse.csr_matrix(entries, shape=(ratings.n_users, len(candidates)))
         users = np.flatnonzero(np.diff(relevant.indptr))
         if len(users) > max_users:
-            rng = generator(random_state)
+            rng = np.random.default_rng(check_seed(random_state))
             users = np.sort(rng.choice(users, max_users, replace=False))
         return cls(name, ratings, candidates, exclude, ratings.users.take(users), relevant[users])
 
@@ -227,3 +230,45 @@ def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
             f"the first is {example}. A model that has seen the answer is not tested: make the "
             "split with cold_start_split, or drop these rows from one of the two."
         )
+
+
+def unfitted_copy(
+    model: Any,
+    random_state: int | None = None,
+    ratings: Ratings | None = None,
+    quiet: bool = False,
+) -> Any:
+    """Make a model of the same settings that is yet to be fitted, with another seed if given.
+
+    A model without bounds takes those of `ratings`, if given: all of them, where it is fitted to
+    some. A `quiet` one shows no progress of its own.
+    """
+    if not hasattr(model, "get_params"):
+        return copy.deepcopy(model)
+    settings = dict(model.get_params())
+    if random_state is not None and "random_state" in settings:
+        settings["random_state"] = random_state
+    if "keep_evidence" in settings:  # a copy is asked for intervals and learns later ratings
+        settings["keep_evidence"] = True
+    if quiet and "verbose" in settings:
+        settings["verbose"] = 0
+    if ratings is not None and ratings.has_ratings and settings.get("bounds", ()) is None:
+        low, high = float(ratings.values.min()), float(ratings.values.max())
+        settings["bounds"] = (low, high) if low < high else None
+    return type(model)(**settings)
+
+
+def check_tables(model: Any, tables: Sides[pa.Table | None]) -> None:
+    """Refuse to train a copy of a model without the features that the model was trained with."""
+    for side, tower in model.towers_.named():
+        if tower.encoder is not None and tables[side] is None:
+            raise InputError(
+                f"the model was trained with features of {side}, and a copy of it has to be "
+                f"trained to test it: give the table with --{side}."
+            )
+
+
+def fitted_copy(fresh: Any, model: Any, train: Ratings, tables: Sides[pa.Table | None]) -> Any:
+    """Fit an unfitted copy of a model; a table that the model was not trained with is left out."""
+    used = model.towers_.map(lambda tower, table: tower.encoder and table, tables)
+    return fresh.fit(train, items=used.items, users=used.users)

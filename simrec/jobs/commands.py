@@ -93,7 +93,7 @@ def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[st
     """Return the arguments of a command's function; settings become the model it fits."""
     if not COMMANDS[name].fits:
         return dict(values)
-    from simrec.data.seeds import check_seed
+    from simrec.errors import check_seed
     from simrec.model.params import check_params
     from simrec.model.two_tower import TwoTower
 

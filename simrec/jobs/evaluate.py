@@ -74,7 +74,6 @@ def evaluate(
     model: "TwoTower | None" = None,
     seeds: tuple[int, ...] = (0,),
     k: int = 10,
-    n_jobs: int = 1,
     hold_out: HoldOut = HoldOut(),
 ) -> dict[str, Any]:
     """Hold out items, users and ratings, train on the rest, and evaluate the four tasks.
@@ -84,8 +83,6 @@ def evaluate(
     seeds : sequence of int
         Seeds of the split and of the model; with several, figures are means, with the standard
         deviation beside each.
-    n_jobs : int
-        Fits for several seeds side by side, at most, within memory; -1 for one per processor.
 
     Returns
     -------
@@ -99,7 +96,7 @@ def evaluate(
 
     model = model or TwoTower()
     split = hold_out.of(data.load_ratings(model.bounds))
-    table = four_tasks(model, split, k, seeds=seeds, n_jobs=n_jobs, **data.features())
+    table = four_tasks(model, split, k, seeds=seeds, **data.features())
     return {
         "seeds": list(seeds),
         "split": hold_out.split,
@@ -142,7 +139,7 @@ def compare(
     from simrec.data.sides import Sides
     from simrec.data.split import split_by_known
     from simrec.evaluation.compare import compare as paired
-    from simrec.evaluation.copies import check_tables, fitted_copy, unfitted_copy
+    from simrec.evaluation.tasks import check_tables, fitted_copy, unfitted_copy
     from simrec.model.two_tower import TwoTower
 
     models: dict[str, Any] = {str(path): TwoTower.load(path) for path in (a, b)}
@@ -223,7 +220,6 @@ def report(
     model: Path,
     data: DataOptions,
     out: Path,
-    parent: Path | None = None,
     item_name: str | None = None,
     random_state: int = 0,
     k: int = 10,
@@ -238,8 +234,6 @@ def report(
     ----------
     out : path
         The HTML file to write; an earlier report there is replaced.
-    parent : path, optional
-        Directory of the model before this one, to see its figures beside.
     item_name : str, optional
         Column of the items that names them; by default the one that looks like a title.
     random_state : int
@@ -255,8 +249,7 @@ def report(
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
     settings: dict[str, Any] = {**vars(hold_out), **data.features(loaded.columns_)}
     settings |= {"item_name": item_name, "k": k, "random_state": random_state}
-    before = None if parent is None else TwoTower.load(parent)
-    made = write(loaded, ratings, out, parent=before, **settings)
+    made = write(loaded, ratings, out, **settings)
     return {
         "out": made["out"],
         "model_id": loaded.model_id_,

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.console import Id
-from simrec.data.columns import Columns
 from simrec.data.messages import describe, no_column
+from simrec.data.sides import Columns
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
 from simrec.jobs.options import Path, nearest

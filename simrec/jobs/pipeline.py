@@ -11,7 +11,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from simrec.data.columns import USUAL, Columns
+from simrec.data.sides import USUAL, Columns
 from simrec.data.source import open_source
 from simrec.errors import InputError
 from simrec.jobs import commands

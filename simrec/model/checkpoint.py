@@ -29,7 +29,7 @@ from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.scoring.output import Output
-from simrec.simec.params import plain
+from simrec.simec.options import plain
 from simrec.storage import artifacts
 
 logger = logging.getLogger(__name__)

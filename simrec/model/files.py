@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
 
-from simrec.data.columns import Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import Columns, Side, Sides
 from simrec.errors import InputError, is_number
 from simrec.model import catalogue
 from simrec.model.head import Saved
@@ -27,7 +26,7 @@ from simrec.model.rating.part import RatingPart
 from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
-from simrec.simec.params import plain
+from simrec.simec.options import plain
 from simrec.storage import artifacts
 from simrec.storage.arrays import id_arrays
 from simrec.storage.artifacts import Artifact

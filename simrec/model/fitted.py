@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Columns, Side, Sides
 from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files
@@ -22,7 +21,7 @@ from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
-from simrec.simec.params import Params
+from simrec.simec.options import Params
 from simrec.storage.arrays import Sparse
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
-from simrec.errors import InputError, is_number, is_whole
+from simrec.errors import InputError, check_seed, is_number, is_whole
 
 _LEAST = {"embedding_dim": 1, "epochs": 1, "folds": 2, "min_count": 1, "knots": 0}
 _MAY_BE_NONE = ("embedding_dim", "epochs")

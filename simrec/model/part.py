@@ -17,7 +17,7 @@ from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Encoder, Network, Saved, StoredHead
 from simrec.scoring.output import Output
-from simrec.scoring.shares import Parts
+from simrec.scoring.pairs import Parts
 from simrec.storage.arrays import Array, Insertion, Sparse
 
 if TYPE_CHECKING:

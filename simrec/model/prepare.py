@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.columns import USUAL, Columns
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.ratings import Ratings, liked_from
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import USUAL, Columns, Side, Sides
 from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
 from simrec.model.catalogue import described

@@ -51,18 +51,12 @@ def hits(ids: np.ndarray, relevant: Any) -> np.ndarray:
     `ids` (n_users x k) are item rows, best first, -1 where a list ends early. Every stored entry of
     the sparse matrix `relevant` (n_users x n_items), whatever its value, is a relevant item.
     """
-    ids = np.asarray(ids)
-    if not sparse.issparse(relevant):
-        raise InputError(f"relevant must be a scipy sparse matrix, got {type(relevant).__name__}")
-    if ids.ndim != 2 or ids.dtype.kind not in "iu" or len(ids) != relevant.shape[0]:
+    matrix, n_items = sparse.csr_matrix(relevant), relevant.shape[1]
+    if len(ids) != matrix.shape[0] or ids.max(initial=-1) >= n_items:
         raise InputError(
-            f"ids must be integers of shape ({relevant.shape[0]}, k), one row for each row of "
-            f"relevant; got {ids.dtype} of shape {ids.shape}"
+            f"ids (shape {ids.shape}, up to {ids.max(initial=-1)}) are not those of relevant items "
+            f"of shape {matrix.shape}: one row for each of its rows, columns of it"
         )
-    matrix = sparse.csr_matrix(relevant)
-    n_items = matrix.shape[1]
-    if ids.size and ids.max() >= n_items:
-        raise InputError(f"ids go up to {ids.max()}, but relevant has {n_items} items")
     users = np.arange(len(ids), dtype=np.int64)
     stored = np.repeat(users, np.diff(matrix.indptr)) * n_items + matrix.indices
     return np.isin(users[:, None] * n_items + ids, stored) & (ids >= 0)
@@ -70,7 +64,7 @@ def hits(ids: np.ndarray, relevant: Any) -> np.ndarray:
 
 def precision_at_k(hit: np.ndarray) -> np.ndarray:
     """Return the share of the k ranks that are hits; a rank left empty is a miss."""
-    return _as_hits(hit).mean(axis=1)
+    return hit.mean(axis=1)
 
 
 def recall_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
@@ -78,7 +72,6 @@ def recall_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
 
     NaN for a user without relevant items, here and in the metrics below: leave such users out.
     """
-    hit, n_relevant = _checked(hit, n_relevant)
     return _divide(hit.sum(axis=1), n_relevant)
 
 
@@ -87,7 +80,6 @@ def ndcg_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
 
     The best list has all relevant items first, as many as fit into k ranks.
     """
-    hit, n_relevant = _checked(hit, n_relevant)
     discount = 1 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate([[0.0], np.cumsum(discount)])
     return _divide(hit @ discount, ideal[np.minimum(n_relevant, hit.shape[1])])
@@ -99,14 +91,12 @@ def map_at_k(hit: np.ndarray, n_relevant: np.ndarray) -> np.ndarray:
     The precision at the rank of each hit, summed, over the number of relevant items or k,
     whichever is smaller: 1 for the best possible list.
     """
-    hit, n_relevant = _checked(hit, n_relevant)
     precision = np.cumsum(hit, axis=1) / np.arange(1, hit.shape[1] + 1)
     return _divide((precision * hit).sum(axis=1), np.minimum(n_relevant, hit.shape[1]))
 
 
 def mrr(hit: np.ndarray) -> np.ndarray:
     """Return the reciprocal rank of each user's first hit, 0 without one."""
-    hit = _as_hits(hit)
     return np.where(hit.any(axis=1), 1 / (np.argmax(hit, axis=1) + 1), 0.0)
 
 
@@ -125,27 +115,6 @@ def _errors(ratings: np.ndarray, predictions: np.ndarray) -> np.ndarray:
             "would not compare with anything"
         )
     return predictions.astype(np.float64) - ratings
-
-
-def _as_hits(hit: np.ndarray) -> np.ndarray:
-    hit = np.asarray(hit)
-    if hit.ndim != 2 or hit.shape[1] < 1 or hit.dtype != bool:
-        raise InputError(
-            f"hits must be booleans of shape (n_users, k), got {hit.dtype} of shape {hit.shape}"
-        )
-    return hit
-
-
-def _checked(hit: np.ndarray, n_relevant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    hit, n_relevant = _as_hits(hit), np.asarray(n_relevant)
-    if n_relevant.shape != (len(hit),) or n_relevant.dtype.kind not in "iu":
-        raise InputError(
-            f"n_relevant must be {len(hit)} integers, one per user, "
-            f"got {n_relevant.dtype} of shape {n_relevant.shape}"
-        )
-    if (hit.sum(axis=1) > n_relevant).any():
-        raise InputError("a user has more hits than relevant items: n_relevant is of other data")
-    return hit, n_relevant
 
 
 def _divide(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

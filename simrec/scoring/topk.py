@@ -8,8 +8,7 @@ does not depend on how the work was cut up, and sorted.
 
 The threshold is lowered by a bound on the rounding error of a matrix product, so that the result
 is the exact top-k of the scores as `dot_rows` defines them, ties included, whatever library
-multiplied the matrices and whatever the block sizes. Items with equal vectors, as new items with
-few features often have, are searched as one.
+multiplied the matrices and whatever the block sizes.
 
 Blocks of queries are searched side by side, each by one thread that multiplies, reduces and looks
 again while its block is in the cache; the BLAS has no threads of its own meanwhile. That took two
@@ -25,18 +24,20 @@ import numpy as np
 from scipy import sparse
 
 from simrec.errors import InputError, is_whole
-from simrec.scoring.equal_items import find_equal
 from simrec.scoring.pairs import as_vectors, dot_rows
-from simrec.scoring.second_look import look_again
 from simrec.scoring.threads import one_blas_thread, processors
 
 _CELL = 16  # items per cell: larger costs more second looks, smaller more maxima to keep
 _QUERIES = 512  # queries per block
 _FEWEST = 64  # queries that are worth a block, and a thread, of their own
 _ITEMS = 2048  # items per matrix product: with 512 queries a 4 MB block, inside most L3 caches
-_KEPT_FLOATS = 1 << 22  # cell maxima kept per block of queries: 16 MB
+_KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
 _MOST_THREADS = 8
-_WORTH_GROUPING = 512  # queries from which on it pays to look for equal items
+_GATHERED_FLOATS = 1 << 18  # item vectors gathered at a time: 1 MB
+_HEAVY = 8  # where more than one in so many cells is a candidate, all items are scored
+
+# Query, item row and score of candidates.
+Found = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def top_k(
@@ -51,7 +52,7 @@ def top_k(
 
     The result for a query does not depend on the other queries of the call or on `threads`. Of
     equal scores the lower item row comes first. Memory beyond the arguments and the result is
-    bounded (about 40 MB a thread), whatever the number of queries and items.
+    bounded (about 60 MB a thread), whatever the number of queries and items.
 
     Parameters
     ----------
@@ -98,13 +99,7 @@ def top_k(
     excluded = _as_csr(exclude, (len(queries), len(items)))
     # Also the check that all numbers are finite.
     norms = _norms(queries, "queries"), _norms(items, "items")
-    groups = find_equal(items, excluded) if len(queries) >= _WORTH_GROUPING else None
-    if groups is None:
-        return _search(queries, items, *norms, int(k), excluded, threads)
-    if excluded is not None:
-        excluded = _as_csr(excluded[:, groups.first], (len(queries), len(groups.first)))
-    items, norms = items[groups.first], (norms[0], norms[1][groups.first])
-    return groups.expand(*_search(queries, items, *norms, int(k), excluded, threads))
+    return _search(queries, items, *norms, int(k), excluded, threads)
 
 
 def top_k_of_blocks(
@@ -138,29 +133,23 @@ def _search(
     if not len(queries) or not len(items):
         return ids, scores
     cell = _CELL if len(items) >= 16 * _CELL * k else 1
-    # All queries go through one chunk of items before the next, and keep their k best so far.
-    chunk = min(len(items), max(_KEPT_FLOATS // _QUERIES * cell, -(-2 * k // cell) * cell))
+    slack = _slack(query_norms, item_norms.max(), items.shape[1])
     wanted = min(threads or processors(), _MOST_THREADS)
     share = max(-(-len(queries) // wanted), _FEWEST)
-    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // chunk))
+    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // len(items)))
     starts = range(0, len(queries), size)
 
     def search(start: int) -> None:
         rows = slice(start, start + size)
         hidden = None if excluded is None else excluded[rows]
-        if hidden is not None and len(part) < len(items):
-            hidden = hidden[:, first : first + chunk]
-        maxima = _cell_maxima(queries[rows], part, cell, hidden)
-        arguments = (queries[rows], part, first, cell, slack[rows], hidden)
-        look_again(maxima, *arguments, ids[rows], scores[rows])
+        maxima = _cell_maxima(queries[rows], items, cell, hidden)
+        found = _look_again(maxima, queries[rows], items, cell, k, slack[rows], hidden)
+        _keep_best(found, hidden, ids[rows], scores[rows])
 
     # A lone block of few queries is left to the threads of the BLAS.
     limit = one_blas_thread() if len(starts) > 1 or threads == 1 else nullcontext()
     with limit, ThreadPoolExecutor(min(wanted, len(starts))) as pool:
-        for first in range(0, len(items), chunk):
-            part = items[first : first + chunk]
-            slack = _slack(query_norms, item_norms[first : first + chunk].max(), items.shape[1])
-            list(pool.map(search, starts))
+        list(pool.map(search, starts))
     return ids, scores
 
 
@@ -188,6 +177,108 @@ def _cell_maxima(
         if whole < len(out):
             out[whole] = scores[whole * cell :].max(axis=0)
     return maxima
+
+
+def _look_again(
+    maxima: np.ndarray,
+    queries: np.ndarray,
+    items: np.ndarray,
+    cell: int,
+    k: int,
+    slack: np.ndarray,
+    excluded: sparse.csr_matrix | None,
+) -> list[Found]:
+    """Score exactly the few items that can be among the k best of each query.
+
+    `maxima` (cells x queries) are the largest scores of cells of `cell` items, from a matrix
+    product and without the excluded. `slack` says for each query how far a score of that product
+    may be from that of `dot_rows`.
+    """
+    n, d = queries.shape
+    # k scores of the matrix product reach the k-th largest maximum, so as many exact ones reach it
+    # less the slack.
+    bar = _kth_largest(maxima, k) - slack
+    # Below the lowest finite number are only the excluded, at -inf.
+    reached = maxima >= np.maximum(bar - slack, np.finfo(np.float32).min)
+    found = np.flatnonzero(reached)
+    kept: list[Found] = []
+    if len(found) > 2 * k * n:
+        # Too close to tell apart by the maxima: most often a query whose scores are all equal.
+        heavy = reached.sum(axis=0) > max(4 * k, len(maxima) // _HEAVY)
+        kept = [_best_of_all(int(q), queries[q], items, k, excluded) for q in np.flatnonzero(heavy)]
+        found = found[~heavy[found % n]]
+    step = max(1, _GATHERED_FLOATS // (cell * max(1, d)))
+    whole = len(items) // cell
+    by_cell = items[: whole * cell].reshape(whole, cell * d)
+    buffer = np.empty((min(step, len(found)), cell, d), np.float32)
+    for start in range(0, len(found), step):
+        cells, query = np.divmod(found[start : start + step], n)
+        rows = cells[:, None] * cell + np.arange(cell)
+        vectors = buffer[: len(cells)]
+        if whole:
+            np.take(by_cell, cells, axis=0, out=vectors.reshape(len(cells), -1), mode="clip")
+        rest = np.flatnonzero(cells == whole)  # the last items may not fill a cell
+        vectors[rest] = items[np.minimum(rows[rest], len(items) - 1)]
+        exact = dot_rows(queries[query][:, None], vectors)
+        good = (exact >= bar[query][:, None]) & (rows < len(items))
+        pair, _ = np.nonzero(good)
+        kept.append((query[pair], rows[good], exact[good]))
+    return kept
+
+
+def _keep_best(
+    found: list[Found], excluded: sparse.csr_matrix | None, ids: np.ndarray, scores: np.ndarray
+) -> None:
+    """Write the k best of what was found for each query, without the excluded."""
+    if not found:
+        return
+    query, item, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    if excluded is not None and excluded.nnz:
+        per_query = np.diff(excluded.indptr)
+        taken = np.repeat(np.arange(len(ids), dtype=np.int64), per_query) * excluded.shape[1]
+        taken += excluded.indices  # ascending, as the indices of each row are sorted
+        wanted = query * excluded.shape[1] + item
+        at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
+        free = taken[at] != wanted
+        query, item, score = query[free], item[free], score[free]
+    order = np.lexsort((item, -score, query))
+    query, item, score = query[order], item[order], score[order]
+    rank = np.arange(len(query)) - np.searchsorted(query, np.arange(len(ids)))[query]
+    top = rank < ids.shape[1]
+    ids[query[top], rank[top]] = item[top]
+    scores[query[top], rank[top]] = score[top]
+
+
+def _best_of_all(
+    number: int,
+    query: np.ndarray,
+    items: np.ndarray,
+    k: int,
+    excluded: sparse.csr_matrix | None,
+) -> Found:
+    """Score all items for one query, and return its k best."""
+    exact = dot_rows(query[None], items)
+    if excluded is not None:
+        exact[excluded.indices[excluded.indptr[number] : excluded.indptr[number + 1]]] = -np.inf
+    least = np.partition(exact, len(exact) - k)[len(exact) - k] if k < len(exact) else -np.inf
+    better = np.flatnonzero(exact > least)
+    equal = np.flatnonzero(exact == least)[: max(k - len(better), 0)]
+    rows = np.concatenate([better, equal])
+    rows = rows[exact[rows] > -np.inf]
+    return np.full(len(rows), number, np.int64), rows, exact[rows]
+
+
+def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
+    """Return a lower bound, close in practice, of the k-th largest value of each column."""
+    # Maxima of groups of cells leave few values to sort. The two best cells of a query seldom share
+    # one of 16 k groups; where they do, or where the last cells fill no group, the bound is lower.
+    group = max(1, len(maxima) // (16 * k))
+    groups = len(maxima) // group
+    if groups < k:
+        return np.full(maxima.shape[1], -np.inf, np.float32)
+    shape = (groups, group, maxima.shape[1])
+    largest = np.maximum.reduce(maxima[: groups * group].reshape(shape), axis=1)
+    return np.partition(np.ascontiguousarray(largest.T), groups - k, axis=1)[:, groups - k]
 
 
 def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:

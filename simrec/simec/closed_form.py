@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 _BLOCK = 1000  # rows whose products with all columns are formed at a time
 _ENTRIES = 1 << 20  # entries of a sparse R handled at a time
+_SAMPLE = 2000  # rows that W_l's start is decomposed from
 
 
 def first_last_layer(problem: Problem, init: str) -> np.ndarray:
@@ -36,15 +37,15 @@ def first_last_layer(problem: Problem, init: str) -> np.ndarray:
         return check_last_layer(problem.last_layer, d, targets)
     if init == "random":
         return _random(targets.matrix.shape[1], d, problem.rng)
-    return _spectral(problem, d, problem.params["init_rows"])
+    return _spectral(problem, d)
 
 
 def _random(n_columns: int, d: int, rng: np.random.Generator) -> np.ndarray:
     return rng.normal(0, 0.1, (n_columns, d)).astype(np.float32)
 
 
-def _spectral(problem: Problem, d: int, n_rows: int) -> np.ndarray:
-    """Return W_l^T from a truncated decomposition of at most `n_rows` sampled rows.
+def _spectral(problem: Problem, d: int) -> np.ndarray:
+    """Return W_l^T from a truncated decomposition of some sampled rows.
 
     A symmetric S (`rows_of_targets` given) uses the d largest positive eigenvalues of the block of
     sampled targets, W_l = L^{1/2} U^T, and Nystroem's formula for the other targets. Any other R
@@ -53,7 +54,7 @@ def _spectral(problem: Problem, d: int, n_rows: int) -> np.ndarray:
     targets, rng = problem.targets, problem.rng
     if problem.rows_of_targets is not None:
         n = targets.n_columns
-        some = np.sort(rng.permutation(n)[: min(n_rows, n)])
+        some = np.sort(rng.permutation(n)[:_SAMPLE])
         parts = []
         for r in range(targets.n_relations):
             block = targets.relation(r)[problem.rows_of_targets[some]]
@@ -63,7 +64,7 @@ def _spectral(problem: Problem, d: int, n_rows: int) -> np.ndarray:
             parts.append((rows.T @ vectors) / np.sqrt(values))
         return np.concatenate(parts).astype(np.float32)
     m = targets.n_rows
-    some = np.sort(rng.permutation(m)[: min(n_rows, m)])
+    some = np.sort(rng.permutation(m)[:_SAMPLE])
     rows = _linear_targets(problem, targets.matrix[some])
     rank = min(d, *[s - 1 for s in rows.shape])
     _, values, vectors = randomised_svd(rows, max(rank, 1), rng)

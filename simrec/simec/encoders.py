@@ -12,7 +12,7 @@ from simrec.simec.keras import keras, tf
 
 @dataclass(frozen=True)
 class DenseStack:
-    """The shape of a built-in encoder or decoder: enough to build it again, without its weights.
+    """The shape of a built-in encoder: enough to build it again, without its weights.
 
     `features` is one of `FEATURE_KINDS`; the identity takes row numbers in place of one-hot vectors
     and has no bias in its first layer, whose table can express any. All layers but the last of

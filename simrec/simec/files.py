@@ -20,8 +20,7 @@ from simrec.simec import options
 from simrec.simec.encoders import DenseStack, check_encoder_shapes
 from simrec.simec.inputs import FEATURE_KINDS
 from simrec.simec.keras import keras, tf
-from simrec.simec.options import ACTIVATIONS, check_hidden_layers
-from simrec.simec.params import plain
+from simrec.simec.options import ACTIVATIONS, check_hidden_layers, plain
 from simrec.storage import artifacts
 
 T = TypeVar("T")
@@ -68,9 +67,6 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     config = model.get_params()
     # The encoder is saved as it was trained; the one given was only its start.
     config.pop("encoder")
-    networks = {"encoder": model.encoder_}
-    if model.decoder_ is not None:
-        networks["decoder"] = model.decoder_
     artifacts.save(
         path,
         KIND,
@@ -81,7 +77,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         },
         # Everything an answer depends on is in a file with a checksum, not in the facts.
         documents={
-            "networks": {name: encoder_document(network) for name, network in networks.items()},
+            "networks": {"encoder": encoder_document(model.encoder_)},
             "learned": {
                 "feature_kind": model.feature_kind_,
                 "feature_shape": list(model.feature_shape_),
@@ -89,7 +85,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
                 "history": model.history_,
             },
         },
-        keras_weights={name: network.get_weights() for name, network in networks.items()},
+        keras_weights={"encoder": model.encoder_.get_weights()},
     )
 
 
@@ -103,12 +99,8 @@ def load(cls: type[T], path: str | os.PathLike[str]) -> T:
 def _restore(cls: type[T], artifact: artifacts.Artifact) -> T:
     model: Any = cls(**artifact.arguments)
     options.check_params(model.get_params())
-    learned, networks = artifact.documents["learned"], artifact.documents["networks"]
-    for name in ("encoder", "decoder"):
-        network = None
-        if name == "encoder" or name in networks:
-            network = encoder_from_document(networks[name], artifact.keras_weights[name])
-        setattr(model, f"{name}_", network)
+    learned, document = artifact.documents["learned"], artifact.documents["networks"]["encoder"]
+    model.encoder_ = encoder_from_document(document, artifact.keras_weights["encoder"])
     if not isinstance(getattr(model.encoder_, "stack", None), DenseStack):
         model.encoder = model.encoder_
     model.targets_ = np.array(artifact.array("targets", (None,), "iu"))
@@ -140,14 +132,12 @@ def _check_consistent(model: Any) -> None:
             raise InputError(f"{stack} does not take {kind} rows of {shape} to {d} numbers")
     else:
         check_encoder_shapes(model.encoder_, shape, d)
-    if model.decoder_ is not None:
-        check_encoder_shapes(model.decoder_, (d,), shape[0])
     if not isinstance(model.history_, list):
         raise InputError("the history is no list")
 
 
 def encoder_document(encoder: Any) -> dict[str, Any]:
-    """Return an encoder or decoder as plain data; refuse what `encoder_from_document` would."""
+    """Return an encoder as plain data; refuse what `encoder_from_document` would."""
     stack = getattr(encoder, "stack", None)
     if isinstance(stack, DenseStack):
         return {"kind": "dense_stack", **asdict(stack)}

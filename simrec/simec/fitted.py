@@ -11,7 +11,7 @@ import numpy as np
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.inputs import Features, Targets
-from simrec.simec.params import Params, r_squared
+from simrec.simec.options import Params, r_squared
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +46,6 @@ class FittedSimEc(Params):
     embedding_dim: int
     encoder: Any
     solver: str
-    decoder_: Any
     last_layer_: np.ndarray
     output_: Output
     targets_: np.ndarray
@@ -155,23 +154,6 @@ class FittedSimEc(Params):
         """
         Y1 = self.transform(X1)
         return Y1 @ (Y1 if X2 is None else self.transform(X2)).T
-
-    def inverse_transform(self, Y: np.ndarray) -> np.ndarray:
-        """Return the features that the decoder gives for embeddings (their pre-images).
-
-        Examples
-        --------
-        >>> both = SimEc(embedding_dim=3, decoder_weight=1.0, epochs=2).fit(X, X @ X.T)
-        >>> both.inverse_transform(both.transform(X)).shape
-        (60, 5)
-        """
-        self._check_fitted()
-        if self.decoder_ is None:
-            raise InputError("there is no decoder: fit with decoder_weight > 0")
-        Y = np.asarray(Y, dtype=np.float32)
-        if Y.ndim != 2 or Y.shape[1] != self.embedding_dim:
-            raise InputError(f"Y must be rows of {self.embedding_dim} numbers, got shape {Y.shape}")
-        return self.decoder_(Y).numpy()
 
     def explain(
         self, X: Any, target: int, relation: int = 0, steps: int = 64

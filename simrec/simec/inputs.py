@@ -4,7 +4,7 @@ Targets of k relations lie side by side as k * n columns, so that the network on
 columns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -28,7 +28,7 @@ class Features:
     data: Any
 
     @classmethod
-    def check(cls, X: Any, n_rows: int | None = None, name: str = "X") -> "Features":
+    def check(cls, X: Any, n_rows: int | None = None) -> "Features":
         """Return checked float32 features; `X` None is the identity of `n_rows` rows."""
         if X is None:
             assert n_rows is not None
@@ -41,24 +41,24 @@ class Features:
             values = np.asarray(X)
             if values.dtype.kind not in "fiub":
                 raise InputError(
-                    f"{name} must hold numbers, got dtype {values.dtype}: encode categories first, "
+                    f"X must hold numbers, got dtype {values.dtype}: encode categories first, "
                     "for example with simrec.FeatureEncoder"
                 )
             values = np.ascontiguousarray(values, dtype=np.float32)
             if values.ndim < 2:
-                raise InputError(f"{name} must have a row per entity, got shape {values.shape}")
+                raise InputError(f"X must have a row per entity, got shape {values.shape}")
             features = cls("dense", values.shape[0], values.shape[1:], values)
         bad = ~np.isfinite(values)
         if bad.any():
             raise InputError(
-                f"{name} holds {int(bad.sum())} NaN or infinite values, the first at position "
+                f"X holds {int(bad.sum())} NaN or infinite values, the first at position "
                 f"{_first(bad)}: replace them, for example by 0 with a column that says so"
             )
         if features.n_rows == 0:
-            raise InputError(f"{name} has no rows")
+            raise InputError("X has no rows")
         if n_rows is not None and features.n_rows != n_rows:
             raise InputError(
-                f"{name} has {features.n_rows} rows, but the targets have {n_rows}: a row each"
+                f"X has {features.n_rows} rows, but the targets have {n_rows}: a row each"
             )
         return features
 
@@ -105,53 +105,51 @@ class Targets:
     complete: bool
 
     @classmethod
-    def check(cls, R: Any, name: str = "R") -> "Targets":
+    def check(cls, R: Any) -> "Targets":
         """Return checked targets from a matrix, an m x n x k array, or a sequence of matrices."""
         if isinstance(R, list | tuple) and R and all(sp.issparse(r) for r in R):
             shapes = {r.shape for r in R}
             if len(shapes) > 1:
-                raise InputError(f"the relations in {name} have different shapes: {sorted(shapes)}")
-            return cls._sparse(sp.hstack([sp.csr_matrix(r) for r in R], "csr"), len(R), name)
+                raise InputError(f"the relations in R have different shapes: {sorted(shapes)}")
+            return cls._sparse(sp.hstack([sp.csr_matrix(r) for r in R], "csr"), len(R))
         if sp.issparse(R):
-            return cls._sparse(R, 1, name)
+            return cls._sparse(R, 1)
         dense = np.asarray(R)
         if dense.dtype.kind not in "fiub":
-            raise InputError(f"{name} must hold numbers, got dtype {dense.dtype}")
+            raise InputError(f"R must hold numbers, got dtype {dense.dtype}")
         if dense.ndim not in (2, 3):
-            raise InputError(f"{name} must be m x n or m x n x k, got shape {dense.shape}")
+            raise InputError(f"R must be m x n or m x n x k, got shape {dense.shape}")
         n_columns, n_relations = dense.shape[1], 1 if dense.ndim == 2 else dense.shape[2]
         if dense.ndim == 3:
             dense = np.moveaxis(dense, 2, 1).reshape(dense.shape[0], -1)
         dense = np.ascontiguousarray(dense, dtype=np.float32)
         if dense.size == 0:
-            raise InputError(f"{name} is empty: shape {dense.shape}")
+            raise InputError(f"R is empty: shape {dense.shape}")
         # The sum is finite only if all terms are: one pass, no array of the size of R.
         complete = bool(np.isfinite(dense.sum()))
         if not complete:
             if np.isinf(dense).any():
                 raise InputError(
-                    f"{name} holds infinite values, the first at {_first(np.isinf(dense))}: "
+                    f"R holds infinite values, the first at {_first(np.isinf(dense))}: "
                     "a missing value is NaN"
                 )
             missing = np.isnan(dense)
             complete = not missing.any()
             if missing.all():
-                raise InputError(f"{name} has no observed entry: all values are NaN")
+                raise InputError("R has no observed entry: all values are NaN")
         return cls(dense, n_columns, n_relations, complete)
 
     @classmethod
-    def _sparse(cls, R: Any, n_relations: int, name: str) -> "Targets":
+    def _sparse(cls, R: Any, n_relations: int) -> "Targets":
         csr = sp.csr_matrix(R, dtype=np.float32)
         if not csr.has_canonical_format:
             csr = csr.copy()
             csr.sum_duplicates()
         if csr.nnz == 0:
-            raise InputError(
-                f"{name} has no observed entry: nothing is stored in the sparse matrix"
-            )
+            raise InputError("R has no observed entry: nothing is stored in the sparse matrix")
         if not np.isfinite(csr.data).all():
             raise InputError(
-                f"{name} stores {int((~np.isfinite(csr.data)).sum())} NaN or infinite values: in a "
+                f"R stores {int((~np.isfinite(csr.data)).sum())} NaN or infinite values: in a "
                 "sparse matrix a missing entry is simply not stored"
             )
         return cls(csr, csr.shape[1] // n_relations, n_relations, False)
@@ -208,47 +206,39 @@ class Targets:
         """Return the matrix of relation `r`."""
         return self.matrix[:, r * self.n_columns : (r + 1) * self.n_columns]
 
-    def fetcher(self, column_weights: np.ndarray | None = None) -> Callable[[Any], dict[str, Any]]:
+    def fetcher(self) -> Callable[[Any], dict[str, Any]]:
         """Return a graph function from row numbers to the observed entries of those rows.
 
-        Dense: ``targets`` (b x columns) and, unless all count alike, ``weights``. Sparse: flat
-        ``targets``, ``columns`` and ``segments`` (each entry's row within the batch), and
-        ``weights`` where relations weigh differently.
+        Dense: ``targets`` (b x columns) and, where some are missing, ``weights``. Sparse: flat
+        ``targets``, ``columns`` and ``segments`` (each entry's row within the batch).
         """
         from simrec.simec.keras import tf
 
-        weights = None if column_weights is None else tf.constant(column_weights, tf.float32)
         if self.sparse:
             stored = _stored_entries(self.matrix)
 
             def fetch_entries(rows: Any) -> dict[str, Any]:
                 row, columns, values = stored(rows)
-                found = {"targets": values, "columns": columns, "segments": tf.cast(row, tf.int32)}
-                if weights is not None:
-                    found["weights"] = tf.gather(weights, columns)
-                return found
+                return {"targets": values, "columns": columns, "segments": tf.cast(row, tf.int32)}
 
             return fetch_entries
         matrix, complete = tf.constant(self.matrix), self.complete
 
         def fetch_rows(rows: Any) -> dict[str, Any]:
             targets = tf.gather(matrix, rows)
-            if complete and weights is None:
-                return {"targets": targets}
             if complete:
-                return {"targets": targets, "weights": tf.ones_like(targets) * weights}
+                return {"targets": targets}
             missing = tf.math.is_nan(targets)
-            mask = tf.cast(~missing, tf.float32)
             # NaN times a weight of zero is NaN: replace the value too.
             targets = tf.where(missing, tf.zeros_like(targets), targets)
-            return {"targets": targets, "weights": mask if weights is None else mask * weights}
+            return {"targets": targets, "weights": tf.cast(~missing, tf.float32)}
 
         return fetch_rows
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What a `SimEc` is fitted to, with its options; `start` is (encoder weights, W_l) or None.
+    """What a `SimEc` is fitted to, with its options.
 
     `rows_of_targets` has the row of each target where a term of the loss compares the two.
     """
@@ -259,7 +249,6 @@ class Problem:
     output: Output
     rows_of_targets: np.ndarray | None
     last_layer: np.ndarray | None
-    start: tuple[Sequence[np.ndarray] | None, np.ndarray | None] | None
     rng: np.random.Generator
 
 

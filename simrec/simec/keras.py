@@ -5,6 +5,7 @@ Keras ``tf.keras`` is when that name is first used, by the variable ``TF_USE_LEG
 other module writes ``from simrec.simec.keras import keras, tf, tfrs``.
 """
 
+import hashlib
 import importlib
 import json
 import os
@@ -12,11 +13,19 @@ import re
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
+
+from simrec.data.features.content import BadContent
 from simrec.errors import InputError
+from simrec.storage.files import sha256
+
+_BATCH = 64
+# Height and width where the model takes images of any size.
+_SIZE = 224
 
 # Read when TensorFlow starts, so set before the imports below. A user who has set the log level
 # gets all of TensorFlow's messages.
@@ -85,7 +94,7 @@ with _without_startup_noise() if _QUIET else nullcontext():
     # Asks for GPUs now, while messages about missing drivers are filtered.
     tf.config.list_physical_devices()
 
-__all__ = ["keras", "load_model", "tf", "tfrs"]
+__all__ = ["ImageModel", "keras", "load_model", "tf", "tfrs"]
 
 
 def load_model(path: str) -> Any:
@@ -115,3 +124,63 @@ def _saved_by(path: str) -> tuple[str, str]:
         texts = [file.attrs[name] for name in ("keras_version", "model_config")]
     version, config = (text.decode() if isinstance(text, bytes) else text for text in texts)
     return version, config
+
+
+class ImageModel:
+    """A model from images of one size to vectors: an application of Keras, or one's own model.
+
+    Images are brought to the model's size and channels, with values from 0 to 255, and then go
+    through the preprocessing of the application (`MobileNetV2`, with its weights at `path`). A
+    model of one's own (at `path`, no application) has its preprocessing as layers (`Rescaling`).
+    """
+
+    def __init__(self, application: str, path: str) -> None:
+        digest = hashlib.sha256(f"{application}\0{sha256(path)}".encode())
+        self.checksum = digest.hexdigest()
+        self._prepare = tf.identity
+        if application:
+            self._model, self._prepare = _application(application, path)
+        else:
+            self._model = load_model(path)
+        shape = self._model.input_shape
+        if not isinstance(shape, tuple) or len(shape) != 4 or shape[3] not in (1, 3):
+            raise InputError(
+                f"{path}: a model of images takes one input of (height, width, 1 or 3 channels), "
+                f"this one takes {shape}."
+            )
+        self._size, self._channels = (shape[1] or _SIZE, shape[2] or _SIZE), shape[3]
+
+    def encode(self, contents: Sequence[bytes]) -> np.ndarray:
+        """Return the vectors of images (PNG, JPEG, GIF or BMP)."""
+        found = []
+        for start in range(0, len(contents), _BATCH):
+            images = [
+                self._image(content, start + place)
+                for place, content in enumerate(contents[start : start + _BATCH])
+            ]
+            vectors = self._model(self._prepare(tf.stack(images)), training=False)
+            if isinstance(vectors, list | tuple | dict):
+                raise InputError("the model has several outputs; give one with a single one.")
+            found.append(np.asarray(vectors, np.float32).reshape(len(images), -1))
+        return np.concatenate(found)
+
+    def _image(self, content: bytes, place: int) -> Any:
+        try:
+            image = tf.io.decode_image(content, self._channels, expand_animations=False)
+        except tf.errors.InvalidArgumentError as error:
+            raise BadContent(place, "are no images (PNG, JPEG, GIF or BMP)") from error
+        return tf.image.resize(tf.cast(image, tf.float32), self._size)
+
+
+def _application(name: str, path: str) -> tuple[Any, Any]:
+    make = getattr(keras.applications, name, None)
+    if not callable(make):
+        raise InputError(f"Keras has no application {name!r}; MobileNetV2 is one.")
+    try:
+        try:
+            model = make(weights=path, include_top=False, pooling="avg")
+        except ValueError:  # weights with the layer of classes
+            model = make(weights=path, include_top=True)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: these are no weights of {name}: {error}") from error
+    return model, sys.modules[make.__module__].preprocess_input

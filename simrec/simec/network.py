@@ -1,16 +1,89 @@
-"""The similarity encoder as a network: a `tfrs.Model` whose loss sees observed entries only."""
+"""The similarity encoder as a network: a `tfrs.Model` whose loss sees observed entries only.
 
-from typing import Any
+Observed entries carry weight one, the others weight zero. The loss is the weighted mean, so an
+unobserved entry has no part in it and exactly zero gradient.
+
+A batch is a dictionary: ``rows`` (row numbers), ``x`` (their features), ``targets``, and where
+entries are missing ``weights``. Sparse targets are flat, with ``columns`` and ``segments`` (the row
+of each entry within the batch).
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simrec.errors import InputError
-from simrec.simec import losses
-from simrec.simec.closed_form import check_last_layer, first_last_layer
+from simrec.scoring.output import Output
+from simrec.simec.closed_form import first_last_layer
 from simrec.simec.encoders import DenseStack, copy_encoder, kernels_squared
 from simrec.simec.inputs import Problem
 from simrec.simec.keras import keras, tf, tfrs
 from simrec.simec.options import PENALTIES, check_hidden_layers
+
+
+def predictions(output: Output, z: Any) -> Any:
+    """Return g(z) of a tensor of scalar products."""
+    return output.apply(z, tf.sigmoid, tf.clip_by_value)
+
+
+def _cross_entropy(target: Any, z: Any, output: Output) -> Any:
+    """Return the cross-entropy of sigmoid(z + shift) and the target scaled from bounds to 0..1."""
+    assert output.lower is not None and output.upper is not None
+    share = (target - output.lower) / (output.upper - output.lower)
+    # From the logits: the logarithm of a sigmoid that has rounded to 0 would be infinite.
+    return tf.nn.sigmoid_cross_entropy_with_logits(labels=share, logits=z + output.shift)
+
+
+_POINTWISE = {
+    "mse": lambda target, z, g: tf.math.squared_difference(target, predictions(g, z)),
+    "mae": lambda target, z, g: tf.abs(target - predictions(g, z)),
+    "bce": _cross_entropy,
+}
+
+
+class Factors(NamedTuple):
+    """The factors of Y W_l, and R W_l^T: enough for the squared error of complete rows."""
+
+    y: Any
+    last: Any
+    targets_last: Any
+
+
+class ObservedLoss(keras.losses.Loss):
+    """Weighted mean of the loss "mse", "mae" or "bce", for `tfrs.tasks.Ranking`.
+
+    Takes scalar products z rather than predictions, so that cross-entropy works on logits.
+    """
+
+    def __init__(self, loss: str, output: Output):
+        super().__init__(name=f"observed_{loss}")
+        self.pointwise = _POINTWISE[loss]
+        self.output = output
+
+    def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        """Return sum(weight * l) / sum(weight); zero where nothing was observed."""
+        if isinstance(y_pred, Factors):
+            return _mean_squared_error(y_true, y_pred)
+        return _mean(self.pointwise(y_true, y_pred, self.output), sample_weight)
+
+
+def _mean_squared_error(targets: Any, z: Factors) -> Any:
+    """Return the mean of (R - Y W_l)^2 over complete rows, in the time of one product with R.
+
+    ||R - Y W||^2 = ||R||^2 - 2 <R W^T, Y> + <Y^T Y, W W^T> needs no array of the size of R besides
+    R. The value loses digits once the error is far below the size of R; its gradient does not.
+    """
+    grams = [tf.matmul(a, a, transpose_a=True) for a in (z.y, z.last)]
+    total = tf.nn.l2_loss(targets) * 2.0 - 2.0 * tf.reduce_sum(z.targets_last * z.y)
+    total += tf.reduce_sum(grams[0] * grams[1])
+    return tf.math.divide_no_nan(total, tf.cast(tf.size(targets), tf.float32))
+
+
+def _mean(errors: Any, weights: Any = None) -> Any:
+    """Return the weighted mean; zero where nothing was observed."""
+    if weights is None:
+        return tf.math.divide_no_nan(tf.reduce_sum(errors), tf.cast(tf.size(errors), tf.float32))
+    return tf.math.divide_no_nan(tf.reduce_sum(errors * weights), tf.reduce_sum(weights))
 
 
 class SimEcNetwork(tfrs.Model):
@@ -20,53 +93,26 @@ class SimEcNetwork(tfrs.Model):
         super().__init__(name="simec")
         params, targets, rng = problem.params, problem.targets, problem.rng
         frozen = problem.last_layer is not None
-        if frozen and (params["symmetric"] or params["orthogonal"]):
-            raise InputError(
-                "last_layer is frozen, but symmetric and orthogonal train it: leave one out"
-            )
-        self.encoder, self.decoder = _build_networks(problem)
+        if frozen and params["symmetric"]:
+            raise InputError("last_layer is frozen, but symmetric trains it: leave one out")
+        self.encoder = _build_encoder(problem)
         last = first_last_layer(problem, params["init"])
         self.last = tf.Variable(last, trainable=not frozen, dtype=tf.float32, name="last_layer")
         self.generator = tf.random.Generator.from_seed(int(rng.integers(2**31 - 1)))
-        self.task = tfrs.tasks.Ranking(loss=losses.ObservedLoss(params["loss"], problem.output))
+        self.task = tfrs.tasks.Ranking(loss=ObservedLoss(params["loss"], problem.output))
         self.error = keras.metrics.Mean("error")
         self.keep_inputs = 1.0 - params["input_dropout"]
-        terms = [name for name in PENALTIES if params[name] and not (frozen and name == "l2_last")]
-        self.penalties = {name: params[name] for name in terms}
+        self.penalties = {name: params[name] for name in PENALTIES if params[name]}
         self.n_relations = targets.n_relations
         # Squared errors of complete rows are computed without forming Y W_l.
         self.expand = (
             params["solver"] != "lbfgs" and params["loss"] == "mse" and not problem.output.bounded
         )
-        self.block = self.target_of_row = None
-        rows = problem.rows_of_targets
-        if rows is not None:
-            if params["symmetric"] and targets.n_columns <= params["symmetric_block"]:
-                blocks = [targets.relation(r)[rows] for r in range(targets.n_relations)]
-                self.block = losses.SymmetricBlock(blocks)
+        self.target_of_row = None
+        if problem.rows_of_targets is not None:
             target_of_row = np.full(targets.n_rows, -1, np.int32)
-            target_of_row[rows] = np.arange(targets.n_columns)
+            target_of_row[problem.rows_of_targets] = np.arange(targets.n_columns)
             self.target_of_row = tf.constant(target_of_row, tf.int32)
-        if problem.start is not None:
-            self._set_start(problem)
-
-    def _set_start(self, problem: Problem) -> None:
-        """Take over given weights of the encoder, and a given W_l."""
-        assert problem.start is not None
-        weights, last_layer = problem.start
-        if weights is not None:
-            found = [tuple(np.shape(w)) for w in weights]
-            expected = [tuple(w.shape) for w in self.encoder.weights]
-            if found != expected:
-                raise InputError(
-                    f"start has weights of shapes {found}, but those of the encoder are {expected}"
-                )
-            self.encoder.set_weights(weights)
-        if last_layer is not None:
-            if not self.last.trainable:
-                raise InputError("last_layer is frozen, but start holds another W_l: leave one out")
-            d = problem.params["embedding_dim"]
-            self.last.assign(check_last_layer(last_layer, d, problem.targets))
 
     def call(self, inputs: Any, training: bool = False) -> Any:
         """Return the scalar products Y W_l of a batch of feature rows with all columns."""
@@ -90,7 +136,7 @@ class SimEcNetwork(tfrs.Model):
             right = tf.gather(self.last, inputs["columns"])
             z = tf.reduce_sum(left * right, axis=1)
         elif self.expand and weights is None:
-            z = losses.Factors(y, self.last, tf.matmul(targets, self.last))
+            z = Factors(y, self.last, tf.matmul(targets, self.last))
         else:
             z = tf.matmul(y, self.last, transpose_b=True)
         loss = self.task(targets, z, sample_weight=weights, compute_metrics=False)
@@ -112,42 +158,70 @@ class SimEcNetwork(tfrs.Model):
 
     def _penalty(self, inputs: dict[str, Any], y: Any) -> Any:
         """Return the weighted sum of the terms of docs/simec.md besides the error."""
-        total, last = tf.constant(0.0), self.last
         terms = {
             "l2": lambda: kernels_squared(self.encoder),
-            "l2_embedding": lambda: tf.reduce_mean(tf.reduce_sum(y * y, axis=1)),
-            "l2_last": lambda: losses.last_layer_norm(last, inputs),
-            "symmetric": lambda: (
-                losses.symmetric_error(
-                    last, inputs, self.target_of_row, self.n_relations, self.expand
-                )
-                if self.block is None
-                else self.block(last)
-            ),
-            "orthogonal": lambda: losses.off_diagonal(last, self.n_relations),
-            "self_similarity": lambda: losses.self_similarity_error(
-                y, inputs, self.target_of_row, last.shape[0]
-            ),
-            "decoder_weight": lambda: losses.reconstruction_error(inputs["x"], self.decoder(y)),
+            "symmetric": lambda: self._symmetric_error(inputs),
+            "self_similarity": lambda: self._self_similarity_error(inputs, y),
         }
-        for name, term in terms.items():
-            if name in self.penalties:
-                total += self.penalties[name] * term()
+        total = tf.constant(0.0)
+        for name, weight in self.penalties.items():
+            total += weight * terms[name]()
         return total
 
+    def _symmetric_error(self, inputs: dict[str, Any]) -> Any:
+        """Return the error of W_l^T W_l on the rows of S that are in the batch.
 
-def _build_networks(problem: Problem) -> tuple[Any, Any]:
-    """Return the untrained encoder, and the decoder if one is asked for."""
-    params, features, rng = problem.params, problem.features, problem.rng
+        They are a sample of S: the product of all targets with all is never formed.
+        """
+        last, column = self.last, tf.gather(self.target_of_row, inputs["rows"])
+        if "segments" in inputs:
+            row = tf.gather(column, inputs["segments"])
+            inside = tf.squeeze(tf.where(row >= 0), 1)
+            other, n = tf.gather(inputs["columns"], inside), last.shape[0] // self.n_relations
+            # The row's own target, among the columns of the entry's relation.
+            own = tf.gather(row, inside) + (other // n) * n
+            z = tf.reduce_sum(tf.gather(last, own) * tf.gather(last, other), axis=1)
+            return _mean(tf.math.squared_difference(tf.gather(inputs["targets"], inside), z))
+        inside = tf.squeeze(tf.where(column >= 0), 1)
+        own, targets = tf.gather(column, inside), tf.gather(inputs["targets"], inside)
+        if self.n_relations == 1 and self.expand and "weights" not in inputs:
+            factors = Factors(tf.gather(last, own), last, tf.matmul(targets, last))
+            return _mean_squared_error(targets, factors)
+        parts = tf.split(last, self.n_relations)
+        z = tf.concat([tf.matmul(tf.gather(w, own), w, transpose_b=True) for w in parts], 1)
+        weights = tf.gather(inputs["weights"], inside) if "weights" in inputs else None
+        return _mean(tf.math.squared_difference(targets, z), weights)
+
+    def _self_similarity_error(self, inputs: dict[str, Any], y: Any) -> Any:
+        """Return the error of Y Y^T on the observed entries of S between rows of the batch."""
+        column = tf.gather(self.target_of_row, inputs["rows"])
+        inside = tf.squeeze(tf.where(column >= 0), 1)
+        columns, weights = tf.gather(column, inside), None
+        if "segments" in inputs:
+            places, none = tf.cast(inside, tf.int32), tf.fill([self.last.shape[0]], -1)
+            place = tf.tensor_scatter_nd_update(none, columns[:, None], places)
+            other = tf.gather(place, inputs["columns"])
+            both = tf.squeeze(tf.where(other >= 0), 1)
+            left = tf.gather(y, tf.gather(inputs["segments"], both))
+            z = tf.reduce_sum(left * tf.gather(y, tf.gather(other, both)), axis=1)
+            targets = tf.gather(inputs["targets"], both)
+        else:
+            z = tf.matmul(y, tf.gather(y, inside), transpose_b=True)
+            targets = tf.gather(inputs["targets"], columns, axis=1)
+            if "weights" in inputs:
+                weights = tf.gather(inputs["weights"], columns, axis=1)
+        return _mean(tf.math.squared_difference(targets, z), weights)
+
+
+def _build_encoder(problem: Problem) -> Any:
+    """Return the untrained encoder."""
+    params, features = problem.params, problem.features
     d, hidden = params["embedding_dim"], check_hidden_layers(params["hidden_layers"])
     if params["encoder"] is not None:
-        return copy_encoder(params["encoder"], features.shape, d), None
+        return copy_encoder(params["encoder"], features.shape, d)
     how = (params["activation"], params["bias"], params["dropout"])
     stack = DenseStack(features.kind, int(np.prod(features.shape)), (*hidden, d), *how)
     # Least squares keeps the hidden layers as they start: random biases make their units differ
     # in more than direction.
-    encoder = stack.build(rng, bias_range=1.0 if params["init"] == "least_squares" else 0.0)
-    if not params["decoder_weight"]:
-        return encoder, None
-    widths = (*reversed(hidden), features.shape[0])
-    return encoder, DenseStack("dense", d, widths, params["activation"]).build(rng)
+    bias_range = 1.0 if params["init"] == "least_squares" else 0.0
+    return stack.build(problem.rng, bias_range)

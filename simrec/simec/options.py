@@ -1,13 +1,19 @@
-"""Checks of the options against each other and against the data, and the choices they make."""
+"""Constructor arguments as parameters, as scikit-learn asks for them, and checks of a SimEc's.
 
+The options of a SimEc are checked against each other and against the data.
+"""
+
+import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from simrec.errors import InputError, is_number, is_whole
 from simrec.simec.inputs import Features, Targets
+
+T = TypeVar("T", bound="Params")
 
 ACTIVATIONS = (
     *("elu", "exponential", "gelu", "hard_sigmoid", "linear", "mish", "relu", "selu"),
@@ -17,24 +23,16 @@ _CHOICES = {
     "activation": ACTIVATIONS,
     "loss": ("mse", "mae", "bce"),
     "init": ("random", "spectral", "least_squares"),
-    "target_choice": ("first", "random"),
-    "solver": ("closed_form", "lbfgs", "adam", "adamax", "adagrad", "rmsprop", "sgd"),
-    "schedule": ("cosine", "constant"),
+    "solver": ("closed_form", "lbfgs", "adam"),
 }
-PENALTIES = (
-    *("l2", "l2_embedding", "l2_last", "symmetric", "self_similarity", "orthogonal"),
-    "decoder_weight",
-)
+PENALTIES = ("l2", "symmetric", "self_similarity")
 _SHARES = ("dropout", "input_dropout", "validation_fraction")
-_AT_LEAST = {
-    **{"embedding_dim": 1, "epochs": 0, "batch_size": 1},
-    **{"symmetric_block": 2, "init_rows": 2, "sweeps": 1},
-}
+_AT_LEAST = {"embedding_dim": 1, "epochs": 0, "batch_size": 1, "sweeps": 1}
 _SAMPLE = 1500  # rows and columns on which symmetry is checked
 
 
-def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
-    """Raise for options that are wrong whatever the data; `has_start` if a start is given."""
+def check_params(params: Mapping[str, Any]) -> None:
+    """Raise for options that are wrong whatever the data."""
     for name, allowed in _CHOICES.items():
         if params[name] not in allowed:
             raise InputError(f"{name} must be one of {', '.join(allowed)}, got {params[name]!r}")
@@ -58,15 +56,12 @@ def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
     wrong = {
         "loss='bce' compares a probability with a target between bounds, but bounds is None: give "
         "bounds=(0, 1), or the range of your targets": params["loss"] == "bce" and bounds is None,
-        "epochs=0 trains nothing: give epochs, a start, or init='least_squares'": (
-            params["epochs"] == 0 and not solved and not has_start
-        ),
-        f"init={init!r} and start both say where to begin: give one": (
-            init != "random" and has_start
+        "epochs=0 trains nothing: give epochs, or init='least_squares'": (
+            params["epochs"] == 0 and not solved
         ),
         "init='least_squares' needs loss='mse' and no bounds": solved and not unbounded_squares,
-        "init='least_squares' weighs all relations alike: use init='spectral'": (
-            solved and params["relation_weights"] is not None
+        "solver='lbfgs' has no epochs to stop early at: leave out validation_fraction": (
+            params["solver"] == "lbfgs" and params["validation_fraction"] > 0
         ),
         f"learning_rate must be positive, got {params['learning_rate']!r}": (
             not params["learning_rate"] > 0
@@ -82,7 +77,7 @@ def check_params(params: Mapping[str, Any], has_start: bool = False) -> None:
         if is_so:
             raise InputError(message)
     if params["solver"] == "closed_form":
-        _check_closed_form(params, has_start)
+        _check_closed_form(params)
 
 
 def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
@@ -94,12 +89,11 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(width) for width in hidden_layers)
 
 
-def _check_closed_form(params: Mapping[str, Any], has_start: bool) -> None:
+def _check_closed_form(params: Mapping[str, Any]) -> None:
     """Raise for what a closed form cannot solve."""
     unsolved = (*PENALTIES, *_SHARES, "hidden_layers")
     given = [name for name in unsolved if name != "symmetric" and params[name]]
-    given += [name for name in ("relation_weights", "encoder") if params[name] is not None]
-    given += ["loss"] * (params["loss"] != "mse") + ["start"] * has_start
+    given += ["encoder"] * (params["encoder"] is not None) + ["loss"] * (params["loss"] != "mse")
     if given:
         raise InputError(
             f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
@@ -110,7 +104,7 @@ def _check_closed_form(params: Mapping[str, Any], has_start: bool) -> None:
 def check_features(params: Mapping[str, Any], features: Features) -> None:
     """Raise for options that do not fit the kind of features."""
     if features.kind == "identity":
-        for name in ("input_dropout", "decoder_weight", "validation_fraction"):
+        for name in ("input_dropout", "validation_fraction"):
             if params[name]:
                 raise InputError(
                     f"{name} needs features, but X is None (the identity): a row that is not "
@@ -122,11 +116,6 @@ def check_features(params: Mapping[str, Any], features: Features) -> None:
         raise InputError(
             f"a row of X has shape {features.shape}: give an encoder that takes it (a CNN), or "
             "reshape X to one row of numbers per entity"
-        )
-    if params["decoder_weight"] and params["encoder"] is not None:
-        raise InputError(
-            "decoder_weight mirrors the built-in encoder, but an encoder is given: "
-            "leave out one of them"
         )
 
 
@@ -143,21 +132,6 @@ def check_bounds(bounds: tuple[float, float] | None, targets: Targets) -> None:
         )
 
 
-def relation_column_weights(weights: Sequence[float] | None, targets: Targets) -> np.ndarray | None:
-    """Return a weight for each column, or None where all count alike."""
-    if weights is None:
-        return None
-    array, n = np.asarray(weights, dtype=np.float32), targets.n_relations
-    if array.shape != (n,):
-        raise InputError(
-            f"relation_weights has {array.size} values, but R has {n} "
-            f"relation{'s' if n > 1 else ''}: one weight for each"
-        )
-    if not np.isfinite(array).all() or (array < 0).any() or array.sum() == 0:
-        raise InputError(f"relation_weights must not be negative nor all zero, got {weights!r}")
-    return None if (array == array[0]).all() else np.repeat(array, targets.n_columns)
-
-
 def choose_targets(
     params: Mapping[str, Any], targets: Targets, columns: Any, rng: np.random.Generator
 ) -> tuple[Targets, np.ndarray, np.ndarray | None]:
@@ -166,13 +140,6 @@ def choose_targets(
     The last is None unless a term of the loss compares targets with rows. Such a term needs a
     square symmetric S, or some of its columns.
     """
-    n_targets = params["n_targets"]
-    if columns is not None and n_targets is not None:
-        raise InputError("targets and n_targets both choose columns: give one of them")
-    if columns is None and n_targets is not None:
-        columns = int(n_targets)
-        if params["target_choice"] == "random" and 0 < columns <= targets.n_columns:
-            columns = np.sort(rng.permutation(targets.n_columns)[:columns])
     chosen = np.arange(targets.n_columns)
     if columns is not None:
         if targets.n_columns < targets.n_rows and np.size(columns) == targets.n_columns:
@@ -253,26 +220,106 @@ def split_rows(
     return np.sort(shuffled[n_held:]), np.sort(shuffled[:n_held])
 
 
-def check_validation_data(
-    data: Any, features: Features, targets: Targets, columns: np.ndarray, n_columns: int
-) -> tuple[Features, Targets]:
-    """Return held-out features and targets, the targets on the columns that are trained."""
-    try:
-        X, R = data
-    except (TypeError, ValueError) as error:
-        raise InputError("validation_data must be a pair (X, R)") from error
-    held = Targets.check(R, "validation R")
-    held_features = Features.check(X, held.n_rows, "validation X")
-    if held_features.kind != features.kind or held_features.shape != features.shape:
-        raise InputError(
-            f"validation X has {held_features.kind} rows of shape {held_features.shape}, but X has "
-            f"{features.kind} rows of shape {features.shape}"
+class Params:
+    """`get_params`, `set_params` and `repr` from the names of the constructor's arguments.
+
+    With them scikit-learn's `clone`, `cross_val_score` and `GridSearchCV` work. It need not be
+    installed: only scikit-learn itself calls `__sklearn_tags__`.
+    """
+
+    @classmethod
+    def _names(cls) -> list[str]:
+        return [name for name in inspect.signature(cls.__init__).parameters if name != "self"]
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name (`deep` is there for scikit-learn).
+
+        Examples
+        --------
+        >>> from simrec import TwoTower
+        >>> TwoTower(bounds=(1, 5)).get_params()["bounds"]
+        (1, 5)
+        """
+        return {name: getattr(self, name) for name in self._names()}
+
+    def set_params(self: T, **params: Any) -> T:
+        """Set arguments by name and return self; they count from the next fit on.
+
+        Examples
+        --------
+        >>> from simrec import TwoTower
+        >>> TwoTower().set_params(embedding_dim=8)
+        TwoTower(embedding_dim=8)
+        """
+        names = self._names()
+        for name, value in params.items():
+            if name not in names:
+                raise InputError(
+                    f"{type(self).__name__} has no parameter {name!r}: it has {', '.join(names)}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = inspect.signature(type(self).__init__).parameters
+        shown = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if not _same(value, defaults[name].default)
+        ]
+        fitted = self._fitted_to()
+        call = f"{type(self).__name__}({', '.join(shown)})"
+        return f"<{call} fitted to {fitted}>" if fitted else call
+
+    def _fitted_to(self) -> str | None:
+        """Say what the model was fitted to; None if it was not."""
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return self._fitted_to() is not None
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="regressor",
+            target_tags=TargetTags(required=False),
+            regressor_tags=RegressorTags(),
+            input_tags=InputTags(sparse=True, allow_nan=True),
+            non_deterministic=False,
         )
-    if held.n_columns == n_columns and held.n_columns != targets.n_columns:
-        held = held.select_columns(columns)
-    if (held.n_columns, held.n_relations) != (targets.n_columns, targets.n_relations):
-        raise InputError(
-            f"validation R has {held.n_columns} columns and {held.n_relations} relations, but R "
-            f"has {targets.n_columns} and {targets.n_relations}"
-        )
-    return held_features, held
+
+
+def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
+    """Return the share of the variance that predictions explain, as regressors of scikit-learn do.
+
+    1 is perfect, 0 as good as the mean of the values; NaN of fewer than two values.
+
+    Examples
+    --------
+    >>> r_squared(np.array([1.0, 3.0, 5.0]), np.array([1.0, 4.0, 5.0]))
+    0.875
+    """
+    values = np.asarray(values, np.float64)
+    if len(values) < 2:
+        return float("nan")
+    left = float(((values - predictions) ** 2).sum())
+    spread = float(((values - values.mean()) ** 2).sum())
+    if not spread:
+        return 1.0 if not left else 0.0
+    return 1 - left / spread
+
+
+def plain(value: Any) -> Any:
+    """Return numbers, sequences and mappings as JSON knows them."""
+    if isinstance(value, Mapping):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray) or (
+        isinstance(value, Sequence) and not isinstance(value, str)
+    ):
+        return [plain(one) for one in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and value == default)

@@ -1,7 +1,6 @@
 """Fit a `SimEc` by gradients, batches of rows or all at once by L-BFGS, and encode with it."""
 
 import logging
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -14,7 +13,6 @@ from simrec.simec.closed_form import EmbeddingLayer, alternate
 from simrec.simec.inputs import Features, Problem, Targets, row_batches
 from simrec.simec.keras import keras, tf
 from simrec.simec.network import SimEcNetwork
-from simrec.simec.options import relation_column_weights
 
 logger = logging.getLogger(__name__)
 
@@ -24,28 +22,25 @@ BLOCK = 4096
 
 
 class Batches:
-    """Batches of the given rows (None: of all); only row numbers pass through Python.
+    """Batches of the given rows; only row numbers pass through Python.
 
-    Columns are weighed by `column_weights`. `densify` fetches sparse features as dense ones. `rng`
-    shuffles the rows of each pass; without it they keep their order.
+    `densify` fetches sparse features as dense ones. `rng` shuffles the rows of each pass; without
+    it they keep their order.
     """
 
     def __init__(
         self,
         features: Features,
         targets: Targets,
+        rows: np.ndarray,
         batch_size: int,
-        column_weights: np.ndarray | None = None,
-        densify: bool = False,
+        densify: bool,
         rng: np.random.Generator | None = None,
-        rows: np.ndarray | None = None,
     ):
-        self.counts = targets.counts()
-        if rows is not None:
-            self.counts = np.where(np.isin(np.arange(targets.n_rows), rows), self.counts, 0)
+        self.counts = np.where(np.isin(np.arange(targets.n_rows), rows), targets.counts(), 0)
         self.batch_size, self.rng = batch_size, rng
         self.n_batches = len(row_batches(self.counts, batch_size, None))
-        x, entries = features.fetcher(densify), targets.fetcher(column_weights)
+        x, entries = features.fetcher(densify), targets.fetcher()
         self.fetch = lambda rows: {"x": x(rows), "rows": rows, **entries(rows)}
 
     def _shuffled(self) -> Iterator[np.ndarray]:
@@ -99,30 +94,21 @@ class ScalarLog(keras.callbacks.Callback):
 def fit_by_gradient(
     problem: Problem,
     rows: np.ndarray,
-    held_out: np.ndarray | tuple[Features, Targets],
-    callbacks: Sequence[Any] = (),
-    log_dir: str | os.PathLike[str] | None = None,
+    held_out: np.ndarray,
+    callbacks: Sequence[Any],
 ) -> tuple[SimEcNetwork, list[dict[str, float]]]:
-    """Train a network on these rows; return it, and what was logged of each epoch.
-
-    `held_out` are rows to measure on, or other data.
-    """
-    params, features, targets = problem.params, problem.features, problem.targets
-    weights = relation_column_weights(params["relation_weights"], targets)
-    network = SimEcNetwork(problem)
-    densify = params["encoder"] is not None
+    """Train on some rows, measure on `held_out` ones; return the network and its history."""
+    params, data = problem.params, (problem.features, problem.targets)
+    network, densify = SimEcNetwork(problem), params["encoder"] is not None
     if params["init"] == "least_squares":
         _start_in_closed_form(network, problem, rows, densify)
     if not params["epochs"]:
         return network, []
-    validation = None
-    if isinstance(held_out, tuple):
-        validation = Batches(*held_out, BLOCK, weights, densify)
-    elif len(held_out):
-        validation = Batches(features, targets, BLOCK, weights, densify, rows=held_out)
-    batches = Batches(features, targets, params["batch_size"], weights, densify, problem.rng, rows)
-    logs = None if log_dir is None else os.fspath(log_dir)
-    return network, _train(network, batches, validation, params, callbacks, logs)
+    batches = Batches(*data, rows, params["batch_size"], densify, problem.rng)
+    if params["solver"] == "lbfgs":
+        return network, _train_by_lbfgs(network, batches, params)
+    validation = Batches(*data, held_out, BLOCK, densify) if len(held_out) else None
+    return network, _train_by_adam(network, batches, params, validation, callbacks)
 
 
 def _start_in_closed_form(
@@ -163,31 +149,19 @@ def embed(encoder: Any, features: Features, densify: bool) -> np.ndarray:
     return np.concatenate(blocks)
 
 
-def _train(
+def _train_by_adam(
     network: SimEcNetwork,
     training: Batches,
-    validation: Batches | None,
     params: Mapping[str, Any],
-    callbacks: Sequence[Any] = (),
-    log_dir: str | None = None,
+    validation: Batches | None,
+    callbacks: Sequence[Any],
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
-    if params["solver"] == "lbfgs":
-        if callbacks or log_dir:
-            raise InputError(
-                "solver='lbfgs' takes all rows at once and has no epochs to call back at: use "
-                "another solver, or leave out callbacks and log_dir"
-            )
-        return _train_by_lbfgs(network, training, params, validation)
-    rate: Any = params["learning_rate"]
-    if params["schedule"] == "cosine":
-        n_steps = params["epochs"] * training.n_batches
-        rate = keras.optimizers.schedules.CosineDecay(rate, n_steps)
-    # Keras' epsilon of 1e-7 is as large as the gradients of a small matrix of similarities.
-    epsilon = {"epsilon": 1e-10} if params["solver"] in ("adam", "adamax") else {}
-    # The legacy optimizers' step is one fused operation per variable: faster on CPUs.
-    makers = {name.lower(): make for name, make in vars(keras.optimizers.legacy).items()}
-    optimizer = makers[params["solver"]](learning_rate=rate, **epsilon)
+    n_steps = params["epochs"] * training.n_batches
+    rate = keras.optimizers.schedules.CosineDecay(params["learning_rate"], n_steps)
+    # The legacy optimizer's step is one fused operation per variable: faster on CPUs. Keras'
+    # epsilon of 1e-7 is as large as the gradients of a small matrix of similarities.
+    optimizer = keras.optimizers.legacy.Adam(learning_rate=rate, epsilon=1e-10)
     # Variables made while tracing a step would have it traced twice.
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
@@ -199,8 +173,6 @@ def _train(
     if validation is not None and params["patience"] is not None:
         stop = {"patience": params["patience"], "restore_best_weights": True, "mode": "min"}
         calls.append(keras.callbacks.EarlyStopping(monitor="val_error", **stop))
-    if log_dir is not None:
-        calls.append(ScalarLog(log_dir))
     network.fit(
         training.dataset(),
         epochs=params["epochs"],
@@ -220,24 +192,15 @@ def _train(
 
 
 def _train_by_lbfgs(
-    network: SimEcNetwork,
-    training: Batches,
-    params: Mapping[str, Any],
-    validation: Batches | None,
+    network: SimEcNetwork, training: Batches, params: Mapping[str, Any]
 ) -> list[dict[str, float]]:
-    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations.
-
-    With held-out rows their error is measured at the start and after each iteration, and the best
-    weights are kept; `patience` iterations without better ones end it. The last entry of the
-    history is that of the weights that are kept.
-    """
+    """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
     from scipy.optimize import minimize
 
     data = training.everything()
     network.compute_loss(data)  # creates variables that are created on first use
     variables = network.trainable_variables
     sizes = [int(np.prod(v.shape)) for v in variables]
-    held_out: Any = None if validation is None else validation.everything()
 
     @tf.function
     def value_and_gradient(flat: Any) -> Any:
@@ -250,50 +213,26 @@ def _train_by_lbfgs(
         flat_gradients = [tf.reshape(tf.convert_to_tensor(g), [-1]) for g in gradients]
         return loss, tf.concat(flat_gradients, 0), network.error.result()
 
-    @tf.function
-    def held_out_error() -> Any:
-        return network.compute_loss(held_out)
-
     history: list[dict[str, float]] = []
     latest: dict[str, float] = {}
-    best: tuple[float, int, np.ndarray | None] = (np.inf, 0, None)
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         loss, gradient, error = value_and_gradient(tf.constant(flat, tf.float32))
         latest.update(total_loss=float(loss), error=float(error))
         return float(loss), gradient.numpy().astype(np.float64)
 
-    def record() -> None:
-        # A line search ends with the point that it accepts: its weights are in the variables.
-        if held_out is not None:
-            latest["val_error"] = float(held_out_error())
-        history.append(dict(latest))
-
     def after_iteration(flat: np.ndarray) -> None:
-        nonlocal best
-        record()
+        # A line search ends with the point that it accepts.
+        history.append(dict(latest))
         if params["verbose"]:
             logger.info("iteration %d: error %.6g", len(history), latest["error"])
-        if held_out is None:
-            return
-        if latest["val_error"] < best[0]:
-            best = latest["val_error"], len(history), flat.copy()
-        elif params["patience"] is not None and len(history) - best[1] >= params["patience"]:
-            raise StopIteration
 
     start = np.concatenate([v.numpy().ravel() for v in variables]).astype(np.float64)
-    if held_out is not None:  # the start may be the best
-        objective(start)
-        after_iteration(start)
+    options = {"maxiter": params["epochs"], "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9}
     with lines_shown(logger) if params["verbose"] else nullcontext():
         result = minimize(
-            objective,
-            start,
-            jac=True,
-            method="L-BFGS-B",
-            callback=after_iteration,
-            options={"maxiter": params["epochs"], "maxcor": 20, "ftol": 1e-10, "gtol": 1e-9},
+            objective, start, jac=True, method="L-BFGS-B", callback=after_iteration, options=options
         )
-    objective(result.x if best[2] is None else best[2])  # leaves its weights in the variables
-    record()
+    objective(result.x)  # leaves its weights in the variables
+    history.append(dict(latest))
     return history

@@ -129,7 +129,7 @@ def test_text_becomes_components_of_its_words():
     encoder = FeatureEncoder({"plot": "text"})
     X = encoder.fit_transform(pa.table({"plot": PLOTS})).toarray()
     assert encoder.feature_names_[-1] == "plot=missing"
-    assert encoder.feature_names_[0].startswith("plot[0]: ")
+    assert encoder.feature_names_[0] == "plot[0]"
     np.testing.assert_array_equal(X[:, -1], [0, 0, 0, 0, 1, 1, 1])
     assert not X[4:, :-1].any()
     # The two about a ship are alike, the two about a war are alike, and those are not.

@@ -673,7 +673,6 @@ def test_movielens(movielens_1m):
         ("poster", "size", -1),
         ("plot", "idf", [1e400]),
         ("plot", "idf", []),
-        ("plot", "topics", []),
         ("plot", "components", {}),
         ("plot", "components", {"axes": "AAAA", "offset": [0.0], "scale": 1.0}),
         ("plot", "components", {"axes": "no base64", "offset": [0.0], "scale": 1.0}),

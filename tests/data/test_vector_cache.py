@@ -19,7 +19,6 @@ for start in range(number, 200, 4):
     cache = VectorCache("ab" * 32)
     contents = [b"%d" % start, b"shared %d" % (start // 8)]
     cache.vectors(contents, lambda some: np.array([[len(one)] * 3 for one in some]))
-    cache.save()
 """
 
 
@@ -37,21 +36,19 @@ def ask(contents, checksum=ONE):
         asked.extend(some)
         return np.array([[len(content), 0.1] for content in some])
 
-    vectors = cache.vectors(contents, encode)
-    cache.save()
-    return vectors, asked
+    return cache.vectors(contents, encode), asked
 
 
 def test_only_what_is_new_is_encoded(directory):
     vectors, asked = ask([b"a", b"bb", b"a"])
-    assert asked == [b"a", b"bb"]
+    assert sorted(asked) == [b"a", b"bb"]
     assert vectors.dtype == np.float32 and vectors[:, 0].tolist() == [1, 2, 1]
     again, asked = ask([b"ccc", b"bb"])
     assert asked == [b"ccc"] and again[:, 0].tolist() == [3, 2]
     np.testing.assert_array_equal(again[0, 1:], vectors[0, 1:])
     assert ask([b"ccc", b"a", b"bb"])[1] == []
     assert ask([])[0].shape[0] == 0
-    assert len(list(directory.glob("*.npy"))) == 1
+    assert len(list(directory.iterdir())) == 1
 
 
 def test_another_model_has_vectors_of_its_own():
@@ -66,16 +63,15 @@ def test_processes_write_at_the_same_time(repository, directory):
     assert [writer.wait() for writer in writers] == [0] * 4
     asked = ask([b"%d" % number for number in range(200)])[1]
     assert asked == []
-    assert not list(directory.glob("*.new"))
 
 
 @pytest.mark.parametrize("damage", [b"", b"nonsense", None])
 def test_a_damaged_file_is_written_anew(directory, damage, caplog):
     ask([b"a", b"bb"])
-    file = next(directory.glob("*.npy"))
-    file.write_bytes(file.read_bytes()[:-5] if damage is None else damage)
+    file = next(directory.iterdir())
+    file.write_bytes(file.read_bytes()[:4096] if damage is None else damage)
     assert ask([b"a"])[1] == [b"a"]
-    assert "damaged" in caplog.text
+    assert ("damaged" in caplog.text) == (damage != b"")
     assert ask([b"a"])[1] == []
 
 

@@ -10,7 +10,7 @@ import pytest
 from simrec import InputError, Ratings, TwoTower, cold_start_split, compare, make_synthetic
 from simrec.cli import main
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.intervals import paired_difference
+from simrec.evaluation.compare import paired_difference
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_differences_are_those_of_the_tables(split, fitted):
 
 
 def paired_interval(values, other, groups):
-    found = paired_difference((values[None], other[None]), groups, False, 0.95, (2000, 0))
+    found = paired_difference((values[None], other[None]), groups, False, (2000, 0))
     return found["difference"], found["low"], found["high"]
 
 

@@ -83,7 +83,7 @@ def test_policies_answer_before_they_learn(history):
 def test_two_tower_with_all_policies(history, tmp_path, caplog):
     data, ratings = history
     model = TwoTower(embedding_dim=2, epochs=2)
-    found = replay(model, ratings, items=data.items, users=data.users, every=10, refit="2w")
+    found = replay(model, ratings, items=data.items, users=data.users, every="10", refit="2w")
     assert not hasattr(model, "user_tower_")  # it stays as it was
     assert list(found.policies["policy"]) == list(POLICIES)
     assert found.periods[["rmse", "ndcg@10"]].notna().all(axis=None)

@@ -17,17 +17,24 @@ from scipy import sparse
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.cli import main
-from simrec.evaluation.report import alerts, measures
-from simrec.evaluation.report.advice import first_ratings, next_steps, verdict
+from simrec.evaluation.report import measures, tested_model
+from simrec.evaluation.report.advice import (
+    first_ratings,
+    next_steps,
+    number,
+    percent,
+    plural,
+    rise,
+    verdict,
+)
 from simrec.evaluation.report.examples import examples, reasons
 from simrec.evaluation.report.measures import measure
 from simrec.evaluation.report.tested_model import make_tested_model
-from simrec.evaluation.report.words import line_chart, number, percent, plural, rise
-from simrec.evaluation.report.write import environment, page
+from simrec.evaluation.report.write import environment, line_chart, page
 from simrec.evaluation.tasks import TASK_NAMES
 
 SECTIONS = [
-    *("shown", "served", "features", "first", "intervals", "examples", "about"),
+    *("shown", "features", "first", "intervals", "examples", "about"),
 ]
 TODAY = datetime.date(2024, 5, 17)
 EVIL = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
@@ -332,38 +339,6 @@ def test_intervals_hold_about_what_they_say(found):
     assert frame.loc[frame["nominal"] == 0.95, "observed"].between(0.8, 1).all()
 
 
-def kinds(tested):
-    """Return the kind of each item."""
-    columns = tested.tables.items.select(["item_id", "kind"]).to_pydict()
-    return dict(zip(*columns.values(), strict=True))
-
-
-def test_groups_that_are_served_badly(tested, found, monkeypatch):
-    # A copy that is wrong about one kind and one item is found out.
-    pairs = tested.split.new_items.to_arrow()
-    kind = kinds(tested)
-    target = pairs["item_id"][0].as_py()
-    plain = tested.copy.predict
-
-    def predict(pairs, **options):
-        ids = pairs["item_id"].to_pylist()
-        off = np.array([2.0 * (kind[i] == "drama") + 3.0 * (i == target) for i in ids])
-        return plain(pairs, **options) + off
-
-    monkeypatch.setattr(tested.copy, "predict", predict)
-    groups = measures.badly_served(tested)
-    first = groups.iloc[0]
-    assert first["group"] == "items with kind: drama"
-    assert first["lean"] > 1 and first["error"] > 1.5 * first["error_others"]
-    # The same by hand.
-    off = tested.copy.predict(pairs, unknown="prior") - tested.split.new_items.values
-    drama = np.array([kind[i] == "drama" for i in pairs["item_id"].to_pylist()])
-    assert first["n"] == drama.sum() and first["lean"] == pytest.approx(off[drama].mean(), rel=1e-4)
-    both = (first["error"], first["error_others"])
-    by_hand = [np.sqrt(np.mean(off[part] ** 2)) for part in (drama, ~drama)]
-    np.testing.assert_allclose(both, by_hand, rtol=1e-4)
-
-
 def test_the_lists_are_counted(tested, found):
     listed = found.listed
     lists = tested.model.recommend(k=10, exclude=tested.ratings, output="arrow")
@@ -390,17 +365,14 @@ def about(found, kind):
 
 def test_alerts_find_what_was_planted(found):
     assert about(found, "leak") == {"item: barcode"}
-    assert about(found, "drift") == {"item: year"}
-    drift = next(alert.what for alert in found.alerts if alert.kind == "drift")
-    assert "30 unrated items have other values" in drift and "~" not in drift
     assert about(found, "sensitive") == set()
 
 
 def test_sensitive_columns():
     for name in ("gender", "Age", "user_age", "zip_code", "home-address", "birthdate"):
-        assert alerts.is_sensitive(name), name
+        assert tested_model.is_sensitive(name), name
     for name in ("language_model_score_x9", "package", "image", "usage", "traceable", "genre"):
-        assert not alerts.is_sensitive(name) or name.startswith("language"), name
+        assert not tested_model.is_sensitive(name) or name.startswith("language"), name
 
 
 def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
@@ -408,40 +380,20 @@ def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
     tables = {"items": tested.tables.items, "users": tested.tables.users}
     model.fit(tested.ratings, **tables)
     leaky = make_tested_model(model, tested.ratings, **tables, random_state=1)
-    said = {alert.about: alert.what for alert in alerts.leaks(leaky, "items")}
+    said = {alert.about: alert.what for alert in tested_model.leaks(leaky, "items")}
     assert "mean rating" in said["item: average"]
     assert "identifies" in said["item: barcode"]
-    assert list(alerts.leaks(leaky, "users")) == []
-
-
-def test_drift_needs_more_than_chance():
-    rng = np.random.default_rng(0)
-    old, new = np.arange(200), np.arange(200, 300)
-    X = rng.normal(size=(300, 5)) * [1, 1, 1, 1, 0]
-    moved, chance = alerts.shifts(sparse.csr_matrix(X), old, new)
-    assert np.abs(moved).max() < chance < 0.7 and moved[4] == 0
-    X[new, 2] += 2
-    moved, _ = alerts.shifts(sparse.csr_matrix(X), old, new)
-    assert np.argmax(moved) == 2 and moved[2] == pytest.approx(2, abs=0.4)
+    assert list(tested_model.leaks(leaky, "users")) == []
 
 
 def test_correlation_is_not_had_by_many_features():
     rng = np.random.default_rng(0)
     X = sparse.csr_matrix(rng.normal(size=(90, 25)))
-    assert alerts.correlation(X, rng.normal(size=90)) < 0.5
-    assert alerts.correlation(X, X @ np.arange(25.0) + 1) == pytest.approx(1)
-    assert alerts.correlation(X[:60], X[:60, 0].toarray().ravel()) == 0  # too few rows to tell
-
-
-def test_groups_are_what_features_have_in_common(tested):
-    names, members = measures.groups(tested, "items")
-    found = dict(zip(names, members.T.toarray() > 0, strict=True))
-    kind = kinds(tested)
-    ids = tested.copy.items_.ids.to_pylist()
-    assert found["kind: drama"].tolist() == [kind[i] == "drama" for i in ids]
-    years = [members for name, members in found.items() if name.startswith("year about")]
-    assert len(years) > 2 and (np.sum(years, axis=0) <= 1).all()
-    assert not [name for name in found if name.startswith("barcode") or name in ("year", "charm")]
+    assert tested_model.correlation(X, rng.normal(size=90)) < 0.5
+    assert tested_model.correlation(X, X @ np.arange(25.0) + 1) == pytest.approx(1)
+    assert (
+        tested_model.correlation(X[:60], X[:60, 0].toarray().ravel()) == 0
+    )  # too few rows to tell
 
 
 def test_examples(tested):
@@ -551,7 +503,7 @@ def test_without_features(saved, tmp_path, absent):
     )
     text = page(measure(made), TODAY)
     parsed = Parsed(text)
-    assert parsed.ids == set(SECTIONS) - ({"features", "served"} if absent == "both" else set())
+    assert parsed.ids == set(SECTIONS) - ({"features"} if absent == "both" else set())
     sides = ("items", "users") if absent == "both" else (absent,)
     for side in sides:
         assert f"no features of {side}" in text and f"Train with --{side}" in text
@@ -585,24 +537,6 @@ def test_nothing_held_out(saved):
     assert "Model against" not in text
 
 
-@pytest.mark.slow
-def test_the_parent_stands_beside(saved, tmp_path):
-    given = {name: str(saved / f"{name}.parquet") for name in ("items", "users")}
-    ratings = pq.read_table(saved / "ratings.parquet")
-    early = pa.compute.less(ratings["user_id"], 60)
-    settings = {"bounds": (1, 5), "embedding_dim": 4, "item_columns": {"average": "ignore"}}
-    parent = TwoTower(**settings).fit(ratings.filter(early), **given)
-    made = model_of(saved, parent=parent)
-    assert made.parent_copy.towers_.users.counts.sum() < len(made.split.train)
-    assert set(made.parent_copy.towers_.users.counts[60:]) == {0}
-    found = measure(made)
-    assert set(found.parent["other"]) == {"parent"}
-    text = page(found, TODAY)
-    assert "parent" in Parsed(text).ids and "Users with ratings" in text
-    worse = found.parent.assign(better="parent")
-    assert any("Keep the parent" in deed for deed, _ in next_steps(replace(found, parent=worse)))
-
-
 def test_command_line(saved, tmp_path, capsys):
     data = [w for n in ("ratings", "items", "users") for w in (f"--{n}", f"{saved / n}.parquet")]
     words = ["report", "--model", str(saved / "model"), *data, "--quiet"]
@@ -612,8 +546,6 @@ def test_command_line(saved, tmp_path, capsys):
         "kind",
         "--random-state",
         "3",
-        "--parent",
-        str(saved / "model"),
         "--json",
     ]
     assert main([*words, "--out", str(out), *options]) == 0
@@ -621,7 +553,7 @@ def test_command_line(saved, tmp_path, capsys):
     assert result["job"] == "report" and len(result["tasks"]) == 4 and result["warnings"]
     assert "hip its" in result["verdict"][0]
     text = out.read_text(encoding="utf-8")
-    assert "split seed 3" in text and ">drama<" in text and 'id="parent"' in text
+    assert "split seed 3" in text and ">drama<" in text
     # A report is replaced, anything else is not.
     cases = [
         ([*words, "--out", str(saved / "ratings.parquet")], "a report is an HTML page"),

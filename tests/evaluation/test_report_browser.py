@@ -106,8 +106,7 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
 
 
 def test_labels_of_a_chart_are_not_cut_off(browser, tmp_path):
-    from simrec.evaluation.report.words import line_chart
-    from simrec.evaluation.report.write import environment
+    from simrec.evaluation.report.write import environment, line_chart
 
     drawn = line_chart(
         ["2008-01", "2010-01", "2013-11"], {"a": [1, 2, 3]}, "month", "RMSE", "a rises"
@@ -136,7 +135,7 @@ def test_the_first_screen_of_a_phone_says_whether_to_ship(open_page):
     found = browser.execute_script(box)
     assert found["top"] > 0 and found["bottom"] < PHONE[1] and found["width"] > 330
     tops = browser.execute_script(
-        "return ['.verdict', 'header table', 'header ol', 'header ul', 'nav', '#shown', '#served']"
+        "return ['.verdict', 'header table', 'header ol', 'header ul', 'nav', '#shown']"
         ".map(name => document.querySelector(name).getBoundingClientRect().top)"
     )
     assert tops == sorted(tops)

@@ -1,5 +1,4 @@
 import os
-import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -52,13 +51,6 @@ def test_a_file_a_part_of_a_glob_and_relative_paths(parts, monkeypatch):
 def test_uris(parts):
     assert users(open_source(f"file://{parts}")) == list(range(30))
     assert users(open_source(f"file://{parts}/part-[12].parquet")) == list(range(10, 30))
-    fsspec = pytest.importorskip("fsspec")
-    memory = fsspec.filesystem("memory")
-    name = f"/{uuid.uuid4().hex}"
-    for file in parts.glob("*.parquet"):
-        memory.pipe(f"{name}/{file.name}", file.read_bytes())
-    assert users(open_source(f"memory:/{name}")) == list(range(30))
-    assert users(open_source(f"memory:/{name}/part-1*")) == list(range(10, 20))
     with pytest.raises(InputError, match="nosuch://"):
         open_source("nosuch://bucket/x")
 
@@ -148,7 +140,7 @@ def test_a_file_that_changes_or_vanishes_is_named(parts):
     with pytest.raises(BadFragment, match="part-1.parquet"):
         source.read()
     write(parts / "part-1.parquet", table(0, 11), row_group_size=5)
-    with pytest.raises(BadFragment, match="part-1.parquet: other rows than before"):
+    with pytest.raises(BadFragment, match="part-1.parquet: the file changed"):
         source.read()
     (parts / "part-1.parquet").unlink()
     with pytest.raises(BadFragment, match="part-1.parquet"):

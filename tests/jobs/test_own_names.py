@@ -137,7 +137,7 @@ def test_jobs(root, tables, tmp_path, capsys):
 
 
 def test_the_names_are_data_and_not_believed(root, tmp_path):
-    from simrec.data.columns import Columns
+    from simrec.data.sides import Columns
 
     facts = json.loads((root / "model" / "manifest.json").read_text())["facts"]
     assert Columns.from_dict(facts["columns"]).item_id == "movieId"

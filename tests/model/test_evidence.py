@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simrec import InputError, TwoTower, make_synthetic
-from simrec.evaluation.copies import unfitted_copy
+from simrec.evaluation.tasks import unfitted_copy
 from simrec.model.posterior import packed
 from simrec.model.posterior.evidence import EVIDENCE
 

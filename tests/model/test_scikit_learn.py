@@ -9,7 +9,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
 from simrec import InputError, SimEc, TwoTower, make_synthetic
-from simrec.simec.params import r_squared
+from simrec.simec.options import r_squared
 
 SMALL = {"embedding_dim": 2, "epochs": 2, "lists": False}
 
@@ -89,7 +89,7 @@ def test_score_of_a_simec_is_over_what_was_observed():
     model = SimEc(embedding_dim=4, solver="lbfgs", epochs=30).fit(X, R)
     there = ~np.isnan(R)
     assert model.score(X, R) == pytest.approx(r2_score(R[there], model.predict(X)[there]))
-    some = SimEc(embedding_dim=4, solver="lbfgs", epochs=30, n_targets=5).fit(X, R)
+    some = SimEc(embedding_dim=4, solver="lbfgs", epochs=30).fit(X, R, targets=5)
     assert some.score(X, R) == some.score(X, R[:, :5])
     with pytest.raises(InputError, match="30 x 3 x 1"):
         some.score(X, R[:, :3])

@@ -11,7 +11,7 @@ from scipy import sparse
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from simrec.errors import InputError
-from simrec.scoring import equal_items, second_look, topk
+from simrec.scoring import topk
 from simrec.scoring.pairs import dot_rows, score_pairs
 from simrec.scoring.threads import one_blas_thread
 from simrec.scoring.topk import top_k
@@ -39,16 +39,12 @@ def assert_same(got, expected):
 
 # Cuts even small problems into many cells, blocks and chunks.
 TINY = {
-    topk: {
-        "_CELL": 2,
-        "_QUERIES": 4,
-        "_FEWEST": 2,
-        "_ITEMS": 8,
-        "_KEPT_FLOATS": 100,
-        "_WORTH_GROUPING": 3,
-    },
-    second_look: {"_GATHERED_FLOATS": 40, "_KEPT": 20},
-    equal_items: {"_BLOCK": 100},
+    "_CELL": 2,
+    "_QUERIES": 4,
+    "_FEWEST": 2,
+    "_ITEMS": 8,
+    "_KEPT_FLOATS": 100,
+    "_GATHERED_FLOATS": 40,
 }
 
 
@@ -76,9 +72,8 @@ def problems(draw):
 @given(problem=problems(), threads=st.sampled_from([1, 2]), tiny=st.booleans())
 def test_equals_the_plain_definition(problem, threads, tiny):
     with pytest.MonkeyPatch.context() as patch:
-        for module, constants in TINY.items() if tiny else ():
-            for name, value in constants.items():
-                patch.setattr(module, name, value)
+        for name, value in TINY.items() if tiny else ():
+            patch.setattr(topk, name, value)
         got = top_k(*problem, threads=threads)
     assert_same(got, plain_top_k(*problem))
 
@@ -156,14 +151,12 @@ def test_all_scores_equal_gives_the_first_rows():
     assert ids.tolist() == [[0, 2, 3], [0, 1, 2], [0, 1, 2]]
 
 
-def test_equal_items_are_searched_as_one():
+def test_many_equal_items():
     rng = np.random.default_rng(0)
     distinct = rng.standard_normal((40, 8)).astype(np.float32)
     items = distinct[rng.integers(0, 40, 30_000)]
     queries = rng.standard_normal((600, 8)).astype(np.float32)
     seen = sparse.csr_matrix(rng.random((600, 30_000)) < 0.0005)
-    assert len(equal_items.find_equal(items, None).first) == 40
-    assert equal_items.find_equal(queries, None) is None
     for exclude in (None, seen):
         ids, scores = top_k(queries, items, 10, exclude)
         part = None if exclude is None else exclude[::100]

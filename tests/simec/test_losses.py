@@ -5,7 +5,7 @@ from simrec import SimEc
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.keras import tf
-from simrec.simec.losses import ObservedLoss, predictions
+from simrec.simec.network import ObservedLoss, predictions
 
 
 def test_output_in_tensorflow_equals_the_one_in_numpy():

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from simrec import SimEc
 from simrec.errors import InputError
 from simrec.simec.inputs import row_batches
-from simrec.simec.keras import keras, tf
+from simrec.simec.keras import keras
 
 
 def ratings(m=60, n=40, share=0.4, d=3, seed=0):
@@ -35,11 +35,11 @@ def test_learns_planted_factors_for_rows_never_seen():
     assert np.sqrt(np.mean(error**2)) < 0.4 * np.std(test.data)
 
 
-@pytest.mark.parametrize(("solver", "features"), [("sgd", 1), ("adam", 0), ("lbfgs", 1)])
+@pytest.mark.parametrize(("solver", "features"), [("adam", 1), ("adam", 0), ("lbfgs", 1)])
 def test_sparse_targets_equal_dense_ones(solver, features):
     X, dense, sparse = ratings()
     X = X if features else None
-    models = [small(solver=solver, bounds=(1, 5), l2_last=0.1).fit(X, R) for R in (dense, sparse)]
+    models = [small(solver=solver, bounds=(1, 5), l2=0.1).fit(X, R) for R in (dense, sparse)]
     np.testing.assert_allclose(outcome(models[0], X), outcome(models[1], X), atol=2e-4)
 
 
@@ -100,9 +100,8 @@ def test_refit_equals_fresh_same_seed_same_model_and_dropout_counts():
 
 # By batches, by L-BFGS or in closed form: whichever is the quickest that shows the difference.
 TRAINED = [
-    {"solver": "adamax"},
+    {"solver": "lbfgs"},
     {"learning_rate": 0.02},
-    {"schedule": "constant"},
     {"epochs": 5},
     {"batch_size": 8},
     {"validation_fraction": 0.2},
@@ -111,24 +110,17 @@ MINIMISED = [
     {"bounds": (0, 6)},
     {"loss": "mae"},
     {"l2": 0.1},
-    {"l2_embedding": 0.1},
-    {"l2_last": 0.1},
     {"input_dropout": 0.3},
-    {"orthogonal": 1.0},
-    {"decoder_weight": 1.0},
     {"init": "spectral"},
 ]
 SOLVED = [
     ({}, {"embedding_dim": 4}),
     ({}, {"hidden_layers": (4,)}),
     ({}, {"bias": False}),
-    ({}, {"n_targets": 10}),
-    ({}, {"init_rows": 10}),
     ({}, {"sweeps": 2}),
     ({}, {"ridge": 0.1}),
     ({}, {"random_state": 1}),
     ({"hidden_layers": (4,)}, {"activation": "relu"}),
-    ({"n_targets": 10}, {"target_choice": "random"}),
 ]
 
 
@@ -176,68 +168,14 @@ def test_early_stopping_keeps_the_best_epoch():
     assert len(held) - 1 - int(np.argmin(held)) <= 2
 
 
-def test_lbfgs_stops_early_and_keeps_the_best_iteration():
-    X, _, R = ratings(m=80, share=0.15)
-    options = {"solver": "lbfgs", "epochs": 200, "validation_fraction": 0.25}
-    model = small(**options, patience=3).fit(X, R)
-    held = [step["val_error"] for step in model.history_]
-    # The last entry is that of the weights that are kept.
-    assert held[-1] == min(held[:-1])
-    assert len(held) - 2 - int(np.argmin(held)) == 3
-    longer = small(**options).fit(X, R)
-    assert len(longer.history_) > len(held)
-
-
-def test_lbfgs_measures_held_out_entries_of_the_identity():
-    _, _, R = ratings()
-    seen = np.random.default_rng(0).random(R.nnz) < 0.8
-    kept, held = R.copy(), R.copy()
-    kept.data[~seen], held.data[seen] = 0, 0
-    kept.eliminate_zeros(), held.eliminate_zeros()
-    model = small(solver="lbfgs", epochs=100, patience=5)
-    model.fit(None, kept, validation_data=(None, held))
-    at = held.tocoo()
-    error = model.predict()[at.row, at.col] - at.data
-    np.testing.assert_allclose(np.mean(error**2), model.history_[-1]["val_error"], rtol=1e-4)
-
-
-def test_a_start_is_where_training_begins():
+def test_callbacks():
     X, _, R = ratings()
-    earlier = small(bounds=(1, 5), solver="lbfgs", epochs=30).fit(X, R)
-    weights, W = earlier.encoder_.get_weights(), earlier.last_layer_
-    same = small(bounds=(1, 5), epochs=0).fit(X, R, start=(weights, W))
-    np.testing.assert_array_equal(outcome(same, X), outcome(earlier, X))
-    frozen = small(bounds=(1, 5), epochs=0).fit(X, R, last_layer=W, start=(weights, None))
-    np.testing.assert_array_equal(outcome(frozen, X), outcome(earlier, X))
-    later = small(bounds=(1, 5), solver="lbfgs", epochs=30).fit(X, R, start=(weights, W))
-    assert later.history_[-1]["error"] < earlier.history_[-1]["error"]
-
-
-def test_bad_starts_are_named():
-    weights, W = [np.zeros((6, 3)), np.zeros(3)], np.zeros((3, 40))
-    with pytest.raises(InputError, match=r"start has weights of shapes .*\(6, 2\)"):
-        small().fit(X, SPARSE, start=([np.zeros((6, 2))], None))
-    with pytest.raises(InputError, match=r"3 x 40 .* got shape \(3, 4\)"):
-        small().fit(X, SPARSE, start=(weights, np.zeros((3, 4))))
-    with pytest.raises(InputError, match="frozen"):
-        small().fit(X, SPARSE, last_layer=W, start=(weights, W))
-    with pytest.raises(InputError, match="give one"):
-        small(init="spectral").fit(X, SPARSE, start=(weights, W))
-
-
-def test_callbacks_and_tensorboard(tmp_path):
-    X, dense, R = ratings()
     seen = []
     note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
-    small().fit(X, R, validation_data=(X, dense), callbacks=[note], log_dir=tmp_path / "log")
+    small(validation_fraction=0.2).fit(X, R, callbacks=[note])
     assert len(seen) == 4 and {"error", "val_error"} <= set(seen[0])
-    (events,) = (tmp_path / "log").glob("*tfevents*")
-    tags = {
-        value.tag
-        for record in tf.data.TFRecordDataset(str(events))
-        for value in tf.compat.v1.Event.FromString(record.numpy()).summary.value
-    }
-    assert {"epoch_error", "epoch_val_error"} <= tags
+    with pytest.raises(InputError, match="no epochs to call back"):
+        small(solver="lbfgs").fit(X, R, callbacks=[note])
 
 
 @pytest.mark.slow
@@ -305,8 +243,8 @@ BAD = [
     ({}, X, np.where(DENSE > 4, np.inf, DENSE), "infinite"),
     ({}, X, DENSE[0], "m x n"),
     ({"validation_fraction": 0.001}, X, SPARSE, "measure on"),
+    ({"validation_fraction": 0.2, "solver": "lbfgs"}, X, SPARSE, "stop early"),
     ({"validation_fraction": 0.2}, None, SPARSE, "identity"),
-    ({"decoder_weight": 1.0}, None, SPARSE, "identity"),
 ]
 
 
@@ -325,12 +263,10 @@ def test_bad_calls_are_named():
     model.fit(X, SPARSE)
     with pytest.raises(InputError, match=r"\(5,\).*\(6,\)"):
         model.transform(X[:, :5])
-    with pytest.raises(InputError, match="decoder_weight"):
-        model.inverse_transform(np.zeros((2, 3)))
     with pytest.raises(InputError, match="is None"):
         model.transform()
 
 
 def test_diverged_training_is_an_error():
     with pytest.raises(InputError, match="diverged"):
-        small(solver="sgd", learning_rate=1e6).fit(X, SPARSE)
+        small(learning_rate=1e30).fit(X, SPARSE)

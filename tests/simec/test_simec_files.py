@@ -15,10 +15,10 @@ R = RNG.uniform(1, 5, size=(20, 9)).astype(np.float32)
 
 CASES = {
     "linear": (SimEc(3, bounds=(1, 5), epochs=2), X, R),
-    "deep": (SimEc(3, (4,), decoder_weight=1.0, epochs=2), X, R),
+    "deep": (SimEc(3, (4,), epochs=2), X, R),
     "identity": (SimEc(3, epochs=0, init="least_squares"), None, R),
     "sparse": (SimEc(3, epochs=0, init="least_squares"), sp.csr_matrix(X), sp.csr_matrix(R)),
-    "relations": (SimEc(3, epochs=2, relation_weights=(1, 2)), X, np.stack([R, R], 2)),
+    "relations": (SimEc(3, epochs=2), X, np.stack([R, R], 2)),
 }
 
 
@@ -41,9 +41,6 @@ def test_loaded_model_gives_identical_answers(case, tmp_path):
     assert loaded.get_params() == model.get_params()
     assert loaded.history_ == model.history_
     assert loaded.output_ == model.output_ and loaded.n_relations_ == model.n_relations_
-    if case == "deep":
-        Y = model.transform(features)
-        np.testing.assert_array_equal(loaded.inverse_transform(Y), model.inverse_transform(Y))
 
 
 def test_own_encoder_is_saved_as_it_was_trained(tmp_path):
@@ -105,9 +102,6 @@ BROKEN = {
     "other shape": lambda a: at(a, *LEARNED).update(feature_shape=[7]),
     "history a dict": lambda a: at(a, *LEARNED).update(history={}),
     "other widths": lambda a: at(a, *ENCODER).update(widths=[4]),
-    "decoder without weights": lambda a: at(a, "documents", "networks").update(
-        decoder=at(a, *ENCODER)
-    ),
     "no last layer": lambda a: a["arrays"].pop("last_layer"),
     "last layer transposed": lambda a: a["arrays"].update(last_layer=a["arrays"]["last_layer"].T),
     "targets of other length": lambda a: a["arrays"].update(targets=np.arange(4)),

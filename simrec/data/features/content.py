@@ -5,8 +5,10 @@ import importlib
 import logging
 import os
 import re
+import sqlite3
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,14 +16,12 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock
 from scipy import sparse
 
 from simrec.data.arrays import null_mask
 from simrec.data.features.column import ColumnSettings, Context, family
 from simrec.data.features.vector import VectorColumn
 from simrec.errors import InputError
-from simrec.storage.files import flush
 
 logger = logging.getLogger(__name__)
 
@@ -94,22 +94,19 @@ class ContentColumn(VectorColumn):
     ) -> tuple[np.ndarray, np.ndarray]:
         there, cache = cls.there(values), VectorCache(model.checksum)
         rows, pieces = np.flatnonzero(there), []
-        try:
-            for start in range(0, len(rows), _AT_ONCE):
-                some = rows[start : start + _AT_ONCE]
-                contents, bad = cls.contents(values, some, context), np.zeros(len(values), bool)
-                try:
-                    vectors = cache.vectors(contents, model.encode)
-                except BadContent as error:
-                    bad[some[error.place]] = True
-                    remedy = "Correct them, or make them null."
-                    raise context.bad(bad, str(error), remedy) from error
-                bad[some] = ~np.isfinite(vectors).all(axis=1)
-                if bad.any():
-                    raise context.bad(bad, "have a vector that is not finite", "Check the model.")
-                pieces.append(vectors)
-        finally:
-            cache.save()  # what is encoded is kept, whatever happens afterwards
+        for start in range(0, len(rows), _AT_ONCE):
+            some = rows[start : start + _AT_ONCE]
+            contents, bad = cls.contents(values, some, context), np.zeros(len(values), bool)
+            try:
+                vectors = cache.vectors(contents, model.encode)
+            except BadContent as error:
+                bad[some[error.place]] = True
+                remedy = "Correct them, or make them null."
+                raise context.bad(bad, str(error), remedy) from error
+            bad[some] = ~np.isfinite(vectors).all(axis=1)
+            if bad.any():
+                raise context.bad(bad, "have a vector that is not finite", "Check the model.")
+            pieces.append(vectors)
         return np.concatenate(pieces) if pieces else np.zeros((0, 0), np.float32), there
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
@@ -189,7 +186,7 @@ class ImageColumn(ContentColumn):
 @lru_cache(maxsize=4)
 def _image_model(application: str, path: str, changed: int) -> ContentModel:
     # TensorFlow belongs to the layer above: the model is found there by name, as a plug-in is.
-    return importlib.import_module("simrec.simec.image_model").ImageModel(application, path)
+    return importlib.import_module("simrec.simec.keras").ImageModel(application, path)
 
 
 def cache_directory() -> Path:
@@ -199,82 +196,47 @@ def cache_directory() -> Path:
 
 
 class VectorCache:
-    """Vectors by content, in one file for each model (its checksum) in a directory.
+    """Vectors by content, in one SQLite file for each model (its checksum) in a directory.
 
     A vector is found by the SHA-256 of the model's checksum and the content, so that neither
-    another model nor a changed text gets an old vector. What is not found is encoded, and is kept
-    for the next run by `save`. Without a directory that can be written to, everything is encoded.
+    another model nor a changed text gets an old vector. What is not found is encoded, and kept.
+    Without a directory that can be written to, everything is encoded.
     """
 
     def __init__(self, checksum: str, directory: str | os.PathLike | None = None) -> None:
         self._checksum = bytes.fromhex(checksum)
-        self._path = Path(directory or cache_directory()) / f"{checksum[:32]}.npy"
-        self._kept = self._read()
-        self._new: dict[bytes, np.ndarray] = {}
+        self._path = Path(directory or cache_directory()) / f"{checksum[:32]}.sqlite"
 
     def vectors(
         self, contents: Sequence[bytes], encode: Callable[[list[bytes]], np.ndarray]
     ) -> np.ndarray:
         """Return the vectors of contents, float32; `encode` gives those that are not known."""
         keys = [hashlib.sha256(self._checksum + content).digest() for content in contents]
-        found = self._find(keys)
-        unknown: dict[bytes, int] = {}  # place of each content that has to be encoded
-        for place, key in enumerate(keys):
-            if key not in found and key not in self._new:
-                unknown.setdefault(key, place)
+        kept = self._ask("SELECT key, vector FROM vectors WHERE key = ?", [(key,) for key in keys])
+        found = {key: np.frombuffer(vector, "<f4") for key, vector in kept}
+        # The place of each content that has to be encoded.
+        unknown = {key: place for place, key in enumerate(keys) if key not in found}
         if unknown:
             places = list(unknown.values())
             try:
-                encoded = encode([contents[place] for place in places]).astype(np.float32)
+                encoded = encode([contents[place] for place in places]).astype("<f4")
             except BadContent as error:
                 raise BadContent(places[error.place], str(error)) from error
-            self._new.update(zip(unknown, encoded, strict=True))
-        vectors = [found[key] if key in found else self._new[key] for key in keys]
-        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+            found |= zip(unknown, encoded, strict=True)
+            rows = [(key, found[key].tobytes()) for key in unknown]
+            self._ask("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows)
+        return np.stack([found[key] for key in keys]) if keys else np.zeros((0, 0), np.float32)
 
-    def save(self) -> None:
-        """Add what was encoded to the file; other processes may do so at the same time."""
-        if not self._new:
-            return
+    def _ask(self, statement: str, rows: Sequence[tuple[bytes, ...]]) -> list[tuple[bytes, bytes]]:
+        """Run a statement for each row; other processes may do so at the same time."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(f"{self._path}.lock"):
-                self._kept = self._read()
-                self._write()
-        except OSError as error:
+            with closing(sqlite3.connect(self._path, timeout=60)) as database, database:
+                database.execute("CREATE TABLE IF NOT EXISTS vectors (key PRIMARY KEY, vector)")
+                return [found for row in rows for found in database.execute(statement, row)]
+        except (OSError, sqlite3.OperationalError) as error:
             logger.warning("%s: vectors are not kept for the next run (%s)", self._path, error)
-
-    def _find(self, keys: Sequence[bytes]) -> dict[bytes, np.ndarray]:
-        if self._kept is None or not keys:
-            return {}
-        kept, wanted = self._kept["key"], np.array(keys, "S32")
-        places = np.minimum(np.searchsorted(kept, wanted), len(kept) - 1)
-        hits = np.flatnonzero(kept[places] == wanted).tolist()
-        return {keys[hit]: self._kept["vector"][places[hit]] for hit in hits}
-
-    def _read(self) -> np.ndarray | None:
-        """Read the file; None if there is none, or if it is damaged."""
-        try:
-            kept = np.load(self._path, mmap_mode="r", allow_pickle=False)
-            fits = kept.ndim == 1 and len(kept) and set(kept.dtype.names or ()) == {"key", "vector"}
-            return kept if fits else None
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, EOFError) as error:
+        except sqlite3.DatabaseError as error:
             logger.warning("%s is damaged and will be written anew (%s)", self._path, error)
-            return None
-
-    def _write(self) -> None:
-        size = len(next(iter(self._new.values())))
-        new = np.empty(len(self._new), [("key", "S32"), ("vector", "<f4", (size,))])
-        new["key"], new["vector"] = list(self._new), np.stack(list(self._new.values()))
-        rows = new
-        if self._kept is not None and self._kept.dtype == new.dtype:
-            rows = np.concatenate([self._kept, new])
-        rows = rows[np.unique(rows["key"], return_index=True)[1]]
-        aside = self._path.with_suffix(".new")
-        with open(aside, "wb") as file:
-            np.save(file, rows, allow_pickle=False)
-        flush(aside)
-        os.replace(aside, self._path)
-        self._kept, self._new = self._read(), {}
+            self._path.unlink(missing_ok=True)
+        return []

@@ -39,7 +39,7 @@ _COLUMNS: tuple[type[Column], ...] = (
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 """The kinds of columns by name. A column of kind "ignore" is not encoded."""
 
-_FORMAT = 4
+_FORMAT = 5
 _PLAIN = ("min_count", "components", "id_column", "knots")
 _THE_ID, _AS_ASKED = "the id", "as asked"
 # A column of whole numbers is taken for an id if this share of enough rows has a value of its own.

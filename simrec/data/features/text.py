@@ -34,7 +34,7 @@ _SHARE = 2
 # Words of a text, on average, from which on it is used without being asked for. Plots and
 # descriptions help new items (ML-1M, Frappe), titles were not shown to: docs/content.md.
 _LONG = 10
-# Words that describe a component or a text, and the share of the weight of the first of them that
+# Words that describe a text, and the share of the weight of the first of them that
 # the others need.
 _N_WORDS, _CLEARLY = 3, 0.5
 
@@ -53,7 +53,6 @@ class TextColumn(VectorColumn):
     components: Components
     terms: pa.Array  # the words, ascending
     idf: np.ndarray  # their weights
-    topics: tuple[str, ...]  # the words that weigh most in each component
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
@@ -85,16 +84,7 @@ class TextColumn(VectorColumn):
         matrix = _weighted(values, *own)
         there = np.diff(matrix.indptr) > 0
         components = Components.fit(matrix[there], max(settings.components // _SHARE, 1))
-        heavy = np.argsort(-components.axes, axis=0, kind="stable")[:_N_WORDS]
-        topics = tuple(" ".join(terms[place] for place in places) for places in heavy.T)
-        held = family(values.type)
-        return cls(held, not there.all(), len(terms), components, *own, topics)
-
-    def names(self, column: str) -> list[str]:
-        """Name the features: `plot[0]: space ship crew`, `plot=missing`."""
-        names = super().names(column)
-        topics = [f"{name}: {topic}" for name, topic in zip(names, self.topics, strict=False)]
-        return topics + names[len(topics) :]
+        return cls(family(values.type), not there.all(), len(terms), components, *own)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Return the components of each text; one without a known word is all zeros."""
@@ -107,7 +97,6 @@ class TextColumn(VectorColumn):
             "words": self.terms.to_pylist(),
             "idf": [float(f"{weight:.9g}") for weight in self.idf.tolist()],
             "components": self.components.to_dict(),
-            "topics": list(self.topics),
             "missing": self.missing,
         }
 
@@ -117,12 +106,8 @@ class TextColumn(VectorColumn):
         if len(words) > MOST_FEATURES or idf.shape != (len(words),) or not np.isfinite(idf).all():
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
         components = Components.from_dict(data["components"], len(words), data["name"])
-        topics = tuple(map(str, data["topics"]))
-        if len(topics) != components.width:
-            raise InputError(f"column {data['name']!r}: the names of its components are damaged")
-        terms = restored_array(words, pa.large_string())
-        missing = bool(data["missing"])
-        return cls(data["family"], missing, len(words), components, terms, idf, topics)
+        terms, missing = restored_array(words, pa.large_string()), bool(data["missing"])
+        return cls(data["family"], missing, len(words), components, terms, idf)
 
     def reading(self) -> str:
         return f"text: {len(self.terms):,} words, as {self.components.width} components"

@@ -1,4 +1,4 @@
-"""List baselines: popularity, and a TF-IDF profile of what a user has."""
+"""List baselines: popularity, EASE, and a TF-IDF profile of what a user has."""
 
 from __future__ import annotations
 
@@ -16,12 +16,22 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.seeds import generator
 from simrec.data.tables import TableLike, read_table
+from simrec.scoring.metrics import hits, ndcg_at_k
+
+logger = logging.getLogger(__name__)
+
+MOST_ITEMS = 20_000
+"""Items up to which EASE is fitted: its weights are a dense matrix, 1.6 GB for so many."""
 
 _CELLS = 2**23  # scores at once
+_BLOCK = 1024  # columns of EASE's matrix at once
+# Of the regression of popularity; folds and items on which it is chosen.
 _PENALTIES = (3.0, 30.0, 300.0, 1000.0)
-_FOLDS, _CHOICE_ITEMS = 2, 10_000  # to choose among features and penalties
+_FOLDS, _CHOICE_ITEMS = 2, 10_000
+# EASE's penalty is chosen on the most rated items and on some users; lists are this long there.
+_EASE_PENALTIES = (10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0)
+_EASE_ITEMS, _EASE_USERS, _EASE_K = 2000, 2000, 10
 
 
 class ListBaseline:
@@ -98,6 +108,38 @@ class PopularityBaseline(ListBaseline):
     def scores(self, users: pa.Array, items: pa.Array) -> np.ndarray:
         """Return the score of each item for each user, the same for all."""
         return np.broadcast_to(self.score(items), (len(users), len(items)))
+
+
+@dataclass(frozen=True, eq=False)
+class EaseBaseline(ListBaseline):
+    """EASE (Steck 2019): item to item weights in closed form, no item explained by itself.
+
+    Its penalty is chosen on held-out pairs of `train`.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = ("warm",)
+    train: Ratings
+    weights: np.ndarray
+    l2: float
+
+    @classmethod
+    def fit(cls, train: Ratings, threshold: float | None = None) -> EaseBaseline | None:
+        """Choose the penalty, then invert n_items x n_items once; None if they are too many."""
+        n = train.n_items
+        if n > MOST_ITEMS:
+            logger.warning("EASE is left out: %d items, and it is for at most %d", n, MOST_ITEMS)
+            return None
+        liked = train.values >= (-np.inf if threshold is None else threshold)
+        l2 = _choose_l2(train, liked)
+        weights = _ease(pair_matrix(train, train.users.ids, train.items.ids), l2)
+        logger.info("EASE of %d items: penalty %g by held-out pairs", n, l2)
+        return cls(train, weights, l2)
+
+    def scores(self, users: pa.Array, items: pa.Array) -> np.ndarray:
+        """Return the sum of the weights from what a user has; 0 of an item without ratings."""
+        rows = self.train.items.rows(items)
+        found = pair_matrix(self.train, users, self.train.items.ids) @ self.weights
+        return np.where(rows >= 0, found[:, rows], 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +234,6 @@ def _terms(value: Any) -> Iterator[str]:
         yield from (str(each).lower() for each in value if isinstance(each, str | int))
 
 
-def item_features(items: TableLike) -> tuple[IdMap, sparse.csr_matrix]:
-    """Encode a table of items: their ids, and a row of features for each."""
-    ids, table = _unique_items(items)
-    return ids, _encode(table)
-
-
 def _unique_items(items: TableLike) -> tuple[IdMap, pa.Table]:
     """Return the ids of a table of items, and the first row of each, in their order."""
     table = read_table(items, name="items")
@@ -230,7 +266,7 @@ def _regression(
     inputs = [features]
     if terms.nnz:
         inputs += [terms, sparse.hstack([features, terms], format="csr")]
-    some = generator(0).permutation(len(target))[:_CHOICE_ITEMS]
+    some = np.random.default_rng(0).permutation(len(target))[:_CHOICE_ITEMS]
     fold, known = np.arange(len(some)) % _FOLDS, np.flatnonzero(rated)[some]
     choices = [(X, l2) for X in inputs for l2 in _PENALTIES]
     quality = []
@@ -256,3 +292,56 @@ def _ridge(X: sparse.csr_matrix, target: np.ndarray, l2: float) -> np.ndarray:
     from scipy.sparse.linalg import lsmr
 
     return lsmr(X, target, damp=np.sqrt(l2), maxiter=100)[0]
+
+
+def _choose_l2(train: Ratings, liked: np.ndarray) -> float:
+    """Choose EASE's penalty: the best NDCG on a tenth of the pairs, fitted on the others."""
+    counts = np.bincount(train.item_rows, minlength=train.n_items)
+    items = np.argsort(-counts, kind="stable")[:_EASE_ITEMS]
+    place = np.full(train.n_items, -1)
+    place[items] = np.arange(len(items))
+    rng = np.random.default_rng(0)
+    held_out = rng.random(len(train)) < 0.1
+    use, shape = place[train.item_rows] >= 0, (train.n_users, len(items))
+
+    def matrix(which: np.ndarray) -> sparse.csr_matrix:
+        entries = (train.user_rows[which], place[train.item_rows[which]])
+        return sparse.csr_matrix((np.ones(len(entries[0]), np.float32), entries), shape=shape)
+
+    known, liked_later = matrix(use & ~held_out), matrix(use & held_out & liked)
+    users = np.flatnonzero(np.diff(liked_later.indptr))
+    if not len(users):
+        return _EASE_PENALTIES[2]
+    users = rng.permutation(users)[:_EASE_USERS]
+    found, have, wanted = [], known[users], liked_later[users]
+    for l2 in _EASE_PENALTIES:
+        scores = have @ _ease(known, l2)
+        scores[have.nonzero()] = -np.inf
+        lists = np.full((len(users), _EASE_K), -1)
+        for row, places in zip(lists, (best_places(s, _EASE_K) for s in scores), strict=True):
+            row[: len(places)] = places
+        found.append(ndcg_at_k(hits(lists, wanted), np.diff(wanted.indptr)).mean())
+    return _EASE_PENALTIES[int(np.argmax(found))]
+
+
+def _ease(pairs: sparse.csr_matrix, l2: float) -> np.ndarray:
+    """Solve for the weights of EASE in place of the Gram matrix, in float32."""
+    from scipy.linalg import lapack
+
+    n, columns = pairs.shape[1], sparse.csc_matrix(pairs)
+    gram = np.empty((n, n), np.float32, order="F")
+    for start in range(0, n, _BLOCK):
+        part = columns[:, start : start + _BLOCK]
+        gram[:, start : start + _BLOCK] = (columns.T @ part).toarray()
+    gram[np.diag_indices(n)] += l2
+    # The inverse of a symmetric matrix by its Cholesky factor takes half of the operations.
+    factor, _ = lapack.spotrf(gram, lower=1, overwrite_a=1)
+    inverse, _ = lapack.spotri(factor, lower=1, overwrite_c=1)
+    for start in range(0, n, _BLOCK):
+        stop = start + _BLOCK
+        square = inverse[start:stop, start:stop]
+        square[:] = np.tril(square) + np.tril(square, -1).T
+        inverse[start:stop, stop:] = inverse[stop:, start:stop].T
+    inverse /= -np.diag(inverse).copy()
+    np.fill_diagonal(inverse, 0)
+    return inverse

@@ -1,5 +1,6 @@
-"""The verdict on a model, and what to do next, each with the figure behind it."""
+"""The verdict on a model, and what to do next, each with the figure behind it; and its words."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,9 +8,8 @@ import pandas as pd
 
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
-from simrec.evaluation.report.alerts import is_sensitive
 from simrec.evaluation.report.measures import Measures
-from simrec.evaluation.report.words import number, percent, plural, rise
+from simrec.evaluation.report.tested_model import is_sensitive
 from simrec.evaluation.tasks import TASK_NAMES
 
 # How far an interval may be off what it promises, the share of all places in lists that ten items
@@ -17,6 +17,7 @@ from simrec.evaluation.tasks import TASK_NAMES
 _OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
 # A shuffled feature that raises the error by less than this share of it does not help.
 _NO_HELP = 0.0005
+DASH, MINUS = "\u2013", "\u2212"
 Step = tuple[str, str]
 
 
@@ -65,10 +66,6 @@ def next_steps(measures: Measures) -> list[Step]:
     for rival, rows in _by_rival(lost).items():
         figures = joined([_against(row) for row in rows])
         found.append((f"Use {rival} instead for {_who(rows)}.", f"{figures}."))
-    for row in _rows(measures.parent):
-        if row["better"] == "parent":
-            deed = f"Keep the parent for {_what(row)} for {_who([row])}, and find out what changed."
-            found.append((deed, f"{_against(row)} of the parent."))
     tested = measures.tested
     learned, now = int(tested.model.towers_.items.counts.sum()), len(tested.ratings)
     if learned < (1 - _BEHIND) * now:
@@ -139,8 +136,8 @@ def first_ratings(
     return deed, why + (f"; with {last} {unit}s to {number(error[last])}." if half < last else ".")
 
 
-def _rows(frame: pd.DataFrame | None) -> list[Any]:
-    return [] if frame is None else frame.to_dict("records")
+def _rows(frame: pd.DataFrame) -> list[Any]:
+    return frame.to_dict("records")
 
 
 def _by_rival(rows: list[Any]) -> dict[str, list[Any]]:
@@ -161,3 +158,33 @@ def _who(rows: list[Any]) -> str:
 
 def _against(row: dict[str, Any]) -> str:
     return f"{row['metric'].upper()} {number(row['value'])} against {number(row['other_value'])}"
+
+
+def number(value: Any, digits: int = 3, signed: bool = False) -> str:
+    """Write a number as people read it; a dash where there is none, text as it is."""
+    if isinstance(value, str):
+        return value
+    if value is None or not math.isfinite(value):
+        return DASH
+    if float(value).is_integer() and not isinstance(value, float):
+        return f"{int(value):,}"
+    sign = "+" if signed else ""
+    return f"{round(float(value), digits) + 0.0:{sign},.{digits}f}".replace("-", MINUS)
+
+
+def percent(share: float, digits: int = 0, signed: bool = False) -> str:
+    """Write a share as a percentage, never as minus zero."""
+    if not math.isfinite(share):
+        return DASH
+    rounded = round(100 * share, digits)
+    return f"{number(float(rounded), digits, signed and rounded > 0)}%"
+
+
+def rise(share: float) -> str:
+    """Say by how much a figure rises, in words that can be read where it is many times as large."""
+    return f"by {percent(share, 1)}" if share < 1 else f"to {1 + share:.1f} times as much"
+
+
+def plural(n: int, word: str) -> str:
+    """Count things."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from simrec.evaluation.report.alerts import is_sensitive
-from simrec.evaluation.report.tested_model import TestedModel
-from simrec.evaluation.report.words import plural
+from simrec.evaluation.report.tested_model import TestedModel, is_sensitive
 
 # What the ratings of an entity say, by the names `TwoTower.explain` gives to it.
 _HISTORY = {
@@ -50,8 +48,8 @@ def examples(tested: TestedModel, k: int = 5) -> list[Example]:
     heavy, middle, light = (int(order[int(q * (len(order) - 1))]) for q in (0.95, 0.5, 0.05))
     made = []
     for row in [heavy] if counts[heavy] == counts[light] else [heavy, light]:
-        user = ids.take([row])[0].as_py()
-        title = f"User {user}: {plural(int(counts[row]), tested.unit)}"
+        user, n = ids.take([row])[0].as_py(), int(counts[row])
+        title = f"User {user}: {n:,} {tested.unit}{'s' * (n != 1)}"
         made.append(_example(tested, title, user, k))
     # A user the model has never met, with the features of one it knows if there are any.
     last, twin = ids.take([len(ids) - 1, middle]).to_pylist()

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
-from simrec.data.columns import Columns
 from simrec.data.ids import IdMap
-from simrec.data.sides import Side
+from simrec.data.sides import Columns, Side
 from simrec.data.source import Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import open_table

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from simrec.data.columns import USUAL, Columns
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
-from simrec.data.sides import ID_COLUMNS, Side
+from simrec.data.sides import ID_COLUMNS, USUAL, Columns, Side
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.options import Path

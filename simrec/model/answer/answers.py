@@ -21,9 +21,8 @@ from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
 from simrec.model.tower import Tower, Unknown
-from simrec.scoring.pairs import score_pairs
-from simrec.scoring.shares import Parts, shares
-from simrec.simec.params import r_squared
+from simrec.scoring.pairs import Parts, score_pairs, shares
+from simrec.simec.options import r_squared
 
 
 class Answers(ListAnswers):

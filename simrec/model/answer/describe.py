@@ -8,9 +8,8 @@ import pandas as pd
 import pyarrow as pa
 
 from simrec import console
-from simrec.data.columns import Columns
 from simrec.data.features import ColumnSummary
-from simrec.data.sides import Sides
+from simrec.data.sides import Columns, Sides
 from simrec.model.tower import Tower
 
 

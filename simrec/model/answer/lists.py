@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.ratings import Ratings
-from simrec.data.seeds import check_seed
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, is_number, is_whole, named_arguments
+from simrec.errors import InputError, check_seed, is_number, is_whole, named_arguments
 from simrec.model.answer.recommend import (
     Level,
     attributes,

@@ -22,7 +22,7 @@ from simrec.model.lists.spectrum import EXPONENT
 from simrec.model.part import Entity, LaterRatings, NewRows, Part, encoded_by_column
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.scoring.output import Output
-from simrec.scoring.shares import Parts
+from simrec.scoring.pairs import Parts
 from simrec.storage.arrays import Array, Sparse, columns
 
 if TYPE_CHECKING:

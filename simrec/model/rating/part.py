@@ -38,7 +38,7 @@ from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.simecs import as_simec
 from simrec.model.update.add_ratings import add_ratings
 from simrec.scoring.output import Output
-from simrec.scoring.shares import Parts
+from simrec.scoring.pairs import Parts
 from simrec.storage.arrays import Array, Sparse
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ def as_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
         bounds=(output.lower, output.upper) if sigmoid else None,  # type: ignore[arg-type]
         solver="closed_form" if linear else "adam",
     )
-    simec.encoder_, simec.decoder_ = encoder, None
+    simec.encoder_ = encoder
     simec.last_layer_, simec.output_ = last_layer, output
     simec.targets_, simec.n_relations_ = np.arange(last_layer.shape[1]), 1
     simec.feature_kind_, simec.feature_shape_ = kind, (n,)

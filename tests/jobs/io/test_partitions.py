@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simrec.data import partitions
+from simrec.data import paths
 from simrec.data.source import open_source
 from simrec.jobs.io.parts import PartWriter
 from simrec.jobs.score import score
@@ -27,10 +27,10 @@ NASTY = [
 @pytest.mark.parametrize("value", [*NASTY, None])
 @pytest.mark.parametrize("key", ["cat", "a/b", "..", "_hidden", ".dot", "x=y"])
 def test_any_value_is_one_directory_and_comes_back(key, value):
-    path = partitions.to_directory([(key, value), ("other", "1")])
+    path = paths.to_directory([(key, value), ("other", "1")])
     assert path.count("/") == 1 and ".." not in path.split("/")
     assert not path.startswith(("_", "."))
-    back = partitions.of_path("base", f"base/{path}/part.parquet")
+    back = paths.partition_of("base", f"base/{path}/part.parquet")
     assert back == ((key, value), ("other", "1"))
 
 

@@ -1,33 +1,36 @@
-"""Synthetic ratings of known true parameters, and the lowest error that a model can reach."""
+"""Synthetic ratings: low-rank preferences that features explain in part.
+
+A user's preference for an item is
+
+    z = MEAN + b_u + b_i + p_u . q_i
+
+Every parameter (biases b, factors p and q) is the sum of a linear function of the entity's features
+and of a normal offset of its own. The rating is z plus normal noise, rounded to half stars within
+the bounds. A user who comes across an item rates it with probability
+sigmoid(SELECTIVITY (z - MEAN)): more likely the better they like it. Ratings are so missing not at
+random.
+"""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from simrec.data.ids import IdMap
-from simrec.data.ratings import Ratings
-from simrec.data.seeds import generator
-from simrec.data.synthetic.truth import (
-    BOUNDS,
-    INTERACTION,
-    ITEM_BIAS,
-    USER_BIAS,
-    Parameters,
-    Truth,
-)
-from simrec.errors import InputError
+from simrec.errors import InputError, check_seed
 
-if TYPE_CHECKING:
-    from simrec.data.split import ColdStartSplit
+BOUNDS = (0.5, 5.0)
+STEP = 0.5
+MEAN = 3.2
+NOISE = 0.6  # standard deviation of what is left to chance when a preference becomes a rating
+SELECTIVITY = 1.5  # how much more likely users rate what they like
+USER_BIAS, ITEM_BIAS, INTERACTION = 0.35, 0.45, 0.7  # standard deviations of b_u, b_i, p_u . q_i
+MOOD_DIM = 6
 
-_TASKS = ("warm", "new_items", "new_users", "new_both")
 _GENRES, _OCCUPATIONS, _REGIONS, _GENDERS, _ADJECTIVES, _NOUNS = map(
     str.split,
     (
@@ -49,7 +52,6 @@ _GENRES, _OCCUPATIONS, _REGIONS, _GENDERS, _ADJECTIVES, _NOUNS = map(
         "Voyage Window",
     ),
 )
-MOOD_DIM = 6
 _YEARS = (1960, 2024)
 _MISSING = 0.03
 _RANK = 4  # factors of the preferences, without the biases
@@ -60,55 +62,16 @@ _CHUNK = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Synthetic:
-    """Ratings with features and their truth. Made by `make_synthetic`.
+    """Ratings with features. Made by `make_synthetic`.
 
     Ratings are half stars, each pair once; items have title, genres (list), year (some missing),
-    studio and mood (vector), users age (some missing), gender, occupation and region. The rows of
-    the truth are as in `users` and `items`.
+    studio and mood (vector), users age (some missing), gender, occupation and region.
     """
 
     ratings: pa.Table
     items: pa.Table
     users: pa.Table
-    truth: Truth
     bounds: tuple[float, float] = BOUNDS
-
-    def best_predictions(self, pairs: Ratings, task: str) -> np.ndarray:
-        """Return the best prediction for each pair, float64; its ratings are not looked at.
-
-        That is the mean of the rating, given the true parameters of users and items that are not
-        new in the `task`, and features and exposure of new ones. Warm, only noise is left: a floor
-        that no model reaches from finitely many ratings.
-        """
-        if task not in _TASKS:
-            raise InputError(f"task must be one of {', '.join(_TASKS)}, got {task!r}")
-
-        def rows(name: str, table: pa.Table, ids: IdMap) -> np.ndarray:
-            found = IdMap(table.column(name)).rows(ids.ids)
-            if (found < 0).any():
-                raise InputError(
-                    f"{int((found < 0).sum())} values of {name} are not of this synthetic data, "
-                    f"for example {ids.take(np.flatnonzero(found < 0)[:1])[0].as_py()!r}: "
-                    "the truth about them is not known"
-                )
-            return found
-
-        user = rows("user_id", self.users, pairs.users)[pairs.user_rows]
-        item = rows("item_id", self.items, pairs.items)[pairs.item_rows]
-        know_user, know_item = task in ("warm", "new_items"), task in ("warm", "new_users")
-        return self.truth.best(user, item, know_user=know_user, know_item=know_item)
-
-    def best_rmse(self, split: "ColdStartSplit") -> dict[str, float]:
-        """Return the error of the best predictions on each task of a split, NaN without ratings.
-
-        It compares with a model's error on the same ratings; where these are few, a model may by
-        chance come out slightly below.
-        """
-        best = {}
-        for task, ratings in split.tasks().items():
-            error = ratings.values - self.best_predictions(ratings, task)
-            best[task] = float(np.sqrt(np.mean(error**2))) if len(error) else float("nan")
-        return best
 
     def write(self, directory: str | os.PathLike[str]) -> None:
         """Write ratings, items and users as Parquet files."""
@@ -125,7 +88,7 @@ def make_synthetic(
     *,
     random_state: int = 0,
 ) -> Synthetic:
-    """Make ratings of known truth: low-rank preferences that features explain in part.
+    """Make ratings of low-rank preferences that features explain in part.
 
     The defaults make the sample that comes with the project. Time and memory grow with the number
     of ratings: 25 million take about half a minute and 1 GB.
@@ -157,35 +120,27 @@ def make_synthetic(
             f"{n_ratings} ratings do not fit: at most a quarter of the {n_users} x {n_items} "
             f"pairs can be rated, {n_users * n_items // 4}. Ask for fewer, or for more entities."
         )
-    rng = generator(random_state)
+    rng = np.random.default_rng(check_seed(random_state))
     user_ids, item_ids = (pa.array(np.arange(1, n + 1, dtype=np.int32)) for n in (n_users, n_items))
     items, item_features = _make_items(n_items, item_ids, rng)
     users, user_features = _make_users(n_users, user_ids, rng)
-
-    def parameters(features: np.ndarray, bias_sd: float, exposure: np.ndarray) -> Parameters:
-        factor_sd = (INTERACTION**2 / _RANK) ** 0.25
-        scale = np.append(np.full(_RANK, factor_sd), bias_sd)
-        prior, offset = _mix(features, _RANK + 1, rng) * scale
-        own = np.sqrt(1 - _FEATURE_SHARE)
-        return Parameters(
-            prior.astype(np.float32),
-            offset.astype(np.float32),
-            exposure / exposure.sum(),
-            float(own * factor_sd),
-            float(own * bias_sd),
-        )
 
     popularity = np.empty(n_items)
     # Zipf's law over the ranks; the first ranks, some per cent of the items, are about alike.
     ranks = np.argsort(-_mix(item_features, 1, rng).sum(axis=(0, 2)))
     popularity[ranks] = (np.arange(n_items) + 0.02 * n_items + 1) ** -_SKEW
     activity = 0.2 + rng.lognormal(0.0, 0.9, n_users)
-    user_parameters = parameters(user_features, USER_BIAS, activity)
-    item_parameters = parameters(item_features, ITEM_BIAS, popularity)
-    pairs, truth = _draw_pairs(Truth(user_parameters, item_parameters), n_ratings, rng)
-    user, item, values = _draw_ratings(pairs, truth, rng)
+    *p, user_bias = _parameters(user_features, USER_BIAS, rng)
+    *q, item_bias = _parameters(item_features, ITEM_BIAS, rng)
+    # Biases are coordinates: z is one scalar product.
+    vectors = (
+        np.column_stack([*p, user_bias + MEAN, np.ones(n_users)]),
+        np.column_stack([*q, np.ones(n_items), item_bias]),
+    )
+    pairs = _draw_pairs(vectors, activity, popularity, n_ratings, rng)
+    user, item, values = _draw_ratings(pairs, vectors, rng)
     ratings = {"user_id": user_ids.take(pa.array(user)), "item_id": item_ids.take(pa.array(item))}
-    return Synthetic(pa.table({**ratings, "rating": values}), items, users, truth)
+    return Synthetic(pa.table({**ratings, "rating": values}), items, users)
 
 
 def _make_items(n: int, ids: pa.Array, rng: np.random.Generator) -> tuple[pa.Table, np.ndarray]:
@@ -274,49 +229,64 @@ def _features(groups: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(parts, axis=1).astype(np.float32)
 
 
-def _draw_pairs(truth: Truth, n: int, rng: np.random.Generator) -> tuple[np.ndarray, Truth]:
-    """Draw n observed pairs, and give the truth the number of encounters they took.
+Vectors = tuple[np.ndarray, np.ndarray]
+"""Those of users and of items, whose scalar products are preferences."""
+
+
+def _preferences(vectors: Vectors, user: np.ndarray, item: np.ndarray) -> np.ndarray:
+    users, items = vectors
+    return np.einsum("nd,nd->n", users.take(user, axis=0), items.take(item, axis=0))
+
+
+def _draw_pairs(
+    vectors: Vectors, activity: np.ndarray, popularity: np.ndarray, n: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw n pairs, as numbers user * n_items + item.
 
     Users come across items, as active and as popular as they are, and rate them as the preference
     says; what is rated twice counts once. Cost grows with n, not with the number of pairs.
     """
-    n_items = len(truth.items.exposure)
-    cumulated = np.cumsum(truth.items.exposure)
-    preference = truth.scorer()
-    keys, total, rate = np.empty(0, np.int64), 0, 0.5
+    n_items, activity = len(popularity), activity / activity.sum()
+    cumulated = np.cumsum(popularity / popularity.sum())
+    keys, rate = np.empty(0, np.int64), 0.5
     while len(keys) < n:
         encounters = int((n - len(keys)) / rate * 1.02) + 100
-        counts = rng.multinomial(encounters, truth.users.exposure)
+        counts = rng.multinomial(encounters, activity)
         cuts = np.searchsorted(np.cumsum(counts), np.arange(_CHUNK, encounters, _CHUNK))
         cuts = np.unique(np.concatenate([[0], cuts, [len(counts)]]))
         parts = [keys]
         for first, last in pairwise(cuts):
             user = np.repeat(np.arange(first, last), counts[first:last])
             item = np.searchsorted(cumulated, rng.random(len(user)) * cumulated[-1], side="right")
-            rated = rng.random(len(user)) < truth.acceptance(preference(user, item))
+            z = _preferences(vectors, user, item)
+            rated = rng.random(len(user)) < 0.5 + 0.5 * np.tanh(0.5 * SELECTIVITY * (z - MEAN))
             parts.append(user[rated] * n_items + item[rated])
-        before, keys = len(keys), np.concatenate(parts)
-        keys.sort()
-        keys = keys[np.append(True, keys[1:] != keys[:-1])]
+        before, keys = len(keys), np.unique(np.concatenate(parts))
         rate = max((len(keys) - before) / encounters, 1e-3)
-        total += encounters
     # The surplus goes at random, which leaves the odds between pairs as they were.
-    surplus = rng.choice(len(keys), len(keys) - n, replace=False, shuffle=False)
-    users = replace(truth.users, exposure=truth.users.exposure * total)
-    return np.delete(keys, surplus), replace(truth, users=users)
+    return np.delete(keys, rng.choice(len(keys), len(keys) - n, replace=False, shuffle=False))
 
 
 def _draw_ratings(
-    pairs: np.ndarray, truth: Truth, rng: np.random.Generator
+    pairs: np.ndarray, vectors: Vectors, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return user rows, item rows and ratings of the pairs."""
     user, item = (np.empty(len(pairs), np.int32) for _ in range(2))
-    value, preference = np.empty(len(pairs), np.float32), truth.scorer()
+    value = np.empty(len(pairs), np.float32)
     for start in range(0, len(pairs), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        user[rows], item[rows] = np.divmod(pairs[rows], len(truth.items.exposure))
-        value[rows] = truth.rate(preference(user[rows], item[rows]), rng)
+        user[rows], item[rows] = np.divmod(pairs[rows], len(vectors[1]))
+        z = _preferences(vectors, user[rows], item[rows])
+        noisy = z + NOISE * rng.standard_normal(len(z))
+        value[rows] = np.clip(np.round(noisy / STEP) * STEP, *BOUNDS)
     return user, item, value
+
+
+def _parameters(features: np.ndarray, bias_sd: float, rng: np.random.Generator) -> np.ndarray:
+    """Return a row for each factor of the entities, and their biases."""
+    scale = np.append(np.full(_RANK, (INTERACTION**2 / _RANK) ** 0.25), bias_sd)
+    explained, own = (_mix(features, _RANK + 1, rng) * scale).astype(np.float32)
+    return (explained.astype(np.float64) + own).T
 
 
 def _mix(features: np.ndarray, columns: int, rng: np.random.Generator) -> np.ndarray:
