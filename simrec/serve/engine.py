@@ -293,7 +293,7 @@ class Engine:
                 seen = model.rated_[found.rows].indices
             return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
         guest, user = self._guest(user, features, learnable, keep=not who.ratings)
-        found = guest.towers_.users.find([user])
+        found = guest.towers_.users.known(np.zeros(1, np.int64))
         seen = np.union1d(guest.rated_[found.rows].indices, list(liked)).astype(int)
         return Person(guest, user, found, seen, liked)
 

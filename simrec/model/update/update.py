@@ -82,25 +82,13 @@ def learn(
         else Sides(ratings.items, ratings.users)
     )
     state, new = grown(state, named, tables)
-    towers, parts, rated, liked = state.towers, dict(state.parts), state.rated, state.liked
     learned = Sides(np.empty(0, np.int64), np.empty(0, np.int64))
     n_used = 0
     if ratings is not None and len(ratings):
-        counts = towers.map(lambda tower: tower.counts)
-        later = _later(ratings, towers, only_new)
-        weights = np.ones(len(later.values)) if later.weights is None else later.weights
-        rated = _with_pairs(rated, later.rows, weights)
-        rating, every = parts.get("rating"), []
-        if liked is not None and isinstance(rating, RatingPart):
-            good = later.values >= liked_from(rating.bounds)
-            # A pair that is rated again, and not liked then, is liked no more.
-            liked = _with_pairs(liked, later.rows, np.where(good, 1, _NO_MORE))
-        for name, part in parts.items():
-            parts[name], moved = _learned(part, counts, later, rated, only_new)
-            every.append(moved)
-        learned = Sides.of(lambda side: np.unique(np.concatenate([one[side] for one in every])))
-        towers = _counted(towers, later, learned)
+        later = _later(ratings, state.towers, only_new)
+        state, learned = _with_later(state, later, only_new)
         n_used = len(later.values)
+    towers = state.towers
     report = {
         "ratings": n_used,
         "items": len(learned.items),
@@ -113,7 +101,27 @@ def learn(
             if (found := unknown_values(tower, new[side]))
         },
     }
-    return State(towers, parts, rated, liked), report
+    return state, report
+
+
+def _with_later(
+    state: State, later: LaterRatings, only_new: Sides[bool]
+) -> tuple[State, Sides[np.ndarray]]:
+    """Learn from ratings of entities that have their rows; return also who has learned."""
+    rated, liked, parts, every = state.rated, state.liked, dict(state.parts), []
+    counts = state.towers.map(lambda tower: tower.counts)
+    weights = np.ones(len(later.values)) if later.weights is None else later.weights
+    rated = _with_pairs(rated, later.rows, weights)
+    rating = parts.get("rating")
+    if liked is not None and isinstance(rating, RatingPart):
+        good = later.values >= liked_from(rating.bounds)
+        # A pair that is rated again, and not liked then, is liked no more.
+        liked = _with_pairs(liked, later.rows, np.where(good, 1, _NO_MORE))
+    for name, part in parts.items():
+        parts[name], moved = _learned(part, counts, later, rated, only_new)
+        every.append(moved)
+    learned = Sides.of(lambda side: np.unique(np.concatenate([one[side] for one in every])))
+    return State(_counted(state.towers, later, learned), parts, rated, liked), learned
 
 
 def _learned(
@@ -258,23 +266,27 @@ class Guests:
         users: TableLike | None,
     ) -> State:
         """Return the state of a guest model."""
-        tower = self.state.towers.users
+        tower, learners = self.state.towers.users, Sides(True, False)  # all users, and no item
+        items = np.empty(0, np.int64)
         if ratings is not None:
-            new = ~self._items.ids.contains(ratings.items.ids, "item_id")
-            if new.any():
+            items = self._items.ids.rows(ratings.items.ids, "item_id")
+            if (items < 0).any():
                 raise InputError(
-                    f"item_id: {int(new.sum())} of the rated items are not in the model, for "
-                    f"example {ratings.items.ids[int(np.argmax(new))].as_py()!r}; fold_in or "
+                    f"item_id: {int((items < 0).sum())} of the rated items are not in the model, "
+                    f"for example {ratings.items.ids[int(np.argmin(items))].as_py()!r}; fold_in or "
                     "update adds items."
                 )
         rows = np.concatenate([tower.ids.rows(some, tower.id_column) for some in ids])
         rows = np.unique(rows[rows >= 0])
         if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
             base = self._with_newcomer(ratings.users)
+            features = base.towers.map(lambda one: one.features)
+            of_items = Sides(items[ratings.item_rows], ratings.user_rows)
+            values, at = ratings.values, day_of(ratings)
+            later = LaterRatings(of_items, values, ratings.weights, features, at)
+            state, _ = _with_later(base, later, learners)
         else:
-            base = self._of(rows)
-        # Only users learn, and all of them.
-        state, _ = learn(base, ratings, Sides(None, users), Sides(True, False))
+            state, _ = learn(self._of(rows), ratings, Sides(None, users), learners)
         return replace(state, towers=Sides(self.state.towers.items, state.towers.users))
 
     def _of(self, rows: np.ndarray) -> State:
