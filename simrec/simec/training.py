@@ -66,31 +66,6 @@ class Batches:
         return self.fetch(tf.constant(np.flatnonzero(self.counts), tf.int64))
 
 
-class ScalarLog(keras.callbacks.Callback):
-    """Write every logged number of every epoch to event files in a directory.
-
-    `keras.callbacks.TensorBoard` needs the package tensorboard; this needs it only for reading.
-    """
-
-    def __init__(self, log_dir: str):
-        super().__init__()
-        self.writer = tf.summary.create_file_writer(log_dir)
-        self.metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
-        )
-
-    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        """Write the epoch's numbers."""
-        with self.writer.as_default():
-            for name, value in (logs or {}).items():
-                number = tf.constant(value, tf.float32)
-                tf.summary.write(f"epoch_{name}", number, epoch, self.metadata)
-
-    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        """Close the file."""
-        self.writer.close()
-
-
 def fit_by_gradient(
     problem: Problem,
     rows: np.ndarray,
