@@ -21,7 +21,7 @@ _COLUMNS = {"figures": ("task", "metric", "value", "other_value", "low", "high",
 # Baselines of lists: of the figures they have only this one is shown.
 _LIST_BASELINES, _OF_LISTS = ("_popular", "_ease", "_content"), "ndcg"
 # Records that are for machines and pictures.
-_HIDDEN = ("tasks", "periods", "job", "workers", "best")
+_HIDDEN = ("tasks", "periods", "job", "workers")
 
 
 class Id(int):
@@ -129,11 +129,7 @@ def result(values: Mapping[str, Any]) -> str:
         if values.get(name) or (name in values and name != "features"):
             rows = _largest(values[name]) if name == "contributions" else values[name]
             parts.append(table(rows, _COLUMNS.get(name)))
-    rest = {
-        name: value
-        for name, value in values.items()
-        if name not in (*_TABLES, *_HIDDEN) and not (name == "skipped" and not value)
-    }
+    rest = {name: v for name, v in values.items() if name not in (*_TABLES, *_HIDDEN)}
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
 

@@ -44,10 +44,10 @@ def is_whole(value: Any, least: int = 0) -> bool:
     return isinstance(value, Integral) and is_number(value) and int(value) >= least
 
 
-def check_seed(random_state: Any, name: str = "random_state") -> int:
+def check_seed(random_state: Any) -> int:
     """Return a seed, a whole number from 0 on."""
     if not is_whole(random_state):
-        raise InputError(f"{name}: expected a whole number from 0 on, got {random_state!r}.")
+        raise InputError(f"random_state: expected a whole number from 0 on, got {random_state!r}.")
     return int(random_state)
 
 

@@ -17,7 +17,7 @@ _GENRES = (
     *("Documentary", "Drama", "Fantasy", "Film-Noir", "Horror", "Musical", "Mystery", "Romance"),
     *("Sci-Fi", "Thriller", "War", "Western"),
 )
-_TEXTS = ("title", "occupation", "zip_code")
+_TEXTS = ("title", "genres", "occupation", "zip_code")
 # Files of ratings, items and users by version, and columns of the latter two.
 _RATINGS = ("user_id", "item_id", "rating", "timestamp")
 _ITEMS = ("item_id", "title", "genres")
@@ -85,8 +85,10 @@ def load_movielens(path: str | os.PathLike[str]) -> MovieLens:
 
 
 def _read(path: Path, columns: tuple[str, ...]) -> pa.Table:
-    """Read a file; `::` is a tab, and what is not UTF-8 is Latin-1."""
-    data, has_names = path.read_bytes().replace(b"::", b"\t"), path.suffix == ".csv"
+    """Read a file; `::` of .dat files is a tab, and what is not UTF-8 is Latin-1."""
+    data, has_names = path.read_bytes(), path.suffix == ".csv"
+    if path.suffix == ".dat":
+        data = data.replace(b"::", b"\t")
     delimiter = {"u.item": "|", "u.user": "|"}.get(path.name, "," if has_names else "\t")
     if columns != _RATINGS:
         try:

@@ -7,13 +7,11 @@ import fnmatch
 import os
 import re
 import urllib.parse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import fs
 
-from simrec.data.arrays import as_arrow, as_numpy
 from simrec.errors import InputError, nearest
 
 CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
@@ -153,8 +151,8 @@ def to_directory(pairs: Iterable[tuple[str, str | None]]) -> str:
         steps.append(f"{name}={text}")
         if len(steps[-1].encode()) > _LONGEST:
             raise InputError(
-                f"partition_by: {key!r} has the value {value[:40] if value else value!r}..., too "
-                "long for the name of a directory. Partition by another column."
+                f"partition {key!r}: the value {value[:40] if value else value!r}... is too long "
+                "for the name of a directory of the output. Shorten it."
             )
     return "/".join(steps)
 
@@ -171,42 +169,3 @@ def partition_type(values: Iterable[str | None]) -> pa.DataType:
     """Return the type of a partition column: numbers if all its values are."""
     numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,8})", v) for v in values if v is not None)
     return pa.int32() if numbers else pa.string()
-
-
-def divide(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """Divide rows by the values of some columns; yield directories and their rows in order."""
-    if not len(table):
-        return
-    codes, paths = np.zeros(len(table), np.int64), [""]
-    for key in keys:
-        steps, places = _steps(table[key], key)
-        found, codes = np.unique(codes * len(steps) + places, return_inverse=True)
-        paths = [f"{paths[code // len(steps)]}/{steps[code % len(steps)]}" for code in found]
-    order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes))
-    for path, rows in zip(paths, np.split(order, ends[:-1]), strict=True):
-        yield path.lstrip("/"), table.take(as_arrow(rows))
-
-
-def _steps(column: pa.ChunkedArray, key: str) -> tuple[list[str], np.ndarray]:
-    """Return the directories that the values of a column make, and which of them each row is in."""
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
-    if pa.types.is_null(column.type) or str(column.type) == "string_view":
-        column = column.cast(pa.large_string())
-    try:
-        encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    except (pa.ArrowException, AttributeError):
-        raise InputError(
-            f"partition_by: {key!r} holds {column.type} values, which make no directories. "
-            "Partition by another column."
-        ) from None
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    values = [None if v is None else str(v) for v in encoded.dictionary.to_pylist()]
-    # Values that are written alike share a directory.
-    steps = [to_directory([(key, value)]) for value in values]
-    distinct = sorted(set(steps))
-    number = {step: n for n, step in enumerate(distinct)}
-    places = np.array([number[step] for step in steps], np.int64)
-    return distinct, places[as_numpy(encoded.indices)]

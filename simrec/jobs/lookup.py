@@ -185,8 +185,8 @@ def _fold_in_newcomer(
         several = pc.unique(ratings["user_id"]).to_pylist()
         if len(several) != 1:
             raise InputError(
-                f"{label}: ratings of {len(several)} users; one list is shown. For several, give "
-                "feedback, users and out."
+                f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
+                "them with simrec update, then give users and out."
             )
         who = several[0]
     else:

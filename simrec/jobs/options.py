@@ -34,7 +34,7 @@ _HELP = {
     "k": "Length of the lists",
     "name_column": "Column of the items with their names; by default what looks like a title",
     "rank_by": "Which score: both (the blend of all components), rating or uptake",
-    "feedback": "A few ratings of users or items without any, folded in before",
+    "feedback": "A few ratings of users or items without any, folded in first; for printed answers",
 }
 
 

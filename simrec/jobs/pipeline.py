@@ -32,7 +32,7 @@ _COLUMNS = {
     **dict.fromkeys(("ratings", "pairs", "feedback", "exclude", "eligible"), _PAIR),
     **{"items": ("item_id",), "users": ("user_id",)},
 }
-_MODELS, _WRITTEN = ("model", "parent", "a", "b"), ("out", "checkpoint")
+_MODELS, _WRITTEN = ("model", "a", "b"), ("out", "checkpoint")
 
 Sections = dict[str, list[dict[str, Any]]]
 

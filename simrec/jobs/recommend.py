@@ -150,7 +150,8 @@ def recommend(
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
     eligible : path, optional
-        Table of what alone may be recommended to each user: user_id and item_id.
+        Table of what alone may be recommended to each user, where lists are written: user_id and
+        item_id.
     new_items_only : bool
         Recommend only items without any rating in training.
     unknown : str

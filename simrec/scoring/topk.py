@@ -34,6 +34,7 @@ _ITEMS = 2048  # items per matrix product: with 512 queries a 4 MB block, inside
 _KEPT_FLOATS = 1 << 23  # cell maxima kept per block of queries: 32 MB
 _MOST_THREADS = 8
 _GATHERED_FLOATS = 1 << 18  # item vectors gathered at a time: 1 MB
+_KEPT = 1 << 20  # candidates kept before all but the k best of each query are dropped
 _HEAVY = 8  # where more than one in so many cells is a candidate, all items are scored
 
 # Query, item row and score of candidates.
@@ -143,8 +144,8 @@ def _search(
         rows = slice(start, start + size)
         hidden = None if excluded is None else excluded[rows]
         maxima = _cell_maxima(queries[rows], items, cell, hidden)
-        found = _look_again(maxima, queries[rows], items, cell, k, slack[rows], hidden)
-        _keep_best(found, hidden, ids[rows], scores[rows])
+        best, rank = _look_again(maxima, queries[rows], items, cell, k, slack[rows], hidden)
+        ids[rows][best[0], rank], scores[rows][best[0], rank] = best[1:]
 
     # A lone block of few queries is left to the threads of the BLAS.
     limit = one_blas_thread() if len(starts) > 1 or threads == 1 else nullcontext()
@@ -187,8 +188,8 @@ def _look_again(
     k: int,
     slack: np.ndarray,
     excluded: sparse.csr_matrix | None,
-) -> list[Found]:
-    """Score exactly the few items that can be among the k best of each query.
+) -> tuple[Found, np.ndarray]:
+    """Score exactly the few items that can be results; return the k best of each query, and ranks.
 
     `maxima` (cells x queries) are the largest scores of cells of `cell` items, from a matrix
     product and without the excluded. `slack` says for each query how far a score of that product
@@ -223,19 +224,25 @@ def _look_again(
         good = (exact >= bar[query][:, None]) & (rows < len(items))
         pair, _ = np.nonzero(good)
         kept.append((query[pair], rows[good], exact[good]))
-    return kept
+        if sum(len(part[0]) for part in kept) > _KEPT:
+            best, rank = _best(kept, n, k, excluded)
+            kept, last = [best], rank == k - 1
+            # Cells come in the order of their items: of equals, those that follow come too late.
+            bar[best[0][last]] = np.nextafter(best[2][last], np.float32(np.inf))
+    return _best(kept, n, k, excluded)
 
 
-def _keep_best(
-    found: list[Found], excluded: sparse.csr_matrix | None, ids: np.ndarray, scores: np.ndarray
-) -> None:
-    """Write the k best of what was found for each query, without the excluded."""
+def _best(
+    found: list[Found], n: int, k: int, excluded: sparse.csr_matrix | None
+) -> tuple[Found, np.ndarray]:
+    """Return the k best of what was found for each of n queries, not excluded, and their ranks."""
     if not found:
-        return
+        none = np.empty(0, np.int64)
+        return (none, none, np.empty(0, np.float32)), none
     query, item, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if excluded is not None and excluded.nnz:
         per_query = np.diff(excluded.indptr)
-        taken = np.repeat(np.arange(len(ids), dtype=np.int64), per_query) * excluded.shape[1]
+        taken = np.repeat(np.arange(n, dtype=np.int64), per_query) * excluded.shape[1]
         taken += excluded.indices  # ascending, as the indices of each row are sorted
         wanted = query * excluded.shape[1] + item
         at = np.minimum(np.searchsorted(taken, wanted), len(taken) - 1)
@@ -243,10 +250,9 @@ def _keep_best(
         query, item, score = query[free], item[free], score[free]
     order = np.lexsort((item, -score, query))
     query, item, score = query[order], item[order], score[order]
-    rank = np.arange(len(query)) - np.searchsorted(query, np.arange(len(ids)))[query]
-    top = rank < ids.shape[1]
-    ids[query[top], rank[top]] = item[top]
-    scores[query[top], rank[top]] = score[top]
+    rank = np.arange(len(query)) - np.searchsorted(query, np.arange(n))[query]
+    top = rank < k
+    return (query[top], item[top], score[top]), rank[top]
 
 
 def _best_of_all(

@@ -263,10 +263,10 @@ def _masked_product(targets: Targets, y: np.ndarray, last: np.ndarray) -> np.nda
     return np.concatenate(parts)
 
 
-def _fit_last(targets: Targets, y: np.ndarray, ridge: float = 1e-6) -> np.ndarray:
+def _fit_last(targets: Targets, y: np.ndarray) -> np.ndarray:
     """Return the W_l^T that fits the observed entries best, given Y: n x d."""
     matrix, d = targets.matrix, y.shape[1]
-    eye = ridge * max(float(np.einsum("id,id->", y, y)) / d, 1e-12) * np.eye(d)
+    eye = 1e-6 * max(float(np.einsum("id,id->", y, y)) / d, 1e-12) * np.eye(d)
     if targets.complete:
         right = matrix.T @ y.astype(np.float32)
         return np.linalg.solve((y.T @ y).astype(np.float64) + eye, right.T).T

@@ -85,6 +85,9 @@ def npy_view(file: Path, content: np.ndarray) -> np.ndarray:
             raise ValueError(f"dtype {dtype}, which is no plain number")
         if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(data):
             raise ValueError(f"shape {shape} of {dtype} does not take {len(data):,} bytes")
+        if dtype.kind == "b" and data.max(initial=0) > 1:
+            # NumPy counts on 0 and 1: by others it would take the wrong length for a mask.
+            raise ValueError("truth values other than 0 and 1")
         return data.view(dtype).reshape(shape)
 
 
@@ -139,14 +142,16 @@ def checked_csr(
     data, indices, starts = arrays
     if (
         len(indices) != len(data)
+        or data.dtype == np.float16  # SciPy fails with it, later
         or starts.shape != (shape[0] + 1,)
         or starts[0] != 0
         or starts[-1] != len(data)
-        or (np.diff(starts) < 0).any()
+        or (starts[1:] < starts[:-1]).any()  # a difference of hostile numbers may overflow
         or (len(data) and (indices.min() < 0 or indices.max() >= shape[1]))
     ):
         raise InputError(
-            f"{label} is no sparse matrix of shape {shape}: an index is out of range. {REMEDY}"
+            f"{label} is no sparse matrix of shape {shape}: an index is out of range, or the type "
+            f"is wrong. {REMEDY}"
         )
     return sparse.csr_matrix((data, indices, starts), shape=shape, copy=False)
 

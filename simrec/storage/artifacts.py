@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 FORMAT = "simrec"
-# 6: ids are arrays (they were Arrow files), and each array of weights has its own file.
-FORMAT_VERSION = 6
+# 7: uptake keeps who was fitted (it had factors), and users are in no shards.
+FORMAT_VERSION = 7
 MANIFEST = "manifest.json"
 # What every manifest of ours has had, by type.
 _FIELDS = dict(kind=str, model_id=str, simrec=str, config=dict, facts=dict, files=dict)

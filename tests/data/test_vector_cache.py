@@ -83,6 +83,17 @@ def test_without_a_directory_everything_is_encoded(tmp_path, monkeypatch, caplog
     assert "are not kept" in caplog.text
 
 
+def test_a_damaged_file_that_cannot_be_deleted_is_passed_over(directory, monkeypatch, caplog):
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    ask([b"a"])
+    next(directory.iterdir()).write_bytes(b"nonsense")
+    monkeypatch.setattr("pathlib.Path.unlink", refuse)
+    assert ask([b"a", b"bb"])[1] == [b"a", b"bb"]
+    assert "damaged" in caplog.text
+
+
 def test_where_vectors_are_kept(tmp_path, monkeypatch):
     assert cache_directory() == tmp_path / "cache"
     monkeypatch.delenv("SIMREC_CACHE")

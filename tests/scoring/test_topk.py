@@ -45,6 +45,7 @@ TINY = {
     "_ITEMS": 8,
     "_KEPT_FLOATS": 100,
     "_GATHERED_FLOATS": 40,
+    "_KEPT": 20,
 }
 
 

@@ -170,6 +170,7 @@ def arrow(table, **options):
         ("item_vectors.npy", npy("<f4", (3, 4), bytes(56))),
         ("item_vectors.npy", npy(">f4", (3, 4), bytes(48))),
         ("item_vectors.npy", npy("<U4", (3, 4), bytes(192))),
+        ("item_vectors.npy", npy("|b1", (3, 4), b"\x02" * 12)),
         ("item_vectors.npy", npy("<M8[s]", (6,), bytes(48))),
         ("item_vectors.npy", b""),
         ("item_vectors.npy", b"\x93NUMPY\x01\x00\xff\xff{"),
@@ -272,13 +273,25 @@ def test_checked_arrays(model):
 
 @pytest.mark.parametrize(
     ("indices", "starts"),
-    [([0, 3], [0, 1, 2]), ([0, -1], [0, 1, 2]), ([0, 1], [0, 2, 1]), ([0, 1], [1, 1, 2])],
+    [
+        *(([0, 3], [0, 1, 2]), ([0, -1], [0, 1, 2]), ([0, 1], [0, 2, 1]), ([0, 1], [1, 1, 2])),
+        # Differences of these are positive, by overflow.
+        ([0, 1], [0, 2**63 - 1, -(2**63), -1, 2]),
+    ],
 )
 def test_sparse_indices_out_of_range_are_refused(model, indices, starts):
     loaded = artifacts.load(model)
     parts = {"data": np.ones(2, np.float32), "indices": indices, "indptr": starts}
     loaded.arrays.update({f"x_{k}": np.array(v) for k, v in parts.items()})
     with pytest.raises(InputError, match="out of range"):
+        loaded.csr_matrix("x", (len(starts) - 1, 3))
+
+
+def test_sparse_numbers_of_half_precision_are_refused(model):
+    loaded = artifacts.load(model)
+    parts = {"data": np.ones(2, np.float16), "indices": [0, 1], "indptr": [0, 1, 2]}
+    loaded.arrays.update({f"x_{k}": np.array(v) for k, v in parts.items()})
+    with pytest.raises(InputError, match="the type is wrong"):
         loaded.csr_matrix("x", (2, 3))
 
 

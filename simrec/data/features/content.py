@@ -8,7 +8,7 @@ import re
 import sqlite3
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -203,9 +203,10 @@ class VectorCache:
     Without a directory that can be written to, everything is encoded.
     """
 
-    def __init__(self, checksum: str, directory: str | os.PathLike | None = None) -> None:
+    def __init__(self, checksum: str) -> None:
         self._checksum = bytes.fromhex(checksum)
-        self._path = Path(directory or cache_directory()) / f"{checksum[:32]}.sqlite"
+        self._path = cache_directory() / f"{checksum[:32]}.sqlite"
+        self._warned = False
 
     def vectors(
         self, contents: Sequence[bytes], encode: Callable[[list[bytes]], np.ndarray]
@@ -235,8 +236,11 @@ class VectorCache:
                 database.execute("CREATE TABLE IF NOT EXISTS vectors (key PRIMARY KEY, vector)")
                 return [found for row in rows for found in database.execute(statement, row)]
         except (OSError, sqlite3.OperationalError) as error:
-            logger.warning("%s: vectors are not kept for the next run (%s)", self._path, error)
+            if not self._warned:  # once for all contents of a column
+                logger.warning("%s: vectors are not kept for the next run (%s)", self._path, error)
+            self._warned = True
         except sqlite3.DatabaseError as error:
             logger.warning("%s is damaged and will be written anew (%s)", self._path, error)
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # it may be where nothing can be deleted
+                self._path.unlink()
         return []

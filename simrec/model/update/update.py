@@ -229,7 +229,7 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
         if not len(learned[side]):
             return tower
         rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
-        counts = np.array(tower.counts)
+        counts = np.array(tower.counts, np.int64)
         counts[rows] += times
         return replace(tower, counts=counts)
 
