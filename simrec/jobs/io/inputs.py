@@ -122,8 +122,29 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class NameOptions:
+class IdOptions:
     """Names of columns, where they are not those that the model was trained with.
+
+    Parameters
+    ----------
+    user_id : str, optional
+        Name of the users' column; by default as in training, or user_id.
+    item_id : str, optional
+        Name of the items' column; by default as in training, or item_id.
+    """
+
+    user_id: str | None = None
+    item_id: str | None = None
+
+    def over(self, columns: Columns) -> Columns:
+        """Return the names in training, but for those that are given."""
+        given = {name: own for name, own in asdict(self).items() if own is not None}
+        return replace(columns, **given)
+
+
+@dataclass(frozen=True)
+class NameOptions(IdOptions):
+    """The same, and names of columns in feedback.
 
     Parameters
     ----------
@@ -139,16 +160,9 @@ class NameOptions:
         Name of the column of weights in feedback, likewise.
     """
 
-    user_id: str | None = None
-    item_id: str | None = None
     rating: str | None = None
     timestamp: str | None = None
     weight: str | None = None
-
-    def over(self, columns: Columns) -> Columns:
-        """Return the names in training, but for those that are given."""
-        given = {name: own for name, own in asdict(self).items() if own is not None}
-        return replace(columns, **given)
 
 
 def open_table(path: Path, name: str, own: Columns) -> Source:
