@@ -69,7 +69,9 @@ def fit_uptake(
         items = None
         if regression is not None:
             # Vectors that were drawn towards features would leak features into the target.
-            own = solve_items(R, U, ridge, choices.zero, workers) if prior is not None else V
+            own = V
+            if prior is not None:
+                own = solve_items(R.T.tocsr(), U, ridge, choices.zero, None, workers)
             items = regression.encoder(own)
         counts = workers.sum(np.asarray(R.sum(0)).ravel())
         n_users, unit = whole.shape[0], choices.logit_slope

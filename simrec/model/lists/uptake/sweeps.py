@@ -41,24 +41,13 @@ def factorize(
     for _ in range(sweeps):
         U = solve_rows(R, V, by_user, zeros)
         prior = None if features is None else features.fitted(V)
-        V = _solve_items(RT, U, ridge, zero, prior, workers)
+        V = solve_items(RT, U, ridge, zero, prior, workers)
         del U
     del RT
     return solve_rows(R, V, by_user, zeros), V
 
 
 def solve_items(
-    R: sparse.csr_matrix,
-    U: np.ndarray,
-    ridge: float,
-    zero: float,
-    workers: Workers = ONE_WORKER,
-) -> np.ndarray:
-    """Return the vectors of items that pairs alone give, with those of this worker's users."""
-    return _solve_items(R.T.tocsr(), U, ridge, zero, None, workers)
-
-
-def _solve_items(
     RT: sparse.csr_matrix,
     U: np.ndarray,
     ridge: float,
@@ -66,6 +55,7 @@ def _solve_items(
     prior: np.ndarray | None,
     workers: Workers,
 ) -> np.ndarray:
+    """Return the vectors of items, whose pairs with this worker's users are the rows of RT."""
     weights = workers.sum(np.asarray(RT.sum(1)).ravel())
     by_item = ridge * (weights + zero * workers.total(RT.shape[1]))
     if workers.size == 1:
