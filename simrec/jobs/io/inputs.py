@@ -122,8 +122,29 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class NameOptions:
-    """Names of columns, where they are not those that the model was trained with.
+class IdNames:
+    """Names of columns of ids, where they are not those that the model was trained with.
+
+    Parameters
+    ----------
+    user_id : str, optional
+        Name of the users' column; by default as in training, or user_id.
+    item_id : str, optional
+        Name of the items' column; by default as in training, or item_id.
+    """
+
+    user_id: str | None = None
+    item_id: str | None = None
+
+    def over(self, columns: Columns) -> Columns:
+        """Return the names in training, but for those that are given."""
+        given = {name: own for name, own in asdict(self).items() if own is not None}
+        return replace(columns, **given)
+
+
+@dataclass(frozen=True)
+class NameOptions(IdNames):
+    """Names of columns, those of a few ratings of one user too.
 
     Parameters
     ----------
@@ -139,16 +160,9 @@ class NameOptions:
         Name of the column of weights in feedback, likewise.
     """
 
-    user_id: str | None = None
-    item_id: str | None = None
     rating: str | None = None
     timestamp: str | None = None
     weight: str | None = None
-
-    def over(self, columns: Columns) -> Columns:
-        """Return the names in training, but for those that are given."""
-        given = {name: own for name, own in asdict(self).items() if own is not None}
-        return replace(columns, **given)
 
 
 def open_table(path: Path, name: str, own: Columns) -> Source:
@@ -160,6 +174,13 @@ def absolute(path: Path | None) -> Any:
     """Make a local path absolute, if there is one."""
     local = path is not None and "://" not in os.fspath(path)
     return os.path.abspath(path) if local else path  # type: ignore[arg-type]
+
+
+def unless_empty(path: Path | None) -> Path | None:
+    """Return a path, but None for a directory in which there is nothing yet."""
+    if path is None or not os.path.isdir(path) or os.listdir(path):
+        return path
+    return None
 
 
 def read_id(text: str, ids: IdMap, column: str) -> int | str:
