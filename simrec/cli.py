@@ -23,9 +23,9 @@ from simrec.jobs.options import Option, call, nearest
 _EPILOG = (
     "`simrec COMMAND --help` lists its options. Exit codes: 0 done, 1 failed, 2 bad usage or input."
 )
-_GO_ON = "a batch job goes on from here when it is started again"
+_GO_ON = "; a batch job goes on from here when it is started again"
+_SERVICES = ("serve", "studio")  # they have nothing to go on with
 _GROUPS = {
-    "": "options",
     "data": "data",
     "hold_out": "what is held out",
     "model": "model",
@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = _in_options(str(error), command)
         return _say(f"error: {message}", 2, error if verbose else None)
     except KeyboardInterrupt:
-        return _say(f"interrupted; {_GO_ON}", 130)
+        return _say(f"interrupted{'' if command in _SERVICES else _GO_ON}", 130)
     except _Terminated:
-        return _say(f"terminated; {_GO_ON}", 143)
+        return _say(f"terminated{'' if command in _SERVICES else _GO_ON}", 143)
     except BrokenPipeError:
         # The reader of the output went away, as `head` does: nothing to tell anyone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -200,7 +200,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
             "--date", metavar="DATE", help="what {date} in paths stands for (default: today)"
         )
     else:
-        groups: dict[str, Any] = {}
+        groups: dict[str, Any] = {"": parser}
         for option in commands.options(command).values():
             if option.name in COMMANDS[command].positional:
                 parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)

@@ -226,7 +226,7 @@ def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
     if len(both):
         example = test.select(both[:1]).to_arrow().to_pylist()[0]
         raise InputError(
-            f"{task}: {len(both)} of {len(test)} test ratings are in the training set too, "
+            f"{len(both)} of {len(test)} test ratings ({task}) are in the training set too, "
             f"the first is {example}. A model that has seen the answer is not tested: make the "
             "split with cold_start_split, or drop these rows from one of the two."
         )

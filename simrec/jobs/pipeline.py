@@ -17,7 +17,7 @@ from simrec.errors import InputError
 from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
-from simrec.jobs.io.inputs import ModelReference
+from simrec.jobs.io.inputs import ModelReference, unless_empty
 from simrec.jobs.io.outputs import OutputDirectory, check_apart
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
@@ -197,7 +197,8 @@ def _check_job(
         own = found if name in ("model", "a") else own
     own = replace(own, **{name: values[name] for name in asdict(own) if name in values})
     for name, path in inputs.items():
-        if name in _COLUMNS and made[name] is None:
+        nobody = section == "update" and name != "ratings" and unless_empty(path) is None
+        if name in _COLUMNS and made[name] is None and not nobody:
             source = open_source(path, name)
             rated = name == "ratings" and own.rating is not None
             needed = (*_COLUMNS[name], "rating") if rated else _COLUMNS[name]

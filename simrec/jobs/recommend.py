@@ -13,7 +13,7 @@ from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
 from simrec.jobs.io.inputs import (
-    IdOptions,
+    IdNames,
     ModelReference,
     NameOptions,
     RankBy,
@@ -270,7 +270,7 @@ def audience(
     k: int = 10,
     rank_by: RankBy = "both",
     reach: int = 10,
-    names: IdOptions = IdOptions(),  # noqa: B008 (frozen)
+    names: IdNames = IdNames(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Find the users for whom each item adds most: whom to tell of new items.

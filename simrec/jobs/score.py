@@ -12,7 +12,7 @@ from simrec.data.source import Source, open_source
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
-from simrec.jobs.io.inputs import IdOptions, ModelReference, open_table
+from simrec.jobs.io.inputs import IdNames, ModelReference, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart, is_single
 from simrec.jobs.options import Path
 from simrec.scoring.output import Output
@@ -57,7 +57,7 @@ def score(
     users: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
-    names: IdOptions = IdOptions(),  # noqa: B008 (frozen)
+    names: IdNames = IdNames(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Predict the rating of each (user, item) row; without ratings, the probability of uptake.

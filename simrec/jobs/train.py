@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
-from simrec.jobs.io.inputs import DataOptions, absolute
+from simrec.jobs.io.inputs import DataOptions, absolute, unless_empty
 from simrec.jobs.io.outputs import check_apart, claim
 from simrec.jobs.options import Path, job
 from simrec.storage import files
@@ -187,7 +187,8 @@ def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
     model : path
         The model directory to start from; it is left as it is.
     data : DataOptions
-        The new ratings only, and features of new items and users.
+        The new ratings only, and features of new items and users. A directory of items or users
+        without any file, as a service makes it, holds nobody new.
     out : path
         The model directory to write; the new version names the old one as its parent.
     """
@@ -195,6 +196,7 @@ def update(model: Path, data: DataOptions, out: Path) -> dict[str, Any]:
     from simrec.storage.artifacts import check_replaceable
 
     check_replaceable(out)
+    data = replace(data, items=unless_empty(data.items), users=unless_empty(data.users))
     with claim(out, model=model, **data.paths):
         loaded = TwoTower.load(model)
         own = loaded.columns_

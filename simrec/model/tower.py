@@ -151,8 +151,8 @@ def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.
     known = IdMap.from_values(ids, ID_COLUMNS[side])
     if len(known) < len(ids):
         raise InputError(
-            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat a "
-            f"{ID_COLUMNS[side]}. Keep one row for each {SINGULAR[side]}."
+            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat the "
+            f"{ID_COLUMNS[side]} of another. Keep one row for each {SINGULAR[side]}."
         )
     place = np.empty(len(ids), np.int64)
     place[known.rows(ids)] = np.arange(len(ids))

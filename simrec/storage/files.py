@@ -274,7 +274,13 @@ def lock(path: Path) -> Iterator[None]:
     The system unlocks the file when its process ends: the lock of a dead process is taken over. A
     file of another host, which may not share locks, is left for the user to remove.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(
+            f"{path.parent}: is not a directory, so nothing can be written in it. Give another "
+            "output."
+        ) from None
     held, before = FileLock(path), stamp(path)
     with naming_full_disk(path):
         try:

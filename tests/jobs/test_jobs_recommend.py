@@ -283,5 +283,5 @@ def test_users_that_occur_twice_are_refused_wherever_batches_end(
     twice = pa.concat_tables([users, users.slice(0, 1)])
     pq.write_table(twice, tmp_path / "users.parquet", row_group_size=rows)
     batch = BatchOptions(part_rows=rows)
-    with pytest.raises(InputError, match="1 rows repeat a user_id, for example"):
+    with pytest.raises(InputError, match="1 rows repeat the user_id of another, such as"):
         recommend(model_directory, tmp_path / "out", users=tmp_path / "users.parquet", batch=batch)

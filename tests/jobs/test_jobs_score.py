@@ -107,7 +107,7 @@ def test_null_ids_and_wrong_types(tables, model_directory, tmp_path):
 def test_repeated_new_ids_are_refused(tables, model_directory, tmp_path):
     new = pq.read_table(tables / "new_items.parquet")
     pq.write_table(pa.concat_tables([new, new.slice(0, 1)]), tmp_path / "items.parquet")
-    with pytest.raises(InputError, match="1 rows repeat a item_id, for example 'n0'"):
+    with pytest.raises(InputError, match="1 rows repeat the item_id of another, such as 'n0'"):
         score(
             model_directory,
             tables / "pairs.parquet",

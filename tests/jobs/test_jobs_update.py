@@ -55,6 +55,13 @@ def test_update(tables, model_directory, feedback, tmp_path):
     assert TwoTower.load(tmp_path / "again").model_id_ == loaded.model_id_
 
 
+def test_update_without_anybody_new(model_directory, feedback, tmp_path):
+    nobody = tmp_path / "nobody"
+    nobody.mkdir()  # as a service makes it
+    result = update(model_directory, DataOptions(feedback, nobody, nobody), tmp_path / "model")
+    assert (result["ratings"], result["new_items"], result["new_users"]) == (6, 0, 2)
+
+
 def test_update_refuses_a_model_of_vectors_only(model_directory, feedback, tmp_path, capsys):
     # As a model without posteriors is; those that were fitted have them.
     files.load(TwoTower, model_directory, evidence=False).save(tmp_path / "model")

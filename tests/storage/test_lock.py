@@ -81,3 +81,9 @@ def test_a_lock_that_was_deleted_and_made_again_is_not_removed(tmp_path):
         path.unlink()
         path.write_text("of another")
     assert path.read_text() == "of another"
+
+
+def test_a_file_in_the_place_of_the_directory_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file: is not a directory"), lock(tmp_path / "file/lock"):
+        pass

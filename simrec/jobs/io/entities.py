@@ -87,8 +87,8 @@ def _check_distinct(tower: Tower, source: Source, ids: pa.ChunkedArray, distinct
     counts = pc.value_counts(ids)
     repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
     raise InputError(
-        f"{source.name}: {len(ids) - distinct} rows repeat a {tower.id_column}, for example "
-        f"{repeated[0].as_py()!r}. Keep one row per {tower.singular}."
+        f"{source.name}: {len(ids) - distinct} rows repeat the {tower.id_column} of another, such "
+        f"as {repeated[0].as_py()!r}. Keep one row per {tower.singular}."
     )
 
 

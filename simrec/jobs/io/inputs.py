@@ -122,8 +122,8 @@ class DataOptions:
 
 
 @dataclass(frozen=True)
-class IdOptions:
-    """Names of columns, where they are not those that the model was trained with.
+class IdNames:
+    """Names of columns of ids, where they are not those that the model was trained with.
 
     Parameters
     ----------
@@ -143,8 +143,8 @@ class IdOptions:
 
 
 @dataclass(frozen=True)
-class NameOptions(IdOptions):
-    """The same, and names of columns in feedback.
+class NameOptions(IdNames):
+    """Names of columns, those of a few ratings of one user too.
 
     Parameters
     ----------
@@ -174,6 +174,13 @@ def absolute(path: Path | None) -> Any:
     """Make a local path absolute, if there is one."""
     local = path is not None and "://" not in os.fspath(path)
     return os.path.abspath(path) if local else path  # type: ignore[arg-type]
+
+
+def unless_empty(path: Path | None) -> Path | None:
+    """Return a path, but None for a directory in which there is nothing yet."""
+    if path is None or not os.path.isdir(path) or os.listdir(path):
+        return path
+    return None
 
 
 def read_id(text: str, ids: IdMap, column: str) -> int | str:
