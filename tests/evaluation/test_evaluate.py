@@ -145,7 +145,7 @@ def test_overlap_with_training_is_refused(split, model):
         split.new_both,
     )
     with pytest.raises(
-        InputError, match=r"warm: 1 of 2 test ratings.*'user_id': 2, 'item_id': 'd'"
+        InputError, match=r"1 of 2 test ratings \(warm\).*'user_id': 2, 'item_id': 'd'"
     ):
         evaluate(model, bad)
 

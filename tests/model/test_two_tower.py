@@ -379,7 +379,7 @@ def test_bad_settings_are_named(data, settings, message):
 
 def test_bad_tables_are_named(data, split):
     ratings, items, _users = data
-    with pytest.raises(InputError, match=r"items.*repeat a item_id"):
+    with pytest.raises(InputError, match=r"items.*repeat the item_id"):
         TwoTower().fit(split.train, items=pd.concat([items, items.head(2)]))
     with pytest.raises(InputError, match=r"no item_id of the ratings"):
         TwoTower().fit(split.train, items=items.assign(item_id="x" + items["item_id"]))
