@@ -68,6 +68,7 @@ def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
     assert whole.schema.types == [pa.int64(), pa.float64(), pa.string()]
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_a_block(tmp_path):
     with open(tmp_path / "large.csv", "w") as file:
         file.write("user_id,item_id\n")

@@ -52,6 +52,7 @@ def test_the_same_bytes_as_on_one_machine(cluster, tables, model_directory, tmp_
         assert content(tmp_path / "ray" / job) == content(tmp_path / "local" / job)
 
 
+@pytest.mark.slow
 def test_errors_are_those_of_one_machine(cluster, tables, model_directory, tmp_path):
     pairs = pq.read_table(tables / "pairs.parquet")
     strangers = pairs.set_column(0, "user_id", pairs["note"])

@@ -152,7 +152,7 @@ def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monke
     assert (rmse(one, split) < 1.1 * split.train.values.std()).all()
 
 
-@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_checkpoint_of_two_workers_is_one_for_any_number(data, split, tmp_path, size):
     one = fit_towers(data, split, ONE_WORKER)
 
@@ -268,6 +268,7 @@ def test_sums_over_the_network(size):
     assert told == [{"rank": 0}] * size
 
 
+@pytest.mark.slow
 def test_a_silent_worker_is_lost_in_time():
     wake = threading.Event()
 

@@ -33,7 +33,7 @@ def test_all_partners_are_refitted(data, split):
     assert (np.abs(cold).sum(1) > 0).all()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_workers_choose_alike(data, split, monkeypatch, tmp_path, size):
     monkeypatch.setattr(model_fit, "_SAMPLE", 150)
     alone = fit(data, split)
