@@ -12,7 +12,7 @@ import numpy as np
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import FEW, NEW, Blend, Scored, choose_weights, list_quality, spread
+from simrec.model.lists.blend import FEW, Blend, Scored, choose_weights, spread
 from simrec.model.lists.components import (
     ContentPart,
     EasePart,
@@ -25,6 +25,7 @@ from simrec.model.lists.content import Content, ContentSetting, Maker, choose_co
 from simrec.model.lists.ease_choice import EASE_DIM, EaseSetting, choose_ease
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.held_out import GIVEN, HeldOut, Task
+from simrec.model.lists.new_items import Inner, blend_of, comparable, factors_of, line_of, scores_of
 from simrec.model.lists.popularity_encoder import popularity_encoder
 from simrec.model.lists.spectrum import Spectrum, spectrum
 from simrec.model.lists.uptake.choices import Choices, choose_uptake
@@ -45,11 +46,7 @@ _PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
 # every other draw holds out whole.
 _NEW_USERS, _COLD = 300, 0.2
 # Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
-_BY_ITEMS, _GROUPS = ("new_users", "new_items"), 4
-# Users on whom new items are made comparable with others.
-_COMPARED = 300
-_SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
-_OFFSETS = tuple(0.5 * j for j in range(-6, 7))
+_BY_ITEMS, _GROUPS = ("new_users", "new_items", "new_both"), 4
 
 
 @dataclass(eq=False)
@@ -238,32 +235,20 @@ def _popularity(
     return PopularityPart(Sides(items, users), IDENTITY, weight, numbers, fading)
 
 
-_Inner = tuple[HeldOut, dict[str, Any], dict[str, Any]]
-
-
-def _scores(task: Task, parts: Mapping[str, Part], filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the score of each component for all users and candidates of a task."""
-    found = {}
-    for name, part in parts.items():
-        users = np.asarray(part.heads.users.vectors[task.users]) * filters.get(name, np.float32(1))
-        found[name] = users @ np.asarray(part.heads.items.vectors[task.items]).T
-    return found
-
-
 def _blended(
-    inner: Sequence[_Inner], names: Sequence[str], ease: EaseSetting, parts: Mapping[str, Any]
+    inner: Sequence[Inner], names: Sequence[str], ease: EaseSetting, parts: Mapping[str, Any]
 ) -> tuple[Blend, dict[str, Any]]:
     """Choose the weights of each task, and put them together as factors of coordinates."""
     chosen: dict[str, Any] = {}
     weights: dict[str, dict[str, float]] = {}
-    for task in ("known_users", "few_pairs", "new_users", "new_items"):
+    for task in ("known_users", "few_pairs", "new_users", "new_items", "new_both"):
         draws = []
         warm_only = task == "known_users" and not all(held.cold for held, *_ in inner)
         for held, before, after in inner:
             if len(held.tasks[task].users) and not (warm_only and held.cold):
                 fitted = after if task == "few_pairs" else before
                 filters = {"ease": ease.filter(before["ease"], few=task == "few_pairs")}
-                scored = _scores(held.tasks[task], fitted, filters)
+                scored = scores_of(held.tasks[task], fitted, filters)
                 # A component without a spread has nothing to say; nor has one that gives all new
                 # users the same list, since what most people like is known: popularity.
                 axis = 0 if task == "new_users" else 1
@@ -277,11 +262,20 @@ def _blended(
     few = weights.get("few_pairs", known)
     nothing = weights.get("new_users", {"popularity": 1.0})
     new = weights.get("new_items", known)
-    scale, offset = _comparable(inner, known, new, ease)
     kinds = {"nothing": nothing, "few": few, "known": known}
-    blend = _factors(kinds, {n: scale * w for n, w in new.items()}, offset, names, ease, parts)
+    # What suits known users may say nothing of new items to a user of whom nothing is known.
+    both = weights.get("new_both", new)
+    place = comparable(inner, known, new, ease)
+    lines = dict.fromkeys(kinds, place.line)
+    cold = [(held.tasks, before) for held, before, _ in inner if len(held.tasks["new_both"].users)]
+    if cold:
+        old_z = [blend_of(nothing, scores_of(tasks["new_users"], one, {})) for tasks, one in cold]
+        new_z = [blend_of(both, scores_of(tasks["new_both"], one, {})) for tasks, one in cold]
+        lines["nothing"] = line_of(old_z, new_z, place.scale, place.offset)
+    of_new = {"nothing": both, "few": new, "known": new}
+    blend = factors_of(kinds, of_new, lines, names, ease, parts)
     chosen |= {f"weights_{kind}": _rounded(w) for kind, w in kinds.items()}
-    chosen["weights_new_items"] = _rounded(new)
+    chosen |= {"weights_new_items": _rounded(new), "weights_new_both": _rounded(both)}
     return Blend(blend, float(GIVEN), 2.0 * GIVEN), chosen
 
 
@@ -301,82 +295,6 @@ def _drawn(task: Task, scores: Mapping[str, np.ndarray], groups: int) -> list[Sc
             part = {name: z[some] for name, z in scores.items()}
             found.append(Scored.of(part, task.hits[some], task.exclude[some]))
     return found
-
-
-def _comparable(
-    inner: Sequence[_Inner], known: dict[str, float], new: dict[str, float], ease: EaseSetting
-) -> tuple[float, float]:
-    """Choose the factor and offset that make scores of new items comparable with those of others.
-
-    On lists of known users from all items, new ones among them.
-    """
-    tasks = []
-    for held, before, _ in inner:
-        task = held.tasks["all_items"].first(_COMPARED)
-        if not len(task.users):
-            continue
-        found = _scores(task, before, {"ease": ease.filter(before["ease"], few=False)})
-        z = {
-            key: sum(w * found[n] for n, w in weights.items() if n in found)
-            for key, weights in (("known", known), ("new", new))
-        }
-        is_new = np.asarray(held.data.sides.items.tower.counts)[task.items] == 0
-        tasks.append((np.asarray(z["known"]), np.asarray(z["new"]), is_new, task))
-        del found, z  # as large as all components
-    if not tasks:
-        return 1.0, 0.0
-    theirs = [[z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1)]
-    spreads = [float(np.mean([spread(z) for z in one])) for one in theirs]
-    level = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in theirs]
-    unit = spreads[0] / spreads[1] if spreads[1] > 0 else 1.0
-
-    def quality(scale: float, offset: float) -> float:
-        total = []
-        for old, cold, is_new, task in tasks:
-            moved = level[0] + unit * scale * (cold - level[1]) + offset * spreads[0]
-            z = np.where(is_new[None], moved, old)
-            z = np.where(task.exclude, -np.inf, z)
-            total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
-        return float(np.mean(total))
-
-    best = max(((quality(1.0, b), 1.0, b) for b in _OFFSETS), key=lambda one: one[0])
-    best = max(
-        [best, *((quality(a, best[2]), a, best[2]) for a in _SCALES)], key=lambda one: one[0]
-    )
-    scale = unit * best[1]
-    return scale, level[0] - scale * level[1] + best[2] * spreads[0]
-
-
-def _factors(
-    kinds: Mapping[str, Mapping[str, float]],
-    new: Mapping[str, float],
-    offset: float,
-    names: Sequence[str],
-    ease: EaseSetting,
-    parts: Mapping[str, Any],
-) -> dict[str, Sides[np.ndarray]]:
-    """Return the factors of coordinates from weights of tasks.
-
-    Weights of known and of new items differ in coordinates of their own, so that neither disturbs
-    the other.
-    """
-    factors = {}
-    for name in sorted(names):
-        weights = [[kinds[kind].get(name, 0.0)] for kind in ("nothing", "few", "known")]
-        users, items = np.array(weights, np.float32), np.array([[0.0], [1.0]], np.float32)
-        if name == "popularity":
-            # Its other coordinates are of new items alone: what features tell, and the offset.
-            more = np.tile(np.array([[new.get(name, 0.0), offset]], np.float32), (3, 1))
-            users, items = np.hstack([users, more]), np.ones((2, 3), np.float32)
-        elif name in new:
-            cold = np.full((3, 1), new[name], np.float32)
-            factors[f"{NEW}{name}"] = Sides(1 - items, cold)
-        if name == "ease":
-            filters = [ease.filter(parts["ease"], few=few) for few in (True, True, False)]
-            users = users * np.stack(filters)
-        if np.any(users):
-            factors[name] = Sides(items, users)
-    return dict(sorted(factors.items()))
 
 
 def _rounded(weights: Mapping[str, float]) -> dict[str, float]:

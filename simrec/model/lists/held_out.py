@@ -66,7 +66,8 @@ class HeldOut:
     given : LaterRatings
         A few pairs of each new user.
     tasks : dict of str to Task
-        known_users, new_items, new_users, few_pairs, and all_items: known users, any item.
+        known_users, new_items, new_users, few_pairs, all_items (known users, any item), and
+        new_both (new users, new items).
     """
 
     data: Prepared
@@ -128,7 +129,10 @@ class HeldOut:
             ),
         }
         given = LaterRatings(Sides(i[first], u[first]), ratings.values[first])
-        return cls(data, given, {name: Task.of(*one, rng) for name, one in tasks.items()})
+        made = {name: Task.of(*one, rng) for name, one in tasks.items()}
+        both = (np.flatnonzero(new_user), new_items, later, none)
+        made["new_both"] = Task.of(*both, rng.spawn(1)[0])
+        return cls(data, given, made)
 
     @property
     def cold(self) -> bool:
