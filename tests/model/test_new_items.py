@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
-from simrec.model.lists.new_items import line_of
+from simrec.model.lists.new_items import Levels
 
 
 def test_new_items_get_the_spread_and_level_of_others():
     rng = np.random.default_rng(0)
     old, cold = rng.normal(2, 3, (200, 300)), rng.normal(10, 0.5, (200, 100))
-    factor, shift = line_of([old], [cold], 1.0, 0.5)
+    factor, shift = Levels.of([old], [cold]).line(1.0, 0.5)
     moved = factor * cold + shift
     assert moved.std() == pytest.approx(3, rel=0.02)
     assert moved.mean() == pytest.approx(2 + 0.5 * 3, abs=0.05)

@@ -25,7 +25,7 @@ from simrec.model.lists.content import Content, ContentSetting, Maker, choose_co
 from simrec.model.lists.ease_choice import EASE_DIM, EaseSetting, choose_ease
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.held_out import GIVEN, HeldOut, Task
-from simrec.model.lists.new_items import Inner, blend_of, comparable, factors_of, line_of, scores_of
+from simrec.model.lists.new_items import Inner, Levels, blend_of, comparable, factors_of, scores_of
 from simrec.model.lists.popularity_encoder import popularity_encoder
 from simrec.model.lists.spectrum import Spectrum, spectrum
 from simrec.model.lists.uptake.choices import Choices, choose_uptake
@@ -271,7 +271,7 @@ def _blended(
     if cold:
         old_z = [blend_of(nothing, scores_of(tasks["new_users"], one, {})) for tasks, one in cold]
         new_z = [blend_of(both, scores_of(tasks["new_both"], one, {})) for tasks, one in cold]
-        lines["nothing"] = line_of(old_z, new_z, place.scale, place.offset)
+        lines["nothing"] = Levels.of(old_z, new_z).line(place.scale, place.offset)
     of_new = {"nothing": both, "few": new, "known": new}
     blend = factors_of(kinds, of_new, lines, names, ease, parts)
     chosen |= {f"weights_{kind}": _rounded(w) for kind, w in kinds.items()}

@@ -48,14 +48,23 @@ class Place(NamedTuple):
     line: tuple[float, float] = (1.0, 0.0)
 
 
-def line_of(
-    old: Sequence[np.ndarray], cold: Sequence[np.ndarray], scale: float, offset: float
-) -> tuple[float, float]:
-    """Return the factor and offset that put scores of new items there, by draws of both."""
-    spreads = [float(np.mean([spread(z) for z in one])) for one in (old, cold)]
-    level = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in (old, cold)]
-    factor = scale * (spreads[0] / spreads[1] if spreads[1] > 0 else 1.0)
-    return factor, level[0] - factor * level[1] + offset * spreads[0]
+class Levels(NamedTuple):
+    """Spreads and means of scores: those of known items, and those of new ones."""
+
+    spreads: Sequence[float]
+    means: Sequence[float]
+
+    @classmethod
+    def of(cls, old: Sequence[np.ndarray], cold: Sequence[np.ndarray]) -> Levels:
+        """Measure scores of known and of new items, on several draws."""
+        spreads = [float(np.mean([spread(z) for z in one])) for one in (old, cold)]
+        means = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in (old, cold)]
+        return cls(spreads, means)
+
+    def line(self, scale: float, offset: float) -> tuple[float, float]:
+        """Return the factor and offset that put scores of new items there; see `Place`."""
+        factor = scale * (self.spreads[0] / self.spreads[1] if self.spreads[1] > 0 else 1.0)
+        return factor, self.means[0] - factor * self.means[1] + offset * self.spreads[0]
 
 
 def comparable(
@@ -77,9 +86,10 @@ def comparable(
     if not tasks:
         return Place()
     old, cold = ([z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1))
+    levels = Levels.of(old, cold)
 
     def quality(scale: float, offset: float) -> float:
-        total, (factor, shift) = [], line_of(old, cold, scale, offset)
+        total, (factor, shift) = [], levels.line(scale, offset)
         for as_known, as_new, is_new, task in tasks:
             z = np.where(is_new[None], factor * as_new + shift, as_known)
             z = np.where(task.exclude, -np.inf, z)
@@ -88,7 +98,7 @@ def comparable(
 
     offset = max(_OFFSETS, key=lambda one: quality(1.0, one))
     scale = max((1.0, *_SCALES), key=lambda one: quality(one, offset))
-    return Place(scale, offset, line_of(old, cold, scale, offset))
+    return Place(scale, offset, levels.line(scale, offset))
 
 
 def factors_of(

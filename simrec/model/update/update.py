@@ -281,9 +281,9 @@ class Guests:
         if not len(rows) and users is None and ratings is not None and len(ratings.users) == 1:
             base = self._with_newcomer(ratings.users)
             features = base.towers.map(lambda one: one.features)
-            of_items = Sides(items[ratings.item_rows], ratings.user_rows)
+            places = Sides(items[ratings.item_rows], ratings.user_rows)
             values, at = ratings.values, day_of(ratings)
-            later = LaterRatings(of_items, values, ratings.weights, features, at)
+            later = LaterRatings(places, values, ratings.weights, features, at)
             state, _ = _with_later(base, later, learners)
         else:
             state, _ = learn(self._of(rows), ratings, Sides(None, users), learners)
