@@ -88,6 +88,15 @@ class Ratings:
                     raise ValueError("Ratings: the arrays must have one entry for each rating")
                 array.flags.writeable = False
 
+    @property
+    def strength(self) -> np.ndarray:
+        """How strong each pair is: its rating; without ratings its weight.
+
+        >>> ratings.strength
+        array([5., 3., 4.], dtype=float32)
+        """
+        return self.values if self.has_ratings or self.weights is None else self.weights
+
     @classmethod
     def from_table(
         cls,

@@ -13,12 +13,12 @@ import numpy as np
 from simrec.data.features import FeatureEncoder
 from simrec.data.ids import IdMap
 from simrec.data.sides import Columns, Side, Sides
-from simrec.errors import InputError, is_number
+from simrec.errors import InputError
 from simrec.model import catalogue
 from simrec.model.head import Saved
 from simrec.model.lists.blend import KINDS, NEW, Blend
-from simrec.model.lists.components import ContentPart, EasePart, PopularityPart
-from simrec.model.lists.uptake.part import UptakePart
+from simrec.model.lists.popularity import PopularityPart
+from simrec.model.lists.uptake import UptakePart
 from simrec.model.params import check_params
 from simrec.model.part import Part
 from simrec.model.posterior.evidence import EVIDENCE
@@ -38,7 +38,7 @@ Model = TypeVar("Model", bound="FittedModel")
 
 KIND = "two_tower"
 _LIKED = f"{EVIDENCE}_liked"
-_PARTS = (RatingPart, UptakePart, EasePart, ContentPart, PopularityPart)
+_PARTS = (RatingPart, UptakePart, PopularityPart)
 # Every kind of part.
 PARTS: dict[str, type[Part]] = {part.kind: part for part in _PARTS}
 # Arguments that are networks: what was trained from them is in the parts.
@@ -94,7 +94,6 @@ def content(model: FittedModel) -> Saved:
             name: {"kind": part.kind, "output": asdict(part.output)}
             for name, part in model.parts_.items()
         },
-        "lists": {"few": model.blend_.few, "many": model.blend_.many},
     }
     for name, factors in model.blend_.factors.items():
         for side, one in factors.named():
@@ -163,16 +162,12 @@ def _blend(artifact: Artifact, parts: Mapping[str, Part]) -> Blend:
             raise InputError(f"lists_{name}_{side}: expected 1 or {width} columns")
         return array
 
-    document = artifact.documents["lists"]
-    few, many = (document[name] for name in ("few", "many"))
-    if not is_number(few) or not is_number(many):
-        raise InputError("lists.json: few and many are no numbers")
     names = [name for part in sorted(parts) for name in (part, f"{NEW}{part}")]
     names = sorted(name for name in names if f"lists_{name}_items" in artifact.arrays)
     if not names:
-        raise InputError("lists.json: no component has a weight")
+        raise InputError("lists: no component has a weight")
     found = {name: Sides(factors(name, "items"), factors(name, "users")) for name in names}
-    return Blend(found, float(few), float(many))
+    return Blend(found)
 
 
 def _output(document: Mapping[str, Any]) -> Output:

@@ -16,6 +16,7 @@ from simrec.model.idle_columns import without_idle_columns
 from simrec.model.lists.blend import Blend
 from simrec.model.lists.fading import find_fading
 from simrec.model.lists.fit import FittedLists, fit_lists
+from simrec.model.lists.uptake import UptakePart
 from simrec.model.new_entities.fit import BothNew, RatingFit, fit_both, fit_new, unrefined
 from simrec.model.params import Settings
 from simrec.model.part import Part
@@ -95,7 +96,10 @@ def fit_model(
     model.parts_ = {**({} if rating is None else {"rating": rating}), **lists.parts}
     model.blend_, model.chosen_ = lists.blend, {**chosen, **lists.chosen}
     model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns
-    model.rated_, model.history_, model.schema_ = data.rated(), progress.history, data.schema
+    model.history_, model.schema_ = progress.history, data.schema
+    uptake = lists.parts.get("uptake")
+    counted = uptake.weight(data.ratings.strength) if isinstance(uptake, UptakePart) else None
+    model.rated_ = data.rated(counted)
     model.liked_ = data.liked() if settings.keep_evidence else None
     model.model_id_, model.parent_, model.updates_ = None, None, []
     for name, value in model.chosen_.items():

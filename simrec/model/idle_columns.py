@@ -13,10 +13,9 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.head import Encoder
+from simrec.model.lists.axes import find_axes
 from simrec.model.lists.column_weights import ColumnRegression
-from simrec.model.lists.components import PairWeight, histories
-from simrec.model.lists.spectrum import spectrum
-from simrec.model.lists.uptake.encoders import feature_weights
+from simrec.model.lists.item_encoder import feature_weights
 from simrec.model.prepare import Prepared, PreparedSide, pair_matrix
 
 logger = logging.getLogger(__name__)
@@ -70,10 +69,10 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
     d = int(np.clip(_NUMBERS // side.X.shape[1], 1, _COORDINATES))
 
     def coordinates(pairs: sparse.csr_matrix) -> np.ndarray:
-        axes = spectrum(pairs, d, rng, workers)
+        axes = find_axes(pairs, counts, d, rng, workers)
         return np.asarray(axes.V * np.sqrt(axes.e / counts[:, None]))
 
-    yield coordinates(histories(data, PairWeight()))
+    yield coordinates(pair_matrix(ratings))
     yield np.log1p(counts)
     if ratings.has_ratings:
         mean = workers.total(float(ratings.values.sum())) / workers.total(len(ratings))
@@ -82,7 +81,7 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
         left = ratings.values - mean - bias[ratings.item_rows]
         own = np.bincount(ratings.user_rows, left) / (np.bincount(ratings.user_rows) + _SHRINK)
         yield bias
-        yield coordinates(pair_matrix(replace(ratings, weights=left - own[ratings.user_rows])))
+        yield coordinates(pair_matrix(ratings, left - own[ratings.user_rows]))
 
 
 def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:

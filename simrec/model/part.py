@@ -31,7 +31,7 @@ class LaterRatings:
 
     rows: Sides[np.ndarray]
     values: np.ndarray
-    weights: np.ndarray | None = None  # confidence in each pair; None where all count alike
+    strength: np.ndarray  # of each pair; see `Ratings`
     features: Sides[Sparse] | None = None  # encoded features of all items and users
     at: np.ndarray | None = None  # day of each, since 1970; None where it is not known
 
@@ -84,8 +84,8 @@ class Part(ABC):
     ) -> tuple[Part, Sides[np.ndarray]]:
         """Learn from later ratings; return also the rows of the items and users that learned.
 
-        `counts` are the ratings of each entity before, `rated` (users x items) the confidence in
-        every pair there is now, the later ones included.
+        `counts` are the ratings of each entity before, `rated` (users x items) what every pair that
+        there is now counts in a history, the later ones included.
         """
 
     @abstractmethod
@@ -108,6 +108,20 @@ class Part(ABC):
     @abstractmethod
     def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Part:
         """Rebuild the part from what `saved` returned; raise InputError where it does not fit."""
+
+
+def with_new_rows(head: StoredHead, new: NewRows) -> StoredHead:
+    """Insert what features say of new entities."""
+    return head.grown(head.vectors_of_new(new.features, new.has_features), new.insert)
+
+
+def learners(counts: Sides[Array], later: LaterRatings, only_new: Sides[bool]) -> Sides[np.ndarray]:
+    """Return the rows of those who learn from later ratings, of one side only new ones if so."""
+    return later.rows.map(
+        lambda rows, count, new: np.unique(rows[count[rows] == 0] if new else rows),
+        counts,
+        only_new,
+    )
 
 
 def by_column(

@@ -50,8 +50,14 @@ class PreparedSide:
         """Ratings of those who have any, in the order of the rows of R."""
         return self.tower.counts[self.rated_rows]
 
-    def head(self, vectors: np.ndarray, encoder: Encoder) -> StoredHead:
-        """Make a head from the vectors of the rated and the encoder of all others."""
+    def head(
+        self, vectors: np.ndarray, encoder: Encoder, prior: np.ndarray | None = None
+    ) -> StoredHead:
+        """Make a head from the vectors of the rated and the encoder of all others.
+
+        By default the prior is an average entity, as ratings meet it: everyone counts by the number
+        of their ratings.
+        """
         n, counts = len(self.tower.ids), self.counts
         if n > len(vectors):
             unrated = self.tower.counts == 0
@@ -59,13 +65,15 @@ class PreparedSide:
             joined[self.rated_rows] = vectors
             joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
-        # An average entity, as ratings meet it: everyone counts by the number of their ratings.
+        vectors = vectors.astype(np.float32, copy=False)
+        if prior is not None:
+            return StoredHead(vectors, encoder, prior.astype(np.float32))
         share = counts / self.workers.total(float(counts.sum()))
         prior = np.zeros(vectors.shape[1])
         for rows in row_blocks(len(share)):
             prior += share[rows] @ encoder(self.X[rows][:, :-1])
         prior = self.workers.sum(prior).astype(np.float32)
-        return StoredHead(vectors.astype(np.float32, copy=False), encoder, prior)
+        return StoredHead(vectors, encoder, prior)
 
 
 @dataclass(eq=False)
@@ -77,9 +85,9 @@ class Prepared:
     sides: Sides[PreparedSide]
     workers: Workers = ONE_WORKER
 
-    def rated(self) -> sparse.csr_matrix:
-        """Return users x items, all that are known: confidence in each pair, 1 without weights."""
-        return self._placed(pair_matrix(self.ratings))
+    def rated(self, values: np.ndarray | None = None) -> sparse.csr_matrix:
+        """Return users x items, all that are known: a value for each pair, 1 by default."""
+        return self._placed(pair_matrix(self.ratings, values))
 
     def liked(self) -> sparse.csr_matrix | None:
         """Return users x items, all that are known: 1 for each pair that was rated as liked."""
@@ -220,21 +228,11 @@ def read_pairs(pairs: Any, item_ids: Any, columns: Columns) -> pa.Table:
     return pa.table(both, names=["user_id", "item_id"])
 
 
-def pair_matrix(ratings: Ratings, unit: float = 1.0) -> sparse.csr_matrix:
-    """Return users x items: the confidence in each pair over `unit`; 1 without weights or unit."""
-    values = np.ones(len(ratings), np.float32)
-    if ratings.weights is not None and unit:
-        values = (ratings.weights / np.float32(unit)).astype(np.float32)
+def pair_matrix(ratings: Ratings, values: np.ndarray | None = None) -> sparse.csr_matrix:
+    """Return users x items: a value for each pair, 1 by default."""
+    data = np.ones(len(ratings), np.float32) if values is None else values.astype(np.float32)
     shape = (ratings.n_users, ratings.n_items)
-    return sparse.csr_matrix((values, (ratings.user_rows, ratings.item_rows)), shape=shape)
-
-
-def mean_confidence(ratings: Ratings, workers: Workers) -> float:
-    """Return the mean confidence in the pairs of all workers, 1 without weights."""
-    if ratings.weights is None:
-        return 1.0
-    total = workers.total(float(ratings.weights.sum(dtype=np.float64)))
-    return total / max(workers.total(len(ratings)), 1)
+    return sparse.csr_matrix((data, (ratings.user_rows, ratings.item_rows)), shape=shape)
 
 
 def check_weights(data: Prepared) -> None:

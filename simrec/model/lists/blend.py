@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from simrec.data.sides import Side, Sides
-from simrec.errors import InputError
+from simrec.model.lists.user_encoder import GIVEN
 from simrec.scoring.metrics import ndcg_at_k
 
 # Weights that are tried, relative to those at which two components spread alike.
@@ -40,6 +40,23 @@ K = 20
 FEW = 5
 
 
+def user_kinds(counts: np.ndarray) -> np.ndarray:
+    """Return the share of each kind in users with so many pairs; rows sum to 1.
+
+    Kinds are nothing known, few pairs, whole histories. Between the number of pairs that are few
+    and twice as many, shares change with the logarithm.
+    """
+    known = np.asarray(counts) > 0
+    whole = np.where(known, np.clip(np.log2(np.maximum(counts, 1) / GIVEN), 0, 1), 0)
+    return np.column_stack([~known, known - whole, whole]).astype(np.float32)
+
+
+def item_kinds(counts: np.ndarray) -> np.ndarray:
+    """Return the share of each kind, new and known, in items with so many pairs."""
+    share = np.minimum(np.asarray(counts) / FEW, 1)
+    return np.column_stack([1 - share, share]).astype(np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class Blend:
     """Factors of the components' coordinates.
@@ -47,53 +64,32 @@ class Blend:
     Attributes
     ----------
     factors : dict of str to Sides of numpy.ndarray
-        Of each component, by its name: kinds x coordinates. Items: new, known (an item with one
-        to four pairs is partly new). Users: nothing known, few pairs, whole histories. A component
-        that ranks new items has coordinates of its own for them, under its name after `NEW`.
-    few, many : float
-        Pairs of a user at which the factors of few pairs and of whole histories hold; between
-        them factors change with the logarithm of the number of pairs.
+        Of each component, by its name: kinds x coordinates; see `item_kinds` and `user_kinds`. A
+        component that ranks new items has coordinates of its own for them, under its name after
+        `NEW`.
     """
 
     factors: dict[str, Sides[np.ndarray]]
-    few: float
-    many: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.few < self.many < np.inf):
-            raise InputError(f"lists.json: {self.few!r} and {self.many!r} are no numbers of pairs")
 
     @classmethod
     def single(cls, name: str) -> Blend:
         """Return the blend of one component with nothing else."""
-        ones = KINDS.map(lambda n: np.ones((n, 1), np.float32))
-        return cls({name: ones}, 1.0, 2.0)
+        return cls({name: KINDS.map(lambda n: np.ones((n, 1), np.float32))})
 
-    def plain(self) -> list[Any]:
+    def plain(self) -> dict[str, Any]:
         """Return it as plain data."""
-        named = {n: [one.tolist() for one in sides] for n, sides in self.factors.items()}
-        return [named, self.few, self.many]
+        return {n: [one.tolist() for one in sides] for n, sides in self.factors.items()}
 
     @classmethod
-    def from_plain(cls, document: Sequence[Any]) -> Blend:
+    def from_plain(cls, document: Mapping[str, Any]) -> Blend:
         """Read what `plain` returned."""
-        factors, few, many = document
-        arrays = {n: [np.array(one, np.float32) for one in two] for n, two in factors.items()}
-        return cls({name: Sides(*both) for name, both in arrays.items()}, few, many)
-
-    def kinds(self, side: Side, counts: np.ndarray) -> np.ndarray:
-        """Return the share of each kind in entities with so many pairs; rows sum to 1."""
-        if side == "items":
-            share = np.minimum(np.asarray(counts) / FEW, 1)
-            return np.column_stack([1 - share, share]).astype(np.float32)
-        known = np.asarray(counts) > 0
-        logs = np.log(np.maximum(counts, 1) / self.few) / np.log(self.many / self.few)
-        whole = np.where(known, np.clip(logs, 0, 1), 0)
-        return np.column_stack([~known, known - whole, whole]).astype(np.float32)
+        arrays = {n: [np.array(one, np.float32) for one in two] for n, two in document.items()}
+        return cls({name: Sides(*both) for name, both in arrays.items()})
 
     def of(self, name: str, side: Side, counts: np.ndarray) -> np.ndarray:
         """Return the factors of a component for entities with so many pairs."""
-        return self.kinds(side, counts) @ self.factors[name][side]
+        kinds = item_kinds if side == "items" else user_kinds
+        return kinds(counts) @ self.factors[name][side]
 
 
 @dataclass(frozen=True, eq=False)

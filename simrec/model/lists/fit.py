@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,30 +12,27 @@ from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.blend import FEW, Blend, Scored, choose_weights, spread
-from simrec.model.lists.components import (
-    ContentPart,
-    EasePart,
-    PairWeight,
-    PopularityPart,
-    head_of,
-    histories,
+from simrec.model.lists.choices import (
+    OF_TASK,
+    UptakeDraw,
+    UptakeSetting,
+    choose_uptake,
+    item_regression,
 )
-from simrec.model.lists.content import Content, ContentSetting, Maker, choose_content
-from simrec.model.lists.ease_choice import EASE_DIM, EaseSetting, choose_ease
-from simrec.model.lists.fading import Fading, day_of
-from simrec.model.lists.held_out import GIVEN, HeldOut, Task
-from simrec.model.lists.new_items import Inner, Levels, blend_of, comparable, factors_of, scores_of
-from simrec.model.lists.popularity_encoder import popularity_encoder
-from simrec.model.lists.spectrum import Spectrum, spectrum
-from simrec.model.lists.uptake.choices import Choices, choose_uptake
-from simrec.model.lists.uptake.encoders import Weighing
-from simrec.model.lists.uptake.fit import fit_uptake
-from simrec.model.lists.uptake.part import UptakePart
+from simrec.model.lists.fading import Fading
+from simrec.model.lists.held_out import HeldOut, Task
+from simrec.model.lists.logit import logit_line
+from simrec.model.lists.new_items import Compared, Levels, blend_of, comparable, factors_of
+from simrec.model.lists.pair_weight import PairWeight
+from simrec.model.lists.popularity import PopularityPart, fit_popularity
+from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
+from simrec.model.lists.uptake_model import UptakeModel
+from simrec.model.lists.user_encoder import KNOWN, Known
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, PreparedSide
+from simrec.model.prepare import Prepared, pair_matrix
 from simrec.model.run.progress import Step, no_step
 from simrec.model.sample import sample_users
-from simrec.scoring.output import IDENTITY
+from simrec.scoring.output import Output
 from simrec.scoring.threads import one_blas_thread
 
 # Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
@@ -47,6 +43,9 @@ _PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
 _NEW_USERS, _COLD = 300, 0.2
 # Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
 _BY_ITEMS, _GROUPS = ("new_users", "new_items", "new_both"), 4
+
+# What a user encoder predicts, and how much of it is in the blend.
+Mix = dict[str, float]
 
 
 @dataclass(eq=False)
@@ -66,16 +65,6 @@ class FittedLists:
     parts: dict[str, Part]
     blend: Blend
     chosen: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class _Settings:
-    """What components are fitted with."""
-
-    uptake: Choices
-    ease: EaseSetting
-    weight: PairWeight
-    content: ContentSetting
 
 
 def fit_lists(
@@ -98,7 +87,7 @@ def fit_lists(
     fit_rating : callable
         Fits such a part to other data.
     embedding_dim : int or None
-        Coordinates of the least squares component; None to choose.
+        Coordinates of item embeddings; None to choose.
     random_state : int
         Seed of what is held out.
     fading : Fading, optional
@@ -109,174 +98,202 @@ def fit_lists(
     # A generator of its own: what is learned of ratings does not depend on lists.
     rng = np.random.default_rng([random_state, 1])
     sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
-    values = sample.ratings.values
-    liked = liked_from(data.bounds) if rating is not None else 0.0
-    weight = PairWeight(0.0, float(values.mean()), float(liked))
-    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(len(values), 1), LEAST_DRAWS, MOST_DRAWS))
+    liked = float(liked_from(data.bounds)) if rating is not None else 0.0
+    weight = PairWeight(0.0, float(sample.ratings.strength.mean()), liked)
+    n = len(sample.ratings)
+    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(n, 1), LEAST_DRAWS, MOST_DRAWS))
     # Every other draw holds out pairs only: what suits known users depends on how dense the data
     # is, and whole items and users that are held out make it thinner.
-    draws = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
-    held = [draw for draw in draws if draw is not None]
+    found = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
+    held = [draw for draw in found if draw is not None]
     with one_blas_thread():
-        choices, learned = choose_uptake(held, embedding_dim, rng, step)
-    spectra = [_spectrum(draw.data, EASE_DIM, rng) for draw in held]
-    share = len(values) / data.workers.total(len(data.ratings))
-    ease, weight = choose_ease(held, spectra, weight, share)
-    ease = EaseSetting(**data.workers.agreed(asdict(ease)))
-    if ease.embedding_dim > EASE_DIM:
-        spectra = [_spectrum(draw.data, ease.embedding_dim, rng) for draw in held]
-    seed = int(rng.integers(1 << 31))
-
-    @cache
-    def content(data: Prepared, weighing: Weighing, embedding_dim: int) -> Content:
-        return Content.of(data, weighing, embedding_dim, np.random.default_rng(seed))
-
-    contents = choose_content(held, content) if data.sides.items.X.shape[1] > 1 else None
-    found = (choices, ease, weight, contents or ContentSetting())
-    plain = data.workers.agreed([asdict(one) for one in found])
-    kinds = (Choices, EaseSetting, PairWeight, ContentSetting)
-    settings = _Settings(*(kind(**one) for kind, one in zip(kinds, plain, strict=True)))
-    axes = _spectrum(data, settings.ease.embedding_dim, rng)
-    parts = _components(data, settings, axes, rng, content, fading=fading)
-    inner = []
-    for draw, axes in zip(held, spectra, strict=True):
-        fitted: dict[str, Part] = {} if rating is None else {"rating": fit_rating(draw.data)}
-        fitted |= _components(draw.data, settings, axes, rng, content, draw.cold, learned.get(draw))
-        inner.append((draw, fitted, draw.with_given(fitted)))
-        step()
-    names = [*([] if rating is None else ["rating"]), *parts]
-    blend, chosen = _blended(inner, names, settings.ease, parts)
-    agreed, chosen = data.workers.agreed([blend.plain(), chosen])
-    blend = Blend.from_plain(agreed)
+        setting, weight, tried = choose_uptake(held, embedding_dim, weight, rng, step)
+        plain = data.workers.agreed([asdict(setting), asdict(weight)])
+        setting, weight = UptakeSetting.from_plain(plain[0]), PairWeight(**plain[1])
+        draws = []
+        for one in tried:
+            parts: dict[str, Part] = {} if rating is None else {"rating": fit_rating(one.held.data)}
+            folds = rng if one.held.cold else None
+            parts["popularity"] = fit_popularity(one.held.data, liked, folds)
+            draws.append(_Draw(one, setting, parts))
+            step()
+        blend = _blended(draws, rating is not None)
+        mixes, line, blend_plain, chosen = data.workers.agreed(blend)
+        uptake = _uptake(data, setting, weight, mixes, line, rng)
+    popularity = fit_popularity(data, liked, rng, fading)
     tower = data.sides.items.tower
     counts = np.asarray(tower.counts)
     rare = np.flatnonzero((counts > 0) & (counts < FEW))
-    popularity = parts[PopularityPart.name]
-    assert isinstance(popularity, PopularityPart)
-    parts[popularity.name] = popularity.between(rare, counts[rare], tower.features[rare])
-    return FittedLists(parts, blend, {**_described(settings), **chosen})
+    popularity = popularity.between(rare, counts[rare], tower.features[rare])
+    parts = {"uptake": uptake, "popularity": popularity}
+    settings: dict[str, Any] = {"embedding_dim": setting.embedding_dim, "rating_slope": weight.slope}
+    settings |= {f"ridge_{one}": getattr(setting, one).ridge for one in ("few", "known")}
+    settings |= {"feature_ridge": setting.nothing.feature_ridge}
+    settings |= {"item_weighing": setting.weighing, "item_penalty": setting.item_penalty}
+    settings = {f"uptake_{name}": value for name, value in settings.items()}
+    return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
 
 
-def _components(
+def _uptake(
     data: Prepared,
-    settings: _Settings,
-    found: Spectrum,
-    rng: np.random.Generator,
-    content: Maker,
-    new_items: bool = True,
-    learned: np.ndarray | None = None,
-    fading: Fading | None = None,
-) -> dict[str, Part]:
-    """Fit all components but predicted ratings.
-
-    `new_items`: whether any will be ranked; `learned`: item vectors that uptake goes on from.
-    """
-    uptake = fit_uptake(data, settings.uptake, rng, learned)
-    parts: dict[str, Part] = {UptakePart.name: UptakePart.of(uptake, data)}
-    parts[PopularityPart.name] = _popularity(
-        data, settings.weight, rng if new_items else None, fading
-    )
-    parts[EasePart.name] = _ease(data, settings, found)
-    if data.sides.items.X.shape[1] > 1:
-        made = content(data, settings.content.weighing, settings.content.embedding_dim)
-        parts[ContentPart.name] = made.part(data, settings.content, settings.weight)
-    return parts
-
-
-def _spectrum(data: Prepared, embedding_dim: int, rng: np.random.Generator) -> Spectrum:
-    return spectrum(histories(data, PairWeight()), embedding_dim, rng, data.workers)
-
-
-def _ease(data: Prepared, settings: _Settings, found: Spectrum) -> EasePart:
-    ease, H = settings.ease, histories(data, settings.weight)
-    items = found.items(ease.of_items)
-    users = np.asarray(H @ found.inputs(), np.float32)
-    d = items.shape[1]
-
-    def none(side: PreparedSide) -> Encoder:
-        return Encoder(np.zeros((side.tower.features.shape[1] + 1, d), np.float32))
-
-    heads = data.sides.map(lambda side, v: head_of(side, v, none(side)), Sides(items, users))
-    n = np.maximum(np.linalg.norm(items, axis=1), 1e-30)
-    numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
-    numbers[data.sides.items.rated_rows] = np.linalg.norm(found.inputs(), axis=1) / n
-    ridge = ease.of_items * found.unit
-    return EasePart(heads, IDENTITY, settings.weight, numbers, found.e, ridge)
-
-
-def _popularity(
-    data: Prepared,
+    setting: UptakeSetting,
     weight: PairWeight,
-    rng: np.random.Generator | None,
-    fading: Fading | None = None,
-) -> PopularityPart:
-    ratings, liked = data.ratings, data.ratings.values >= weight.liked
+    mixes: Mapping[Known, Mix],
+    line: Sequence[float],
+    rng: np.random.Generator,
+) -> UptakePart:
+    """Fit implicit feedback to all pairs."""
+    workers, ratings = data.workers, data.ratings
+    model = UptakeModel.of(data, weight, setting.embedding_dim, rng)
+    maps = []
+    for known in KNOWN:
+        found = model.users.maps(known, getattr(setting, known))
+        maps.append(sum(w * found[target] for target, w in mixes[known].items()))
+    slope, shift = line
+    users = UserMaps(model.projection, workers.first(np.float32(slope) * np.stack(maps)))
+    vectors, inputs = model.axes.items, model.axes.scale**2
+    side = data.sides.items
+    if side.X.shape[1] > 1:
+        encoder = item_regression(data, setting.weighing, setting.item_penalty).encoder(vectors)
+        encoder.weights = workers.first(encoder.weights)
+    else:
+        encoder = Encoder(vectors.mean(0, keepdims=True))
+    H = pair_matrix(ratings, weight(ratings.strength))
+    X = data.sides.users.X[:, :-1]
+    histories = encoded_histories(H, model.axes.inputs, X, users)
+    cold = Encoder(users.of_features())
+    heads = Sides(
+        side.head(vectors, encoder), data.sides.users.head(histories, cold, cold.weights[-1])
+    )
+    n = len(side.tower.ids)
+    of_all, fitted = np.zeros(n, np.float32), np.zeros(n, bool)
+    of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
+    spread_ = model.axes.e + np.float32(setting.known.ridge)
+    output = Output(0.0, 1.0, shift)
+    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, model.mean)
 
-    def counted(weights: np.ndarray | None = None) -> np.ndarray:
-        one = np.bincount(ratings.item_rows[liked], weights, minlength=ratings.n_items)
-        return data.workers.sum(one.astype(np.float64))
 
-    likes, at = counted(), day_of(ratings)
-    if fading is not None and at is not None:  # over all items they sum up to the same
-        recent = counted(fading.weights(at[liked]))
-        if likes.any():
-            fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
-        likes = recent * fading.scale
-    logs = np.log1p(likes).astype(np.float32)
-    X, groups = data.sides.items.X[:, :-1], data.sides.items.groups[:-1]
-    encoder = popularity_encoder(X, groups, logs, rng)
-    none = np.zeros_like(logs)
-    items = head_of(data.sides.items, np.column_stack([logs, none, none]), encoder)
-    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
-    constant.weights[-1] = 1
-    users = head_of(data.sides.users, np.ones((ratings.n_users, 3), np.float32), constant)
-    numbers = np.zeros(len(data.sides.items.tower.ids), np.float32)
-    numbers[data.sides.items.rated_rows] = likes
-    return PopularityPart(Sides(items, users), IDENTITY, weight, numbers, fading)
+class _Draw:
+    """All components on one draw of held-out pairs."""
+
+    def __init__(self, uptake: UptakeDraw, setting: UptakeSetting, parts: dict[str, Part]) -> None:
+        self.held, self.uptake, self.setting, self.parts = uptake.held, uptake, setting, parts
+        rating = {name: part for name, part in parts.items() if name == "rating"}
+        self._given = {**parts, **self.held.with_given(rating)}
+        self._encoder: Encoder | None = None
+        if self.held.cold and self.held.data.sides.items.X.shape[1] > 1:
+            regression = item_regression(self.held.data, setting.weighing, setting.item_penalty)
+            self._encoder = regression.encoder(uptake.model.axes.items)
+
+    def of_parts(self, name: str) -> dict[str, np.ndarray]:
+        """Return the scores of predicted ratings and popularity for a task."""
+        task, found = self.held.tasks[name], {}
+        for key, part in (self._given if name == "few_pairs" else self.parts).items():
+            users = np.array(part.heads.users.vectors[task.users])
+            if key == PopularityPart.name:
+                users[:, -1] = 0  # the coordinate of the offset, which is chosen later
+            found[key] = users @ np.asarray(part.heads.items.vectors[task.items]).T
+        return found
+
+    def of_targets(self, name: str) -> dict[str, np.ndarray]:
+        """Return the scores of what users take up, and of what they like."""
+        task, own = self.held.tasks[name], getattr(self.setting, OF_TASK[name])
+        items = self.uptake.items(task, self._encoder).T
+        maps = self.uptake.model.users.maps(OF_TASK[name], own)
+        inputs = self.uptake.inputs(name)
+        return {target: (inputs @ one) @ items for target, one in maps.items()}
+
+    def of_mix(self, name: str, mix: Mix) -> dict[str, np.ndarray]:
+        """Return the scores of parts, and of implicit feedback as mixed."""
+        maps = self.uptake.model.users.maps(OF_TASK[name], getattr(self.setting, OF_TASK[name]))
+        users = self.uptake.inputs(name) @ blend_of(mix, maps)
+        items = self.uptake.items(self.held.tasks[name], self._encoder)
+        return {**self.of_parts(name), "uptake": users @ items.T}
 
 
-def _blended(
-    inner: Sequence[Inner], names: Sequence[str], ease: EaseSetting, parts: Mapping[str, Any]
-) -> tuple[Blend, dict[str, Any]]:
-    """Choose the weights of each task, and put them together as factors of coordinates."""
+def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
+    """Choose the weights of each task, and put them together as factors of coordinates.
+
+    Returns the mix of targets for each kind of user, the line that makes implicit feedback a logit,
+    the blend and what was chosen, as plain data.
+    """
     chosen: dict[str, Any] = {}
     weights: dict[str, dict[str, float]] = {}
-    for task in ("known_users", "few_pairs", "new_users", "new_items", "new_both"):
-        draws = []
-        warm_only = task == "known_users" and not all(held.cold for held, *_ in inner)
-        for held, before, after in inner:
-            if len(held.tasks[task].users) and not (warm_only and held.cold):
-                fitted = after if task == "few_pairs" else before
-                filters = {"ease": ease.filter(before["ease"], few=task == "few_pairs")}
-                scored = scores_of(held.tasks[task], fitted, filters)
+    mixes: dict[Known, Mix] = {}
+
+    def choose(task: str, scores: Callable[[_Draw], dict[str, np.ndarray]]) -> None:
+        scored = []
+        warm_only = task == "known_users" and not all(draw.held.cold for draw in draws)
+        for draw in draws:
+            if len(draw.held.tasks[task].users) and not (warm_only and draw.held.cold):
                 # A component without a spread has nothing to say; nor has one that gives all new
                 # users the same list, since what most people like is known: popularity.
                 axis = 0 if task == "new_users" else 1
-                scored = {n: z for n, z in scored.items() if n == "popularity" or spread(z, axis)}
-                groups = (_GROUPS if len(inner) < 3 else 2) if task in _BY_ITEMS else 1
-                draws += _drawn(held.tasks[task], scored, groups)
-        if draws:
-            weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(draws)
-    fallback = {"popularity": 1.0} if "rating" not in names else {"rating": 1.0, "popularity": 0.1}
+                found = {
+                    n: z for n, z in scores(draw).items() if n == "popularity" or spread(z, axis)
+                }
+                groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
+                scored += _drawn(draw.held.tasks[task], found, groups)
+        if scored:
+            weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(scored)
+
+    for task in ("known_users", "few_pairs", "new_users"):
+        choose(task, lambda draw, task=task: {**draw.of_parts(task), **draw.of_targets(task)})
+    fallback = {"rating": 1.0, "popularity": 0.1} if rated else {"popularity": 1.0}
     known = weights.get("known_users", fallback)
-    few = weights.get("few_pairs", known)
-    nothing = weights.get("new_users", {"popularity": 1.0})
-    new = weights.get("new_items", known)
-    kinds = {"nothing": nothing, "few": few, "known": known}
+    kinds: dict[Known, dict[str, float]] = {
+        "nothing": weights.get("new_users", {"popularity": 1.0}),
+        "few": weights.get("few_pairs", known),
+        "known": known,
+    }
+    for kind, found in kinds.items():
+        rest = {name: w for name, w in found.items() if name in ("rating", "popularity")}
+        mix = {name: w for name, w in found.items() if name not in rest}
+        mixes[kind] = mix or {"taken": 1.0}
+        kinds[kind] = {**rest, **({"uptake": 1.0} if mix else {})}
+    choose("new_items", lambda draw: draw.of_mix("new_items", mixes["known"]))
+    choose("new_both", lambda draw: draw.of_mix("new_both", mixes["nothing"]))
+    new = weights.get("new_items", kinds["known"])
     # What suits known users may say nothing of new items to a user of whom nothing is known.
     both = weights.get("new_both", new)
-    place = comparable(inner, known, new, ease)
-    lines = dict.fromkeys(kinds, place.line)
-    cold = [(held.tasks, before) for held, before, _ in inner if len(held.tasks["new_both"].users)]
+    place = comparable([_compared(draw, mixes["known"], kinds["known"], new) for draw in draws])
+    lines = dict.fromkeys(KNOWN, place.line)
+    cold = [draw for draw in draws if len(draw.held.tasks["new_both"].users)]
     if cold:
-        old_z = [blend_of(nothing, scores_of(tasks["new_users"], one, {})) for tasks, one in cold]
-        new_z = [blend_of(both, scores_of(tasks["new_both"], one, {})) for tasks, one in cold]
+        mix = mixes["nothing"]
+        old_z = [blend_of(kinds["nothing"], draw.of_mix("new_users", mix)) for draw in cold]
+        new_z = [blend_of(both, draw.of_mix("new_both", mix)) for draw in cold]
         lines["nothing"] = Levels.of(old_z, new_z).line(place.scale, place.offset)
-    of_new = {"nothing": both, "few": new, "known": new}
-    blend = factors_of(kinds, of_new, lines, names, ease, parts)
-    chosen |= {f"weights_{kind}": _rounded(w) for kind, w in kinds.items()}
+    of_new: dict[Known, dict[str, float]] = {"nothing": both, "few": new, "known": new}
+    line = _logit(draws, mixes["known"])
+    for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
+        if "uptake" in weights_of:
+            weights_of["uptake"] /= line[0]
+    names = ["uptake", "popularity", *(["rating"] if rated else [])]
+    factors = factors_of(kinds, of_new, lines, names)
+    chosen |= {f"weights_{kind}": _rounded({**kinds[kind], **mixes[kind]}) for kind in KNOWN}
     chosen |= {"weights_new_items": _rounded(new), "weights_new_both": _rounded(both)}
-    return Blend(blend, float(GIVEN), 2.0 * GIVEN), chosen
+    return [mixes, line, Blend(factors).plain(), chosen]
+
+
+def _compared(draw: _Draw, mix: Mix, known: Mix, new: Mix) -> Compared:
+    """Return lists of known users from all items."""
+    task = draw.held.tasks["all_items"]
+    found = draw.of_mix("all_items", mix)
+    is_new = np.asarray(draw.held.data.sides.items.tower.counts)[task.items] == 0
+    return Compared(blend_of(known, found), blend_of(new, found), is_new, task)
+
+
+def _logit(draws: Sequence[_Draw], mix: Mix) -> tuple[float, float]:
+    """Return slope and intercept of the line from implicit feedback to the logit of uptake."""
+    for draw in draws:
+        task = draw.held.tasks["known_users"]
+        if not draw.held.cold or all(one.held.cold for one in draws):
+            z = blend_of(mix, draw.of_targets("known_users"))
+            line = logit_line(task, z, np.random.default_rng(0))
+            if line is not None:
+                return line
+    return 1.0, 0.0
 
 
 def _drawn(task: Task, scores: Mapping[str, np.ndarray], groups: int) -> list[Scored]:
@@ -299,18 +316,3 @@ def _drawn(task: Task, scores: Mapping[str, np.ndarray], groups: int) -> list[Sc
 
 def _rounded(weights: Mapping[str, float]) -> dict[str, float]:
     return {name: float(f"{weight:.4g}") for name, weight in weights.items()}
-
-
-def _described(settings: _Settings) -> dict[str, Any]:
-    uptake, ease = settings.uptake, settings.ease
-    return {
-        "uptake_dimensions": uptake.embedding_dim,
-        "uptake_zero": uptake.zero,
-        "uptake_ridge": uptake.ridge,
-        "uptake_weighted": uptake.weighted,
-        "ease_ridge_known": ease.known,
-        "ease_ridge_few": ease.few,
-        "ease_dimensions": ease.embedding_dim,
-        "rating_slope": settings.weight.slope,
-        **{f"content_{name}": value for name, value in asdict(settings.content).items()},
-    }

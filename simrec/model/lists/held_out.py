@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import Side, Sides
+from simrec.model.lists.user_encoder import GIVEN
 from simrec.model.part import LaterRatings, Part
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.sample import Sample
@@ -20,8 +21,6 @@ from simrec.model.tower import Tower
 
 # Share of the pairs of known items and users that is held out.
 _SHARE = 0.1
-# Pairs of a new user that are given.
-GIVEN = 5
 # Users times candidates of a task that lists are made for, at most.
 _CELLS = 6_000_000
 
@@ -128,7 +127,8 @@ class HeldOut:
                 seen,
             ),
         }
-        given = LaterRatings(Sides(i[first], u[first]), ratings.values[first])
+        values, strength = ratings.values[first], ratings.strength[first]
+        given = LaterRatings(Sides(i[first], u[first]), values, strength)
         made = {name: Task.of(*one, rng) for name, one in tasks.items()}
         both = (np.flatnonzero(new_user), new_items, later, none)
         made["new_both"] = Task.of(*both, rng.spawn(1)[0])

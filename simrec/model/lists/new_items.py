@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from simrec.data.sides import Sides
 from simrec.model.lists.blend import NEW, list_quality, spread
-from simrec.model.lists.components import PopularityPart
-from simrec.model.lists.ease_choice import EaseSetting
-from simrec.model.lists.held_out import HeldOut, Task
-from simrec.model.part import Part
+from simrec.model.lists.held_out import Task
+from simrec.model.lists.user_encoder import Known
 
 # Users on whom new items are made comparable with others.
 _COMPARED = 300
 _SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
 _OFFSETS = tuple(0.5 * j for j in range(-6, 7))
-
-# A draw, its components without and with the given pairs of new users.
-Inner = tuple[HeldOut, dict[str, Any], dict[str, Any]]
-
-
-def scores_of(task: Task, parts: Mapping[str, Part], filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the score of each component for all users and candidates of a task."""
-    found = {}
-    for name, part in parts.items():
-        users = np.asarray(part.heads.users.vectors[task.users]) * filters.get(name, np.float32(1))
-        if name == PopularityPart.name:
-            users[:, -1] = 0  # the coordinate of the offset, which is chosen later
-        found[name] = users @ np.asarray(part.heads.items.vectors[task.items]).T
-    return found
 
 
 def blend_of(weights: Mapping[str, float], scores: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -67,30 +51,30 @@ class Levels(NamedTuple):
         return factor, self.means[0] - factor * self.means[1] + offset * self.spreads[0]
 
 
-def comparable(
-    inner: Sequence[Inner], known: dict[str, float], new: dict[str, float], ease: EaseSetting
-) -> Place:
-    """Choose what makes scores of new items comparable with those of others.
+class Compared(NamedTuple):
+    """Lists of known users from all items, new ones among them."""
 
-    On lists of known users from all items, new ones among them.
-    """
-    tasks = []
-    for held, before, _ in inner:
-        task = held.tasks["all_items"].first(_COMPARED)
-        if not len(task.users):
-            continue
-        found = scores_of(task, before, {"ease": ease.filter(before["ease"], few=False)})
-        is_new = np.asarray(held.data.sides.items.tower.counts)[task.items] == 0
-        tasks.append((blend_of(known, found), blend_of(new, found), is_new, task))
-        del found  # as large as all components
-    if not tasks:
+    as_known: np.ndarray  # scores by the weights of known items
+    as_new: np.ndarray  # scores by those of new ones
+    is_new: np.ndarray
+    task: Task
+
+
+def comparable(draws: Sequence[Compared]) -> Place:
+    """Choose what makes scores of new items comparable with those of others."""
+    draws = [
+        Compared(z[:_COMPARED], new[:_COMPARED], is_new, task.first(_COMPARED))
+        for z, new, is_new, task in draws
+        if len(task.users)
+    ]
+    if not draws:
         return Place()
-    old, cold = ([z[k][:, new == (k == 1)] for *z, new, _ in tasks] for k in (0, 1))
-    levels = Levels.of(old, cold)
+    old = [one.as_known[:, ~one.is_new] for one in draws]
+    levels = Levels.of(old, [one.as_new[:, one.is_new] for one in draws])
 
     def quality(scale: float, offset: float) -> float:
         total, (factor, shift) = [], levels.line(scale, offset)
-        for as_known, as_new, is_new, task in tasks:
+        for as_known, as_new, is_new, task in draws:
             z = np.where(is_new[None], factor * as_new + shift, as_known)
             z = np.where(task.exclude, -np.inf, z)
             total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
@@ -102,14 +86,12 @@ def comparable(
 
 
 def factors_of(
-    kinds: Mapping[str, Mapping[str, float]],
-    new: Mapping[str, Mapping[str, float]],
-    lines: Mapping[str, tuple[float, float]],
+    kinds: Mapping[Known, Mapping[str, float]],
+    new: Mapping[Known, Mapping[str, float]],
+    lines: Mapping[Known, tuple[float, float]],
     names: Sequence[str],
-    ease: EaseSetting,
-    parts: Mapping[str, Any],
 ) -> dict[str, Sides[np.ndarray]]:
-    """Return the factors of coordinates from weights of tasks.
+    """Return the factors of coordinates from weights of tasks, for each kind of user.
 
     Weights of known and of new items differ in coordinates of their own, so that neither disturbs
     the other.
@@ -125,9 +107,6 @@ def factors_of(
             users, items = np.hstack([users, cold, offsets]), np.ones((2, 3), np.float32)
         elif cold.any():
             factors[f"{NEW}{name}"] = Sides(1 - items, cold)
-        if name == "ease":
-            filters = [ease.filter(parts["ease"], few=few) for few in (True, True, False)]
-            users = users * np.stack(filters)
         if np.any(users):
             factors[name] = Sides(items, users)
     return dict(sorted(factors.items()))

@@ -22,6 +22,7 @@ from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.lists.fading import day_of
+from simrec.model.lists.uptake import UptakePart
 from simrec.model.part import LaterRatings, NewRows, Part
 from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.part import RatingPart
@@ -41,7 +42,7 @@ class State:
 
     towers: Sides[Tower]
     parts: Mapping[str, Part]
-    rated: Sparse  # users x items: confidence in each pair that was rated
+    rated: Sparse  # users x items: what each pair counts in a history
     liked: Sparse | None = None  # users x items: pairs that were rated as liked
 
     def only_users(self, rows: np.ndarray) -> State:
@@ -110,13 +111,17 @@ def _with_later(
     """Learn from ratings of entities that have their rows; return also who has learned."""
     rated, liked, parts, every = state.rated, state.liked, dict(state.parts), []
     counts = state.towers.map(lambda tower: tower.counts)
-    weights = np.ones(len(later.values)) if later.weights is None else later.weights
-    rated = _with_pairs(rated, later.rows, weights)
+    uptake = parts.get("uptake")
+    counted = np.ones(len(later.values), np.float32)
+    if isinstance(uptake, UptakePart):
+        counted = uptake.weight(later.strength)
+    rated = _with_pairs(rated, later.rows, counted)
     rating = parts.get("rating")
     if liked is not None and isinstance(rating, RatingPart):
         good = later.values >= liked_from(rating.bounds)
         # A pair that is rated again, and not liked then, is liked no more.
-        liked = _with_pairs(liked, later.rows, np.where(good, 1, _NO_MORE))
+        liked = _with_pairs(liked, later.rows, good)
+        liked.eliminate_zeros()
     for name, part in parts.items():
         parts[name], moved = _learned(part, counts, later, rated, only_new)
         every.append(moved)
@@ -180,7 +185,7 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
         towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
     )
     features = towers.map(lambda tower: tower.features)
-    later = LaterRatings(rows, ratings.values, ratings.weights, features, day_of(ratings))
+    later = LaterRatings(rows, ratings.values, ratings.strength, features, day_of(ratings))
     if not all(only_new):
         return later
     new = (towers.items.counts[rows.items] == 0) | (towers.users.counts[rows.users] == 0)
@@ -191,23 +196,26 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
             int((~new).sum()),
             len(new),
         )
-    weights, at = (None if one is None else one[new] for one in (later.weights, later.at))
-    values, rows = later.values[new], rows.map(lambda one: one[new])
-    return LaterRatings(rows, values, weights, features, at)
+    at = None if later.at is None else later.at[new]
+    values, strength = later.values[new], later.strength[new]
+    return LaterRatings(rows.map(lambda one: one[new]), values, strength, features, at)
 
 
-def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], weights: np.ndarray) -> Sparse:
-    """Add the weights of later pairs; pairs whose weight is below 0 then are left out."""
-    # SciPy's own sum would drop pairs of confidence 0, which were rated too.
-    own = np.repeat(np.arange(rated.shape[0]), np.diff(rated.indptr))
-    places = np.concatenate([own, rows.users]), np.concatenate([rated.indices, rows.items])
-    values = np.concatenate([rated.data, weights.astype(rated.data.dtype)])
-    made = sparse.csr_matrix((values, places), shape=rated.shape)
-    if values.min(initial=0) >= 0:
-        return made
-    kept = made.data >= 0
-    ends = np.append(0, np.cumsum(kept))[made.indptr]
-    return sparse.csr_matrix((made.data[kept], made.indices[kept], ends), shape=rated.shape)
+def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], values: np.ndarray) -> sparse.csr_matrix:
+    """Set the values of later pairs; the last one counts where a pair is rated again."""
+    n, n_items = rated.shape
+    own = np.repeat(np.arange(n, dtype=np.int64), np.diff(rated.indptr))
+    places, data = own * n_items + rated.indices, np.array(rated.data)
+    later, last = np.unique((rows.users.astype(np.int64) * n_items + rows.items)[::-1], True)
+    values = values[::-1][last].astype(data.dtype)
+    at = np.searchsorted(places, later)
+    again = at < len(places)
+    again[again] = places[at[again]] == later[again]
+    data[at[again]] = values[again]
+    users, items = np.divmod(later[~again], n_items)
+    who, what = np.concatenate([own, users]), np.concatenate([rated.indices, items])
+    made = (np.concatenate([data, values[~again]]), (who, what))
+    return sparse.csr_matrix(made, shape=rated.shape)
 
 
 def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
@@ -283,7 +291,7 @@ class Guests:
             features = base.towers.map(lambda one: one.features)
             places = Sides(items[ratings.item_rows], ratings.user_rows)
             values, at = ratings.values, day_of(ratings)
-            later = LaterRatings(places, values, ratings.weights, features, at)
+            later = LaterRatings(places, values, ratings.strength, features, at)
             state, _ = _with_later(base, later, learners)
         else:
             state, _ = learn(self._of(rows), ratings, Sides(None, users), learners)

@@ -1,8 +1,7 @@
-"""Linear encoders of uptake vectors: ridge regressions on features."""
+"""The item encoder of implicit feedback: a ridge regression of item embeddings on features."""
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -10,17 +9,14 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 from simrec.model.head import Encoder
-from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.simec.linear_algebra import by_column, conjugate_gradients
 
-# Features up to which the normal equations are solved whole; with more, conjugate gradients.
-_DENSE = 500
-# Their steps for an encoder, and for what features say in a sweep: that is only a prior, and goes
-# on from the sweep before; the residual at which they end before.
-_STEPS, _STEPS_OF_SWEEP, _TOLERANCE = 12, 3, 0.03
+# Features up to which the normal equations are solved whole; with more, conjugate gradients: their
+# steps, and the residual at which they end before.
+_DENSE, _STEPS, _TOLERANCE = 500, 12, 0.03
 
 
-class Regression:
+class ItemRegression:
     """Ridge regression of vectors on features; what does not depend on the vectors is kept.
 
     Parameters
@@ -32,39 +28,22 @@ class Regression:
         as they are.
     penalty : float
         Ridge penalty.
-    workers : Workers
-        The workers between whom the rows are divided.
     """
 
-    def __init__(
-        self,
-        X: sparse.csr_matrix,
-        weights: np.ndarray | None,
-        penalty: float,
-        workers: Workers = ONE_WORKER,
-    ) -> None:
-        self._workers = workers
+    def __init__(self, X: sparse.csr_matrix, weights: np.ndarray | None, penalty: float) -> None:
         self._idf = weights
         inputs = Encoder(np.empty((0, 0)), idf=self._idf).inputs(X)
         constant = sparse.csr_matrix(np.ones((X.shape[0], 1), np.float32))
         self._Z = sparse.hstack([inputs, constant], format="csr", dtype=np.float32)
         self._ZT = self._Z.T.tocsr()
-        # With fewer rows than features, a combination of rows for each coordinate.
-        self._by_rows = workers.size == 1 and self._Z.shape[0] < self._Z.shape[1]
         self._solved: np.ndarray | None = None
         self._gram = None
         if self._Z.shape[1] <= _DENSE:
-            A = (self._ZT.astype(np.float64) @ self._Z.astype(np.float64)).toarray()
-            self._gram = workers.sum(A)
-        self._set_penalty(penalty)
+            self._gram = (self._ZT.astype(np.float64) @ self._Z.astype(np.float64)).toarray()
+        self.set_penalty(penalty)
 
-    def with_penalty(self, penalty: float) -> Regression:
-        """Return the same regression with another penalty; it goes on from the last solution."""
-        other = copy(self)
-        other._set_penalty(penalty)
-        return other
-
-    def _set_penalty(self, penalty: float) -> None:
+    def set_penalty(self, penalty: float) -> None:
+        """Take another penalty; solutions go on from the last one."""
         self._penalty = np.float32(penalty)
         self._factor = None
         if self._gram is not None:
@@ -75,40 +54,31 @@ class Regression:
 
     def encoder(self, Y: np.ndarray) -> Encoder:
         """Return the encoder that fits the vectors Y."""
-        return Encoder(self._weights(Y, _STEPS), idf=self._idf)
+        return Encoder(self._weights(Y), idf=self._idf)
 
-    def fitted(self, Y: np.ndarray) -> np.ndarray:
-        """Return what features say of the rows with the vectors Y."""
-        return np.asarray(self._Z @ self._weights(Y, _STEPS_OF_SWEEP))
-
-    def _weights(self, Y: np.ndarray, steps: int) -> np.ndarray:
+    def _weights(self, Y: np.ndarray) -> np.ndarray:
         if self._factor is not None:
-            right = self._workers.sum(np.asarray(self._ZT @ Y, np.float32))
+            right = np.asarray(self._ZT @ Y, np.float32)
             return cho_solve(self._factor, right, check_finite=False).astype(np.float32)
-        if self._by_rows:
-            return np.asarray(self._ZT @ self._conjugate_gradients(self._Z, self._ZT, Y, steps))
-        right = self._workers.sum(np.asarray(self._ZT @ Y))
-        return self._conjugate_gradients(self._ZT, self._Z, right, steps)
+        if self._Z.shape[0] < self._Z.shape[1]:  # a combination of rows for each coordinate
+            return np.asarray(self._ZT @ self._conjugate_gradients(self._Z, self._ZT, Y))
+        return self._conjugate_gradients(self._ZT, self._Z, np.asarray(self._ZT @ Y))
 
     def _conjugate_gradients(
-        self, A: sparse.csr_matrix, AT: sparse.csr_matrix, right: np.ndarray, steps: int
+        self, A: sparse.csr_matrix, AT: sparse.csr_matrix, right: np.ndarray
     ) -> np.ndarray:
         """Solve (A A' + penalty) W = right, all columns at once, from the last solution on."""
-        add, penalty = self._workers.sum, self._penalty
-        diagonal = add(np.asarray(A.multiply(A).sum(1)).ravel())[:, None] + penalty
+        diagonal = np.asarray(A.multiply(A).sum(1)).ravel()[:, None] + self._penalty
         start = self._solved
         if start is not None and start.shape != right.shape:
             start = None
 
         def normal(W: np.ndarray) -> np.ndarray:
-            return add(A @ (AT @ W)) + penalty * W
-
-        def inner(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-            return self._workers.first(by_column(a, b))  # all take as many steps
+            return A @ (AT @ W) + self._penalty * W
 
         right = right.astype(np.float32)
         self._solved = conjugate_gradients(
-            normal, right, lambda r: r / diagonal, start, steps, _TOLERANCE, inner
+            normal, right, lambda r: r / diagonal, start, _STEPS, _TOLERANCE, by_column
         )
         return self._solved
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from simrec.model.lists.held_out import Task
-from simrec.model.lists.uptake.least_squares import products
 
 # Zeros that probabilities are calibrated on.
 _ABSENT = 50_000
 
 
-def logit_line(
-    task: Task, U: np.ndarray, V: np.ndarray, rng: np.random.Generator
-) -> tuple[float, float] | None:
-    """Fit the logit of uptake as a line of the scalar product; None where there are no pairs.
+def logit_line(task: Task, z: np.ndarray, rng: np.random.Generator) -> tuple[float, float] | None:
+    """Fit the logit of uptake as a line of scores; None where there are no pairs.
 
     Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
     sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
@@ -24,8 +21,8 @@ def logit_line(
     ----------
     task : Task
         Users and held-out pairs.
-    U, V : numpy.ndarray
-        Vectors of these users, and of the candidates.
+    z : numpy.ndarray
+        Scores of its users and candidates.
     rng : numpy.random.Generator
         Source of the zeros.
     """
@@ -38,7 +35,7 @@ def logit_line(
     free = ~(task.hits[users, items] | task.exclude[users, items])
     users, items = users[free], items[free]
     rows, columns = np.append(ones[0], users), np.append(ones[1], items)
-    z = products(U, V, rows, columns).astype(np.float64)
+    z = z[rows, columns].astype(np.float64)
     y = np.r_[np.ones(len(ones[0])), np.zeros(len(users))]
     absent = (~(task.hits | task.exclude)).sum() / max(len(users), 1)
     weight = np.r_[np.full(len(ones[0]), 10.0), np.full(len(users), absent)]

@@ -1,0 +1,140 @@
+"""Item embeddings of implicit feedback: leading eigenvectors of who took up what.
+
+Of a small side all eigenvectors are found; elsewhere the leading ones come from products with the
+sparse histories: no items x items matrix is formed, so the number of items is not limited.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.threads import row_blocks
+
+# Eigenvectors beyond those wanted, and passes over the histories, of the randomised range finder.
+_MORE, _PASSES = 16, 4
+# Power of an item's count by which its column is divided: tail items are not lost among others.
+_EXPONENT = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class Axes:
+    """Leading eigenvectors of the Gram matrix of rows whose columns are scaled by popularity.
+
+    Attributes
+    ----------
+    V : numpy.ndarray
+        Items x eigenvectors.
+    e : numpy.ndarray
+        Eigenvalues, descending.
+    scale : numpy.ndarray
+        Factor of each item's column.
+    """
+
+    V: np.ndarray
+    e: np.ndarray
+    scale: np.ndarray
+
+    def first(self, n: int) -> Axes:
+        """Keep the first n eigenvectors."""
+        return replace(self, V=self.V[:, :n], e=self.e[:n])
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """What each item of a history adds to the coordinates of the user."""
+        return self.V * self.scale[:, None]
+
+    @property
+    def items(self) -> np.ndarray:
+        """The vectors of the items: a last layer for what is learned in these coordinates."""
+        return self.V / self.scale[:, None]
+
+
+def item_scale(counts: np.ndarray) -> np.ndarray:
+    """Return the factor of the columns of items with so many pairs."""
+    return (np.maximum(counts, 1.0) ** -_EXPONENT).astype(np.float32)
+
+
+def find_axes(
+    rows: sparse.csr_matrix,
+    counts: np.ndarray,
+    embedding_dim: int,
+    rng: np.random.Generator,
+    workers: Workers = ONE_WORKER,
+) -> Axes:
+    """Find the leading eigenvectors: exactly where one side is small, else by power iteration.
+
+    Parameters
+    ----------
+    rows : csr_matrix
+        This worker's rows x items.
+    counts : numpy.ndarray
+        Pairs of each item, of all workers.
+    embedding_dim : int
+        How many; fewer where there are fewer rows or items.
+    rng : numpy.random.Generator
+        Source of the start; the same on all workers.
+    workers : Workers
+        The workers between whom the rows are divided.
+    """
+    n_rows, n_items = int(workers.total(rows.shape[0])), rows.shape[1]
+    scale = item_scale(counts)
+    Y = sparse.csr_matrix(rows @ sparse.diags_array(scale), dtype=np.float32)
+    YT = Y.T.tocsr()
+    d = max(min(embedding_dim, n_rows - 1, n_items - 1), 1)
+    if n_items <= 2 * d:
+        e, V = (workers.first(one) for one in _eigh(workers.sum((YT @ Y).toarray())))
+    elif n_rows <= 2 * d and workers.size == 1:
+        e, U = _eigh((Y @ YT).toarray())
+        V = np.asarray(YT @ (U / np.sqrt(np.maximum(e, 1e-9 * max(e[-1], 1e-30)))))
+    else:
+        # One worker draws nothing for so few rows: what is drawn next is to be the same.
+        own = deepcopy(rng) if n_rows <= 2 * d else rng
+        e, V = _leading(Y, YT, d, own, workers)
+    order = np.argsort(-e)[:d]
+    e, V = e[order], V[:, order]
+    e = np.maximum(e, 1e-9 * max(float(e[0]), 1e-30))
+    V *= np.where((V**3).sum(0) < 0, -1, 1)  # rounding would choose the sign
+    return Axes(V.astype(np.float32), e.astype(np.float32), scale)
+
+
+def _eigh(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.linalg.eigh(gram.astype(np.float64))
+
+
+def _leading(
+    Y: sparse.csr_matrix,
+    YT: sparse.csr_matrix,
+    d: int,
+    rng: np.random.Generator,
+    workers: Workers,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return about d + 16 eigenvalues and eigenvectors, by block power iteration."""
+    V = rng.standard_normal((Y.shape[1], min(d + _MORE, Y.shape[1]))).astype(np.float32)
+    for _ in range(_PASSES):
+        V = workers.sum(np.asarray(YT @ (Y @ workers.first(_orthonormal(V)))))
+    V = workers.first(_orthonormal(_orthonormal(V)))
+    gram = np.zeros((V.shape[1], V.shape[1]))
+    for rows in row_blocks(Y.shape[0]):
+        image = np.asarray(Y[rows] @ V, np.float64)
+        gram += image.T @ image
+    # The last bits turn eigenvectors of nearly equal eigenvalues: the first worker decides.
+    e, W = (workers.first(one) for one in np.linalg.eigh(workers.sum(gram)))
+    return e, V @ W
+
+
+def _orthonormal(V: np.ndarray) -> np.ndarray:
+    """Return an orthonormal basis of the columns, by Cholesky's method: a sixth of QR's time.
+
+    It leaves rounding errors where columns are nearly dependent; a second time removes them. Where
+    the Gram matrix is singular to rounding, QR does it.
+    """
+    try:
+        L = np.linalg.cholesky((V.T @ V).astype(np.float64))
+    except np.linalg.LinAlgError:
+        return np.linalg.qr(V)[0]
+    return V @ np.linalg.inv(L).T.astype(np.float32)

@@ -1,0 +1,218 @@
+"""Popularity: how many liked an item; of a new one what its features tell."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from scipy import sparse
+
+from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.errors import InputError
+from simrec.model.head import Encoder, Saved, restored_heads, saved_heads
+from simrec.model.lists.blend import FEW
+from simrec.model.lists.column_weights import ColumnRegression
+from simrec.model.lists.fading import Fading, day_of
+from simrec.model.lists.item_encoder import idf_of
+from simrec.model.part import (
+    Entity,
+    LaterRatings,
+    NewRows,
+    Part,
+    encoded_by_column,
+    learners,
+    with_new_rows,
+)
+from simrec.model.prepare import Prepared
+from simrec.scoring.output import IDENTITY, Output
+from simrec.scoring.pairs import Parts
+from simrec.storage.arrays import Array, Sparse, columns
+
+if TYPE_CHECKING:
+    from simrec.model.tower import Tower
+    from simrec.storage.artifacts import Artifact
+
+# Items from which on features can tell anything.
+_ENOUGH = 10
+
+
+@dataclass(eq=False)
+class PopularityPart(Part):
+    """The logarithm of how many liked an item.
+
+    Three coordinates: that of items with pairs, that of new items, and a constant of new items.
+    Those of users are constant. With `fading`, likes count less the older they are.
+
+    Attributes
+    ----------
+    liked : float
+        Rating from which on an item counts as liked.
+    likes : Array
+        How many liked each item.
+    """
+
+    liked: float
+    likes: Array
+    fading: Fading | None = None
+    name: ClassVar[str] = "popularity"
+    kind: ClassVar[str] = "popularity"
+
+    def with_new(self, new: Sides[NewRows]) -> PopularityPart:
+        """Make room for new entities: what their features say."""
+        none = np.zeros(len(new.items.has_features), np.float32)
+        heads = self.heads.map(with_new_rows, new)
+        return replace(self, heads=heads, likes=new.items.insert(self.likes, none))
+
+    def with_ratings(
+        self, counts: Sides[Array], later: LaterRatings, rated: Sparse, only_new: Sides[bool]
+    ) -> tuple[PopularityPart, Sides[np.ndarray]]:
+        """Let likes fade until the latest rating, then count those of later ratings."""
+        learned, part = learners(counts, later, only_new), self
+        if self.fading is not None and not only_new.items and later.at is not None:
+            fading, share = self.fading.until_day(float(later.at.max(initial=self.fading.until)))
+            likes = np.asarray(self.likes) * np.float32(share)
+            vectors = np.array(self.heads.items.vectors)
+            vectors[:, 0] = np.log1p(likes) * (1 - vectors[:, 2])
+            head = replace(self.heads.items, vectors=vectors)
+            heads = self.heads.with_side("items", head)
+            part = replace(self, heads=heads, likes=likes, fading=fading)
+        if len(learned.items):
+            part = part._counted(learned.items, later, rated)
+        return part, learned
+
+    def _counted(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> PopularityPart:
+        here = np.isin(later.rows.items, rows) & (later.values >= self.liked)
+        likes = np.array(self.likes)
+        added: float | np.ndarray = 1.0
+        if self.fading is not None:  # without a day, they are of the latest
+            at = np.full(len(here), self.fading.until) if later.at is None else later.at
+            added = self.fading.weights(np.minimum(at[here], self.fading.until))
+        np.add.at(likes, later.rows.items[here], added)
+        n = np.diff(columns(rated, rows).indptr)
+        X = None if later.features is None else later.features.items[rows]
+        return replace(self, likes=likes).between(rows, n, X)
+
+    def between(
+        self, rows: np.ndarray, counts: np.ndarray, X: sparse.csr_matrix | None
+    ) -> PopularityPart:
+        """Let what features tell of items fade as pairs come in."""
+        head, share = self.heads.items, np.minimum(counts / FEW, 1)
+        cold = np.tile(head.prior, (len(rows), 1))
+        if X is not None:
+            cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
+        vectors = (1 - share)[:, None] * cold
+        vectors[:, 0] = np.log1p(np.asarray(self.likes[rows])) * share
+        head = head.changed(rows, vectors.astype(np.float32))
+        return replace(self, heads=self.heads.with_side("items", head))
+
+    def only_users(self, rows: np.ndarray) -> PopularityPart:
+        """Keep some users."""
+        return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
+
+    def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
+        """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""
+        x, pieces = entity.features, np.asarray(vector, np.float64)[None]
+        names, values = [f"average {SINGULAR[entity.side]}"], [""]
+        if entity.count:
+            names, values = ["who took it up"], [f"{entity.count:,} pairs"]
+        elif x is not None and x.nnz and entity.encoder is not None:
+            pieces = encoded_by_column(entity.encoder, x, self.heads[entity.side].encoder)
+            words = entity.encoder.words(x)
+            names, values = [*names, *words], [*values, *words.values()]
+        return Parts(names, values, pieces, np.zeros(len(vector)))
+
+    def comparable(self, side: Side, vectors: np.ndarray) -> np.ndarray:
+        """Return the vectors as they are."""
+        return vectors
+
+    def saved(self) -> Saved:
+        """Return the part as plain data."""
+        saved = saved_heads(self.name, self.heads)
+        fading = None if self.fading is None else asdict(self.fading)
+        saved.documents[self.name] = {"liked": self.liked, "fading": fading}
+        saved.rows.items["popularity_likes"] = np.asarray(self.likes, np.float32)
+        return saved
+
+    @classmethod
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> PopularityPart:
+        """Rebuild the part from what `saved` returned."""
+        liked, fading = (artifact.documents[cls.name][key] for key in ("liked", "fading"))
+        if isinstance(liked, bool) or not isinstance(liked, int | float) or np.isnan(liked):
+            raise InputError(f"popularity: {liked!r} is no number")
+        heads = restored_heads(cls.name, artifact, towers)
+        likes = artifact.array("popularity_likes", (len(towers.items.ids),))
+        return cls(heads, output, liked, likes, None if fading is None else Fading.restored(fading))
+
+
+def fit_popularity(
+    data: Prepared,
+    liked: float,
+    rng: np.random.Generator | None,
+    fading: Fading | None = None,
+) -> PopularityPart:
+    """Count who liked each item, and regress it on features.
+
+    Parameters
+    ----------
+    data : Prepared
+        Pairs and features.
+    liked : float
+        Rating from which on an item counts as liked.
+    rng : numpy.random.Generator or None
+        Source of the folds of the regression; None where no new item will be ranked.
+    fading : Fading, optional
+        How likes fade.
+    """
+    ratings, these = data.ratings, data.ratings.values >= liked
+
+    def counted(weights: np.ndarray | None = None) -> np.ndarray:
+        one = np.bincount(ratings.item_rows[these], weights, minlength=ratings.n_items)
+        return data.workers.sum(one.astype(np.float64))
+
+    likes, at = counted(), day_of(ratings)
+    if fading is not None and at is not None:  # over all items they sum up to the same
+        recent = counted(fading.weights(at[these]))
+        if likes.any():
+            fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
+        likes = recent * fading.scale
+    side = data.sides.items
+    logs = np.log1p(likes).astype(np.float32)
+    encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, rng)
+    none = np.zeros_like(logs)
+    items = side.head(np.column_stack([logs, none, none]), encoder, encoder.weights[-1])
+    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
+    constant.weights[-1] = 1
+    ones = np.ones((ratings.n_users, 3), np.float32)
+    users = data.sides.users.head(ones, constant, constant.weights[-1])
+    of_all = np.zeros(len(side.tower.ids), np.float32)
+    of_all[side.rated_rows] = likes
+    return PopularityPart(Sides(items, users), IDENTITY, liked, of_all, fading)
+
+
+def _encoder(
+    X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, rng: np.random.Generator | None
+) -> Encoder:
+    """Fit an encoder whose second coordinate is the log popularity, and the third a constant.
+
+    The penalty of each column, and whether features are weighed by rarity, are chosen on items held
+    out in turn; the mean is kept where features do not help.
+    """
+    mean = float(logs.mean())
+    weights = np.zeros((X.shape[1] + 1, 3), np.float32)
+    weights[-1] = 0, mean, 1
+    encoder = Encoder(weights)
+    if rng is None or not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
+        return encoder
+    seed = rng.integers(1 << 31)
+    tried = []
+    for idf in (None, idf_of(X)):
+        Z = Encoder(weights, idf=idf).inputs(X).tocsr().astype(np.float32)
+        regression = ColumnRegression(Z, groups, logs, np.random.default_rng(seed))
+        tried.append((regression.plain(), idf, regression))
+    plain, idf, regression = min(tried, key=lambda one: one[0].error)
+    chosen = regression.chosen(plain)
+    if chosen.error < float(np.square(logs - mean, dtype=np.float64).sum()):
+        weights[:, 1] = regression.weights(chosen)
+        encoder.idf = idf
+    return encoder

@@ -1,1 +1,0 @@
-"""Uptake: implicit feedback by weighted least squares, a component of lists."""

@@ -1,0 +1,166 @@
+"""The user encoder of implicit feedback: a SimEc in closed form, from a history and features.
+
+Its inputs are a part of a user's history, the user's features and a constant; its targets are the
+user's *other* pairs; its last layer is frozen to the item embeddings (`axes`). Which part of the
+history is given is drawn at random, each pair on its own, and the least squares solution over all
+draws has a closed form: only sums of squares and products of what is given with what is not enter.
+So an encoder for few pairs has learned from few pairs, and no pair is explained by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+
+from simrec.model.lists.axes import Axes
+from simrec.model.run.workers import ONE_WORKER, Workers
+from simrec.scoring.threads import row_blocks
+
+# What is known of a user: features alone, few pairs, a whole history.
+Known = Literal["nothing", "few", "known"]
+KNOWN: tuple[Known, ...] = ("nothing", "few", "known")
+# Pairs of a history that are given: a number, and at most a share of them.
+GIVEN = 5
+_SHARE = 0.5
+_MOST = {"nothing": 0.0, "few": float(GIVEN), "known": np.inf}
+
+
+@dataclass(frozen=True)
+class UserSetting:
+    """Penalties of a user encoder.
+
+    Attributes
+    ----------
+    ridge : float
+        Of what a pair says, in pairs.
+    power : float
+        A user counts by the power -power of the number of pairs.
+    feature_ridge : float
+        Of what features say, in users.
+    """
+
+    ridge: float = 10.0
+    power: float = 0.5
+    feature_ridge: float = 100.0
+
+
+class _Sums(NamedTuple):
+    """Sums over users: of squares and products of inputs, and of inputs with targets."""
+
+    inputs: np.ndarray
+    targets: dict[str, np.ndarray]
+
+
+class UserRegression:
+    """Sums over users from which encoders follow, whatever is known of a user.
+
+    Parameters
+    ----------
+    histories : csr_matrix
+        This worker's users x items: what each pair counts in a history.
+    targets : dict of str to csr_matrix
+        Users x items: what is to be predicted, at the pairs of the histories.
+    features : numpy.ndarray
+        A row of features for each user, a constant at last.
+    axes : Axes
+        Coordinates of items.
+    extra : csr_matrix, optional
+        Rows over items beside those of users, which have no features.
+    workers : Workers
+        The workers between whom the users are divided.
+    """
+
+    def __init__(
+        self,
+        histories: sparse.csr_matrix,
+        targets: Mapping[str, sparse.csr_matrix],
+        features: np.ndarray,
+        axes: Axes,
+        extra: sparse.csr_matrix | None = None,
+        workers: Workers = ONE_WORKER,
+    ) -> None:
+        self._workers, self._inputs = workers, axes.inputs
+        self._features, self.targets = features, tuple(targets)
+        d, width = len(axes.e), len(axes.e) + features.shape[1]
+        # Maps that nothing is solved for: similar items as they are, and without what is noise.
+        shrunk = axes.e / (axes.e + axes.e.mean())
+        self._plain = {
+            name: np.vstack([np.diag(one), np.zeros((width - d, d))]).astype(np.float32)
+            for name, one in (("alike", np.ones(d)), ("smooth", shrunk))
+        }
+        self._counts = np.maximum(np.diff(histories.indptr), 1).astype(np.float64)
+        self._histories, self._targets = histories, dict(targets)
+        self._extra = extra if workers.rank == 0 else None
+        self._ridge = self._inputs.T @ self._inputs
+        self._found: dict[tuple[Known, float], _Sums] = {}
+
+    def maps(self, known: Known, setting: UserSetting) -> dict[str, np.ndarray]:
+        """Return maps from coordinates, features and constant to vectors, by name."""
+        sums = self._sums(known, setting.power)
+        d, f = self._inputs.shape[1], self._features.shape[1]
+        A = sums.inputs.astype(np.float64)
+        A[:d, :d] += setting.ridge * self._ridge
+        at = np.arange(d, d + f - 1)
+        A[at, at] += setting.feature_ridge
+        # Against rounding, and coordinates that no input has.
+        A[np.diag_indices(len(A))] += 1e-7 * np.trace(A) / len(A)
+        factor = linalg.cho_factor(A, overwrite_a=True, check_finite=False)
+        solved = {
+            name: linalg.cho_solve(factor, right, check_finite=False).astype(np.float32)
+            for name, right in sums.targets.items()
+        }
+        return {**solved, **self._plain}
+
+    def _sums(self, known: Known, power: float) -> _Sums:
+        key = known, power
+        if key not in self._found:
+            self._found[key] = self._summed(known, power)
+        return self._found[key]
+
+    def _summed(self, known: Known, power: float) -> _Sums:
+        weights = self._counts**-power
+        mean = self._workers.total(float(weights.sum())) / self._workers.total(len(weights))
+        share = np.minimum(_MOST[known] / self._counts, _SHARE)
+        found = self._of(self._histories, self._targets, self._features, share, weights / mean)
+        if known == "known" and self._extra is not None:
+            n = self._extra.shape[0]
+            none = np.zeros((n, self._features.shape[1]), np.float32)
+            targets = dict.fromkeys(self.targets, self._extra)
+            more = self._of(self._extra, targets, none, np.full(n, _SHARE), np.ones(n))
+            both = {name: one + more.targets[name] for name, one in found.targets.items()}
+            found = _Sums(found.inputs + more.inputs, both)
+        add = self._workers.sum
+        return _Sums(add(found.inputs), {name: add(one) for name, one in found.targets.items()})
+
+    def _of(
+        self,
+        H: sparse.csr_matrix,
+        targets: Mapping[str, sparse.csr_matrix],
+        features: np.ndarray,
+        share: np.ndarray,
+        weights: np.ndarray,
+    ) -> _Sums:
+        """Sum over rows, of whose entries a share is given; the others are to be predicted."""
+        P, d = self._inputs, self._inputs.shape[1]
+        width = d + features.shape[1]
+        A = np.zeros((width, width))
+        B = {name: np.zeros((width, d)) for name in targets}
+        for rows in row_blocks(H.shape[0]):
+            C = np.asarray(H[rows] @ P)
+            q, w = share[rows, None].astype(np.float32), weights[rows, None].astype(np.float32)
+            Z = np.hstack([q * C, features[rows]])
+            A += Z.T @ (w * Z)
+            for name, T in targets.items():
+                B[name] += Z.T @ (w * (C if T is H else np.asarray(T[rows] @ P)))
+        # A pair that is given is not predicted; given or not, its square counts by the share.
+        q, w = (np.repeat(one, np.diff(H.indptr)) for one in (share, weights))
+        own = np.bincount(H.indices, w * q * (1 - q) * H.data**2, len(P))
+        A[:d, :d] += P.T @ (own[:, None] * P)
+        for name, T in targets.items():
+            same = np.bincount(H.indices, w * q * H.data * T.data, len(P))
+            B[name][:d] -= P.T @ (same[:, None] * P)
+        return _Sums(A, B)
