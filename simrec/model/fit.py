@@ -98,7 +98,7 @@ def fit_model(
     model.towers_, model.columns_ = data.sides.map(lambda side: side.tower), data.ratings.columns
     model.history_, model.schema_ = progress.history, data.schema
     uptake = lists.parts.get("uptake")
-    counted = uptake.weight(data.ratings.strength) if isinstance(uptake, UptakePart) else None
+    counted = uptake.weight(data.ratings.values) if isinstance(uptake, UptakePart) else None
     model.rated_ = data.rated(counted)
     model.liked_ = data.liked() if settings.keep_evidence else None
     model.model_id_, model.parent_, model.updates_ = None, None, []

@@ -31,7 +31,6 @@ class LaterRatings:
 
     rows: Sides[np.ndarray]
     values: np.ndarray
-    strength: np.ndarray  # of each pair; see `Ratings`
     features: Sides[Sparse] | None = None  # encoded features of all items and users
     at: np.ndarray | None = None  # day of each, since 1970; None where it is not known
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import clear_gain, list_quality
-from simrec.model.lists.grids import climb
+from simrec.model.lists.blend import list_quality
 from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.item_encoder import (
     ItemRegression,
@@ -22,20 +20,16 @@ from simrec.model.lists.item_encoder import (
 )
 from simrec.model.lists.pair_weight import PairWeight
 from simrec.model.lists.uptake_model import UptakeModel
-from simrec.model.lists.user_encoder import KNOWN, Known, UserSetting
+from simrec.model.lists.user_encoder import Known
 from simrec.model.prepare import Prepared, pair_matrix
 from simrec.model.run.progress import Step, no_step
 
-# Grids that are walked along.
-_RIDGES = tuple(0.1 * 3.0**k for k in range(9))
-_POWERS = (0.0, 0.5)
-_FEATURE_RIDGES = tuple(100 * 4.0**k for k in range(-3, 5))
-_PENALTIES = tuple(0.1 * 3.0**k for k in range(9))
-_SLOPES = (0.25, 0.5, 1.0)
+# Penalties of the item encoder that are tried.
+_PENALTIES = tuple(0.3 * 3.0**k for k in range(7))
 # Coordinates; twice as many where lists of known users gain so much by them.
 DIM, _MOST_DIM, _WORTH = 256, 1024, 1.02
 # Draws and users of a task that choices look at, at most; coordinates for new items.
-_DRAWS, _USERS, _LOOKED_AT = 2, 600, 128
+_DRAWS, _USERS, _LOOKED_AT = 4, 600, 128
 # What is known of the users of a task.
 OF_TASK: Mapping[str, Known] = {
     "known_users": "known",
@@ -51,38 +45,26 @@ OF_TASK: Mapping[str, Known] = {
 class UptakeSetting:
     """What was chosen; the defaults hold where there is nothing to choose on."""
 
-    nothing: UserSetting = UserSetting()  # noqa: RUF009 - frozen
-    few: UserSetting = UserSetting(_RIDGES[3], 0.0)  # noqa: RUF009
-    known: UserSetting = UserSetting(_RIDGES[4], 0.5)  # noqa: RUF009
     embedding_dim: int = DIM
     # The encoder of new items: how features are weighed, and its ridge.
     weighing: Weighing = "plain"
-    item_penalty: float = _PENALTIES[4]
-
-    @classmethod
-    def from_plain(cls, document: Mapping[str, Any]) -> UptakeSetting:
-        """Read what `dataclasses.asdict` returned."""
-        users: dict[str, Any] = {name: UserSetting(**document[name]) for name in KNOWN}
-        return cls(**{**document, **users})
+    item_penalty: float = _PENALTIES[3]
 
 
 class UptakeDraw:
     """Implicit feedback on one draw of held-out pairs."""
 
-    def __init__(self, held: HeldOut, seed: int) -> None:
-        self.held, self._seed = held, seed
-        self.weight = PairWeight()
+    def __init__(self, held: HeldOut, weight: PairWeight, seed: int) -> None:
+        self.held, self.weight, self._seed = held, weight, seed
         self.embedding_dim = 0
 
-    def learn(self, weight: PairWeight, embedding_dim: int) -> None:
-        """Learn embeddings of so many coordinates, and sums over histories with this weight."""
-        rng = np.random.default_rng(self._seed)
+    def learn(self, embedding_dim: int) -> None:
+        """Learn embeddings of so many coordinates."""
         if embedding_dim != self.embedding_dim:
-            self.model = UptakeModel.of(self.held.data, weight, embedding_dim, rng)
-        elif weight != self.weight:
-            self.model = self.model.with_weight(self.held.data, weight)
-        self.weight, self.embedding_dim = weight, embedding_dim
-        self._inputs: dict[str, np.ndarray] = {}
+            rng = np.random.default_rng(self._seed)
+            self.model = UptakeModel.of(self.held.data, self.weight, embedding_dim, rng)
+            self.embedding_dim = embedding_dim
+            self._inputs: dict[str, np.ndarray] = {}
 
     def inputs(self, task: str) -> np.ndarray:
         """Return coordinates of histories, of features and a constant of the users of a task."""
@@ -97,22 +79,22 @@ class UptakeDraw:
         coordinates = np.zeros((len(users), inputs.shape[1]), np.float32)
         if OF_TASK[name] == "known":
             ratings = data.ratings
-            H = pair_matrix(ratings, self.weight(ratings.strength))
+            H = pair_matrix(ratings, self.weight(ratings.values))
             coordinates = np.asarray(H[np.searchsorted(side.rated_rows, users)] @ inputs)
         elif OF_TASK[name] == "few":
             at = np.searchsorted(users, given.rows.users)
             here = (at < len(users)) & (users[np.minimum(at, len(users) - 1)] == given.rows.users)
             items = np.searchsorted(data.sides.items.rated_rows, given.rows.items)
-            values = self.weight(given.strength)
+            values = self.weight(given.values)
             shape = (len(users), len(inputs))
             pairs = (values[here], (at[here], items[here]))
             coordinates = np.asarray(sparse.csr_matrix(pairs, shape=shape) @ inputs)
         features = side.tower.features[users] @ model.projection
         return np.hstack([coordinates, features, np.ones((len(users), 1), np.float32)])
 
-    def users(self, task: str, setting: UserSetting, target: str) -> np.ndarray:
+    def users(self, task: str, target: str) -> np.ndarray:
         """Return the vectors of the users of a task."""
-        return self.inputs(task) @ self.model.users.maps(OF_TASK[task], setting)[target]
+        return self.inputs(task) @ self.model.users.maps(OF_TASK[task])[target]
 
     def items(self, task: Task, encoder: Encoder | None = None) -> np.ndarray:
         """Return the vectors of the candidates of a task, of new ones by the encoder."""
@@ -123,15 +105,6 @@ class UptakeDraw:
         if encoder is not None and not known.all():
             out[~known] = encoder(side.tower.features[task.items[~known]])
         return out
-
-    def quality(self, name: str, setting: UserSetting) -> np.ndarray:
-        """Return the NDCG@20 of lists by what users like, or take up where that is not known."""
-        task = self.held.tasks[name]
-        if not len(task.users):
-            return np.empty(0)
-        # What known users like is told by predicted ratings.
-        target = "taken" if name == "known_users" else self.model.users.targets[-1]
-        return _quality(self.users(name, setting, target), self.items(task), task)
 
 
 def _quality(users: np.ndarray, items: np.ndarray, task: Task) -> np.ndarray:
@@ -146,8 +119,8 @@ def choose_uptake(
     weight: PairWeight,
     rng: np.random.Generator,
     step: Step = no_step,
-) -> tuple[UptakeSetting, PairWeight, list[UptakeDraw]]:
-    """Choose all that a fit needs on held-out pairs.
+) -> tuple[UptakeSetting, list[UptakeDraw]]:
+    """Choose the number of coordinates and the encoder of new items on held-out pairs.
 
     Parameters
     ----------
@@ -156,7 +129,7 @@ def choose_uptake(
     embedding_dim : int or None
         Coordinates; None to choose.
     weight : PairWeight
-        Mean strength, and what is liked.
+        What a pair counts in a history.
     rng : numpy.random.Generator
         Source of the starts.
     step : callable
@@ -164,63 +137,31 @@ def choose_uptake(
 
     Returns
     -------
-    (UptakeSetting, PairWeight, list of UptakeDraw)
-        The choice, what a pair counts in a history, and the draws, learned as chosen.
+    (UptakeSetting, list of UptakeDraw)
+        The choice, and the draws, learned as chosen.
     """
-    draws = [UptakeDraw(one, int(rng.integers(1 << 31))) for one in held]
-    some = ([one for one in draws if not one.held.cold] or draws)[:_DRAWS]
-    cold = [one for one in draws if one.held.cold][:_DRAWS]
-    looked_at = list(dict.fromkeys([*some, *cold]))
-    setting = UptakeSetting(embedding_dim=embedding_dim or DIM)
+    draws = [UptakeDraw(one, weight, int(rng.integers(1 << 31))) for one in held]
+    some = ([one for one in draws if not one.held.cold] or draws)[:1]
 
-    def learn(which: Sequence[UptakeDraw]) -> None:
-        for one in which:
-            one.learn(weight, setting.embedding_dim)
+    def quality(dim: int) -> float:
+        found = []
+        for one in some:
+            one.learn(dim)
+            task = one.held.tasks["known_users"]
+            if len(task.users):
+                found.append(_quality(one.users("known_users", "taken"), one.items(task), task))
+        step()
+        return _mean(found)
 
-    def lists(name: str, own: UserSetting) -> list[np.ndarray]:
-        return [one.quality(name, own) for one in (some if name == "known_users" else cold)]
-
-    def both() -> list[np.ndarray]:
-        return lists("known_users", setting.known) + lists("few_pairs", setting.few)
-
-    def better(name: str) -> UserSetting:
-        own = OF_TASK[name]
-        grids = {"feature_ridge": _FEATURE_RIDGES}
-        if name != "new_users":
-            grids = {"ridge": _RIDGES, "power": _POWERS}
-        return climb(lambda one: _mean(lists(name, one)), getattr(setting, own), grids, step)
-
-    learn(looked_at)
-    if cold and cold[0].model.projection.shape[1]:
-        found = better("new_users").feature_ridge
-        users = {name: replace(getattr(setting, name), feature_ridge=found) for name in KNOWN}
-        setting = replace(setting, **users)
-    setting = replace(setting, few=better("few_pairs"), known=better("known_users"))
-    strengths = [one.held.data.ratings.strength for one in looked_at]
-    if any(np.ptp(one) > 0 for one in strengths):
-        unit = 1 / float(np.concatenate(strengths).std())
-        best, plain = both(), weight
-        for slope in _SLOPES:
-            weight = replace(plain, slope=slope * unit)
-            learn(looked_at)
-            if clear_gain(tried := both(), best):
-                best, plain = tried, weight
-        weight = plain
-        learn(looked_at)
+    dim = embedding_dim or DIM
     if embedding_dim is None:
-        reached = _mean(lists("known_users", setting.known))
-        while setting.embedding_dim < _MOST_DIM:
-            before = setting
-            setting = replace(setting, embedding_dim=2 * setting.embedding_dim)
-            learn(some)
-            wider = _mean(lists("known_users", setting.known))
-            step()
-            if wider < _WORTH * reached:
-                setting = before
-                break
-            reached = wider
-    learn(draws)
-    return _with_items(setting, cold, step), weight, draws
+        reached = quality(dim)
+        while dim < _MOST_DIM and (wider := quality(2 * dim)) >= _WORTH * reached:
+            dim, reached = 2 * dim, wider
+    for one in draws:
+        one.learn(dim)
+    cold = [one for one in draws if one.held.cold][:_DRAWS]
+    return _with_items(UptakeSetting(dim), cold, step), draws
 
 
 def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) -> UptakeSetting:
@@ -228,7 +169,7 @@ def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) 
     cold = [one for one in cold if one.held.data.sides.items.X.shape[1] > 1]
     if not cold:
         return setting
-    users = [one.users("new_items", setting.known, one.model.users.targets[-1]) for one in cold]
+    users = [one.users("new_items", one.model.users.targets[-1]) for one in cold]
 
     @cache
     def regressions(weighing: Weighing) -> list[ItemRegression]:
@@ -250,12 +191,13 @@ def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) 
     weighings: list[Weighing] = ["plain", "rarity"]
     if len(full_columns(side.X[:, :-1], side.groups[:-1])):
         weighings.append("rarity and full columns")
-    starts = [
-        replace(setting, weighing=one, item_penalty=_PENALTIES[4 if one == "plain" else 1])
-        for one in weighings
-    ]
-    grids = {"item_penalty": _PENALTIES}
-    return max((climb(quality, one, grids, step) for one in starts), key=quality)
+    tried: dict[UptakeSetting, float] = {}
+    for weighing in weighings:
+        for penalty in _PENALTIES:
+            one = replace(setting, weighing=weighing, item_penalty=penalty)
+            tried[one] = quality(one)
+            step()
+    return max(tried, key=lambda one: tried[one])
 
 
 def item_regression(data: Prepared, weighing: Weighing, penalty: float) -> ItemRegression:

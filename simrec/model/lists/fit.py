@@ -27,7 +27,7 @@ from simrec.model.lists.pair_weight import PairWeight
 from simrec.model.lists.popularity import PopularityPart, fit_popularity
 from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
 from simrec.model.lists.uptake_model import UptakeModel
-from simrec.model.lists.user_encoder import KNOWN, Known
+from simrec.model.lists.user_encoder import KNOWN, RIDGE, Known
 from simrec.model.part import Part
 from simrec.model.prepare import Prepared, pair_matrix
 from simrec.model.run.progress import Step, no_step
@@ -99,7 +99,7 @@ def fit_lists(
     rng = np.random.default_rng([random_state, 1])
     sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
     liked = float(liked_from(data.bounds)) if rating is not None else 0.0
-    weight = PairWeight(0.0, float(sample.ratings.strength.mean()), liked)
+    weight = PairWeight.of(sample.ratings, liked)
     n = len(sample.ratings)
     n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(n, 1), LEAST_DRAWS, MOST_DRAWS))
     # Every other draw holds out pairs only: what suits known users depends on how dense the data
@@ -107,9 +107,8 @@ def fit_lists(
     found = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in found if draw is not None]
     with one_blas_thread():
-        setting, weight, tried = choose_uptake(held, embedding_dim, weight, rng, step)
-        plain = data.workers.agreed([asdict(setting), asdict(weight)])
-        setting, weight = UptakeSetting.from_plain(plain[0]), PairWeight(**plain[1])
+        setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
+        setting = UptakeSetting(**data.workers.agreed(asdict(setting)))
         draws = []
         for one in tried:
             parts: dict[str, Part] = {} if rating is None else {"rating": fit_rating(one.held.data)}
@@ -126,11 +125,7 @@ def fit_lists(
     rare = np.flatnonzero((counts > 0) & (counts < FEW))
     popularity = popularity.between(rare, counts[rare], tower.features[rare])
     parts = {"uptake": uptake, "popularity": popularity}
-    settings: dict[str, Any] = {"embedding_dim": setting.embedding_dim, "rating_slope": weight.slope}
-    settings |= {f"ridge_{one}": getattr(setting, one).ridge for one in ("few", "known")}
-    settings |= {"feature_ridge": setting.nothing.feature_ridge}
-    settings |= {"item_weighing": setting.weighing, "item_penalty": setting.item_penalty}
-    settings = {f"uptake_{name}": value for name, value in settings.items()}
+    settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
     return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
 
 
@@ -147,7 +142,7 @@ def _uptake(
     model = UptakeModel.of(data, weight, setting.embedding_dim, rng)
     maps = []
     for known in KNOWN:
-        found = model.users.maps(known, getattr(setting, known))
+        found = model.users.maps(known)
         maps.append(sum(w * found[target] for target, w in mixes[known].items()))
     slope, shift = line
     users = UserMaps(model.projection, workers.first(np.float32(slope) * np.stack(maps)))
@@ -158,7 +153,7 @@ def _uptake(
         encoder.weights = workers.first(encoder.weights)
     else:
         encoder = Encoder(vectors.mean(0, keepdims=True))
-    H = pair_matrix(ratings, weight(ratings.strength))
+    H = pair_matrix(ratings, weight(ratings.values))
     X = data.sides.users.X[:, :-1]
     histories = encoded_histories(H, model.axes.inputs, X, users)
     cold = Encoder(users.of_features())
@@ -168,7 +163,7 @@ def _uptake(
     n = len(side.tower.ids)
     of_all, fitted = np.zeros(n, np.float32), np.zeros(n, bool)
     of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
-    spread_ = model.axes.e + np.float32(setting.known.ridge)
+    spread_ = model.axes.e + np.float32(RIDGE["known"])
     output = Output(0.0, 1.0, shift)
     return UptakePart(heads, output, weight, users, of_all, fitted, spread_, model.mean)
 
@@ -197,15 +192,14 @@ class _Draw:
 
     def of_targets(self, name: str) -> dict[str, np.ndarray]:
         """Return the scores of what users take up, and of what they like."""
-        task, own = self.held.tasks[name], getattr(self.setting, OF_TASK[name])
-        items = self.uptake.items(task, self._encoder).T
-        maps = self.uptake.model.users.maps(OF_TASK[name], own)
+        items = self.uptake.items(self.held.tasks[name], self._encoder).T
+        maps = self.uptake.model.users.maps(OF_TASK[name])
         inputs = self.uptake.inputs(name)
         return {target: (inputs @ one) @ items for target, one in maps.items()}
 
     def of_mix(self, name: str, mix: Mix) -> dict[str, np.ndarray]:
         """Return the scores of parts, and of implicit feedback as mixed."""
-        maps = self.uptake.model.users.maps(OF_TASK[name], getattr(self.setting, OF_TASK[name]))
+        maps = self.uptake.model.users.maps(OF_TASK[name])
         users = self.uptake.inputs(name) @ blend_of(mix, maps)
         items = self.uptake.items(self.held.tasks[name], self._encoder)
         return {**self.of_parts(name), "uptake": users @ items.T}

@@ -127,8 +127,7 @@ class HeldOut:
                 seen,
             ),
         }
-        values, strength = ratings.values[first], ratings.strength[first]
-        given = LaterRatings(Sides(i[first], u[first]), values, strength)
+        given = LaterRatings(Sides(i[first], u[first]), ratings.values[first])
         made = {name: Task.of(*one, rng) for name, one in tasks.items()}
         both = (np.flatnonzero(new_user), new_items, later, none)
         made["new_both"] = Task.of(*both, rng.spawn(1)[0])

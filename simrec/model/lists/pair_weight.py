@@ -8,21 +8,23 @@ from typing import Any
 
 import numpy as np
 
+from simrec.data.ratings import Ratings
 from simrec.errors import InputError
+
+# A rating one standard deviation above the mean counts so much more.
+_SLOPE = 0.25
 
 
 @dataclass(frozen=True)
 class PairWeight:
-    """What a pair counts in a history: 1 + slope * (strength - mean).
-
-    The strength of a pair is its rating; without ratings its weight.
+    """What a pair counts in a history: 1 + slope * (rating - mean).
 
     Attributes
     ----------
     slope : float
-        0 where strengths do not matter; with a large one, low ratings push their neighbours down.
+        How much more a pair counts the better it is rated; 0 without ratings.
     mean : float
-        Mean strength.
+        Mean rating.
     liked : float
         Rating from which on an item counts as liked.
     """
@@ -31,9 +33,16 @@ class PairWeight:
     mean: float = 0.0
     liked: float = 0.0
 
-    def __call__(self, strength: np.ndarray) -> np.ndarray:
-        """Return what pairs of such strengths count."""
-        return (1 + self.slope * (strength - self.mean)).astype(np.float32)
+    @classmethod
+    def of(cls, ratings: Ratings, liked: float) -> PairWeight:
+        """Let a rating count by how far it is above the mean, in standard deviations."""
+        spread = float(ratings.values.std()) if ratings.has_ratings else 0.0
+        slope = _SLOPE / spread if spread > 0 else 0.0
+        return cls(slope, float(ratings.values.mean()), liked)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        """Return what pairs with such ratings count."""
+        return (1 + self.slope * (values - self.mean)).astype(np.float32)
 
     @classmethod
     def restored(cls, document: Mapping[str, Any]) -> PairWeight:

@@ -61,11 +61,6 @@ class UptakeModel:
             projection = find_axes(X, np.ones(X.shape[1]), _FEATURES, rng, workers).V
         return cls(axes, cls._users(data, weight, axes, projection, extra), projection, mean)
 
-    def with_weight(self, data: Prepared, weight: PairWeight) -> UptakeModel:
-        """Return the same embeddings with histories in which pairs count otherwise."""
-        users = self._users(data, weight, self.axes, self.projection, _rows_of_features(data))
-        return UptakeModel(self.axes, users, self.projection, self.mean)
-
     @staticmethod
     def _users(
         data: Prepared,
@@ -75,7 +70,7 @@ class UptakeModel:
         extra: sparse.csr_matrix | None,
     ) -> UserRegression:
         ratings, X = data.ratings, data.sides.users.X[:, :-1]
-        H = pair_matrix(ratings, weight(ratings.strength))
+        H = pair_matrix(ratings, weight(ratings.values))
         targets = {"taken": H if not weight.slope else pair_matrix(ratings)}
         if ratings.has_ratings:
             targets["liked"] = pair_matrix(ratings, ratings.values >= weight.liked)

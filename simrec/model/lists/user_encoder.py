@@ -10,7 +10,6 @@ So an encoder for few pairs has learned from few pairs, and no pair is explained
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -27,25 +26,12 @@ KNOWN: tuple[Known, ...] = ("nothing", "few", "known")
 GIVEN = 5
 _SHARE = 0.5
 _MOST = {"nothing": 0.0, "few": float(GIVEN), "known": np.inf}
-
-
-@dataclass(frozen=True)
-class UserSetting:
-    """Penalties of a user encoder.
-
-    Attributes
-    ----------
-    ridge : float
-        Of what a pair says, in pairs.
-    power : float
-        A user counts by the power -power of the number of pairs.
-    feature_ridge : float
-        Of what features say, in users.
-    """
-
-    ridge: float = 10.0
-    power: float = 0.5
-    feature_ridge: float = 100.0
+# Ridge of what a pair says, in pairs, and the power of the number of pairs by which a user counts
+# less. Quality is flat around them; `benchmarks/README.md` has the figures.
+RIDGE = {"nothing": 1.0, "few": 1.0, "known": 5.0}
+_POWER = {"nothing": 0.5, "few": 0.0, "known": 0.5}
+# Ridge of what features say, in users.
+_FEATURE_RIDGE = 100.0
 
 
 class _Sums(NamedTuple):
@@ -96,33 +82,31 @@ class UserRegression:
         self._histories, self._targets = histories, dict(targets)
         self._extra = extra if workers.rank == 0 else None
         self._ridge = self._inputs.T @ self._inputs
-        self._found: dict[tuple[Known, float], _Sums] = {}
+        self._found: dict[Known, dict[str, np.ndarray]] = {}
 
-    def maps(self, known: Known, setting: UserSetting) -> dict[str, np.ndarray]:
+    def maps(self, known: Known) -> dict[str, np.ndarray]:
         """Return maps from coordinates, features and constant to vectors, by name."""
-        sums = self._sums(known, setting.power)
+        if known not in self._found:
+            self._found[known] = {**self._solved(known), **self._plain}
+        return self._found[known]
+
+    def _solved(self, known: Known) -> dict[str, np.ndarray]:
+        sums = self._summed(known)
         d, f = self._inputs.shape[1], self._features.shape[1]
-        A = sums.inputs.astype(np.float64)
-        A[:d, :d] += setting.ridge * self._ridge
+        A = sums.inputs
+        A[:d, :d] += RIDGE[known] * self._ridge
         at = np.arange(d, d + f - 1)
-        A[at, at] += setting.feature_ridge
+        A[at, at] += _FEATURE_RIDGE
         # Against rounding, and coordinates that no input has.
         A[np.diag_indices(len(A))] += 1e-7 * np.trace(A) / len(A)
         factor = linalg.cho_factor(A, overwrite_a=True, check_finite=False)
-        solved = {
+        return {
             name: linalg.cho_solve(factor, right, check_finite=False).astype(np.float32)
             for name, right in sums.targets.items()
         }
-        return {**solved, **self._plain}
 
-    def _sums(self, known: Known, power: float) -> _Sums:
-        key = known, power
-        if key not in self._found:
-            self._found[key] = self._summed(known, power)
-        return self._found[key]
-
-    def _summed(self, known: Known, power: float) -> _Sums:
-        weights = self._counts**-power
+    def _summed(self, known: Known) -> _Sums:
+        weights = self._counts ** -_POWER[known]
         mean = self._workers.total(float(weights.sum())) / self._workers.total(len(weights))
         share = np.minimum(_MOST[known] / self._counts, _SHARE)
         found = self._of(self._histories, self._targets, self._features, share, weights / mean)
@@ -156,11 +140,16 @@ class UserRegression:
             A += Z.T @ (w * Z)
             for name, T in targets.items():
                 B[name] += Z.T @ (w * (C if T is H else np.asarray(T[rows] @ P)))
+        if not share.any():
+            return _Sums(A, B)
         # A pair that is given is not predicted; given or not, its square counts by the share.
         q, w = (np.repeat(one, np.diff(H.indptr)) for one in (share, weights))
-        own = np.bincount(H.indices, w * q * (1 - q) * H.data**2, len(P))
-        A[:d, :d] += P.T @ (own[:, None] * P)
+
+        def by_item(of_pairs: np.ndarray) -> np.ndarray:
+            of_items = np.bincount(H.indices, of_pairs, len(P)).astype(np.float32)
+            return P.T @ (of_items[:, None] * P)
+
+        A[:d, :d] += by_item(w * q * (1 - q) * H.data**2)
         for name, T in targets.items():
-            same = np.bincount(H.indices, w * q * H.data * T.data, len(P))
-            B[name][:d] -= P.T @ (same[:, None] * P)
+            B[name][:d] -= by_item(w * q * H.data * T.data)
         return _Sums(A, B)

@@ -114,7 +114,7 @@ def _with_later(
     uptake = parts.get("uptake")
     counted = np.ones(len(later.values), np.float32)
     if isinstance(uptake, UptakePart):
-        counted = uptake.weight(later.strength)
+        counted = uptake.weight(later.values)
     rated = _with_pairs(rated, later.rows, counted)
     rating = parts.get("rating")
     if liked is not None and isinstance(rating, RatingPart):
@@ -185,7 +185,7 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
         towers.users.ids.rows(ratings.users.ids)[ratings.user_rows],
     )
     features = towers.map(lambda tower: tower.features)
-    later = LaterRatings(rows, ratings.values, ratings.strength, features, day_of(ratings))
+    later = LaterRatings(rows, ratings.values, features, day_of(ratings))
     if not all(only_new):
         return later
     new = (towers.items.counts[rows.items] == 0) | (towers.users.counts[rows.users] == 0)
@@ -197,8 +197,7 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
             len(new),
         )
     at = None if later.at is None else later.at[new]
-    values, strength = later.values[new], later.strength[new]
-    return LaterRatings(rows.map(lambda one: one[new]), values, strength, features, at)
+    return LaterRatings(rows.map(lambda one: one[new]), later.values[new], features, at)
 
 
 def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], values: np.ndarray) -> sparse.csr_matrix:
@@ -290,8 +289,7 @@ class Guests:
             base = self._with_newcomer(ratings.users)
             features = base.towers.map(lambda one: one.features)
             places = Sides(items[ratings.item_rows], ratings.user_rows)
-            values, at = ratings.values, day_of(ratings)
-            later = LaterRatings(places, values, ratings.strength, features, at)
+            later = LaterRatings(places, ratings.values, features, day_of(ratings))
             state, _ = _with_later(base, later, learners)
         else:
             state, _ = learn(self._of(rows), ratings, Sides(None, users), learners)
