@@ -15,8 +15,8 @@ from simrec.data.arrays import (
     plain,
     read_frame,
 )
+from simrec.data.files import CSV_ENDINGS, PARQUET_ENDINGS, reading_options
 from simrec.data.messages import describe, no_column
-from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, reading_options
 from simrec.data.sides import ID_COLUMNS, Columns, Side
 from simrec.data.source import open_source
 from simrec.errors import InputError

@@ -35,7 +35,7 @@ class DataOptions:
     Parameters
     ----------
     ratings : path
-        Table of user_id, item_id, rating: a Parquet or CSV file, a directory, a glob or a URI.
+        Table of user_id, item_id, rating: a Parquet or CSV file, a directory or a URI.
     items : path, optional
         Features of the items, by item_id.
     users : path, optional
