@@ -10,7 +10,7 @@ improve. NumPy alone.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from simrec.errors import InputError
 from simrec.scoring.output import Output
-from simrec.simec.fitted import LinearEncoder
-from simrec.simec.inputs import Problem, Targets
+from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.linear_algebra import conjugate_gradients, randomised_svd
 
 logger = logging.getLogger(__name__)
@@ -28,6 +27,32 @@ logger = logging.getLogger(__name__)
 _BLOCK = 1000  # rows whose products with all columns are formed at a time
 _ENTRIES = 1 << 20  # entries of a sparse R handled at a time
 _SAMPLE = 2000  # rows that W_l's start is decomposed from
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEncoder:
+    """Embed feature rows by ``x @ kernel + bias``, and the identity by the rows of the kernel."""
+
+    kind: str
+    kernel: np.ndarray
+    bias: np.ndarray | None = None
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Return the embeddings of checked feature rows."""
+        if self.kind == "identity":
+            return self.kernel[: features.n_rows].copy()
+        found = features.data @ self.kernel
+        return np.asarray(found if self.bias is None else found + self.bias, np.float32)
+
+    def network(self) -> Any:
+        """Return the same encoder as a Keras model."""
+        from simrec.simec.encoders import DenseStack
+
+        n, d = self.kernel.shape
+        stack = DenseStack(self.kind, n, (d,), bias=self.bias is not None)
+        model = stack.build(np.random.default_rng(0))
+        model.set_weights([self.kernel] if self.bias is None else [self.kernel, self.bias])
+        return model
 
 
 def first_last_layer(problem: Problem, init: str) -> np.ndarray:

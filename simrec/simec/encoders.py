@@ -9,6 +9,8 @@ from simrec.errors import InputError
 from simrec.simec.inputs import Features
 from simrec.simec.keras import keras, tf
 
+_STEPS = 64  # points at which the gradient of a deep encoder is taken
+
 
 @dataclass(frozen=True)
 class DenseStack:
@@ -139,14 +141,12 @@ def kernels_squared(encoder: Any) -> Any:
     )
 
 
-def relevance(
-    encoder: Any, features: Features, w: np.ndarray, steps: int = 64
-) -> tuple[np.ndarray, np.ndarray]:
+def relevance(encoder: Any, features: Features, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 
     `w` is one vector, or one for each row. A linear encoder y = x A + b gives x_f (A w)_f and the
     base b . w, exactly. Any other encoder gives the integrated gradient along the line from 0 to x
-    and the base f'(0) . w. The integral is a midpoint rule with `steps` points; its small error is
+    and the base f'(0) . w. The integral is a midpoint rule; its small error is
     spread over the features in proportion to their relevance.
     """
     if features.kind == "identity":
@@ -156,8 +156,6 @@ def relevance(
     if kernel is not None:
         weights, bias = kernel
         return x * (w @ weights.T), np.full(len(x), w @ bias, np.float32)
-    if steps < 1:
-        raise InputError(f"steps must be at least 1, got {steps}")
     sparse = features.kind == "sparse"
 
     def product(rows: Any) -> Any:
@@ -166,13 +164,13 @@ def relevance(
 
     inputs = tf.constant(x)
     total = tf.zeros_like(inputs)
-    for step in range(steps):
+    for step in range(_STEPS):
         with tf.GradientTape() as tape:
-            part = inputs * ((step + 0.5) / steps)
+            part = inputs * ((step + 0.5) / _STEPS)
             tape.watch(part)
             z = product(part)
         total += tape.gradient(z, part)
-    shares = (inputs * total / steps).numpy()
+    shares = (inputs * total / _STEPS).numpy()
     base = product(tf.zeros_like(inputs)).numpy()
     missing = (product(inputs).numpy() - base).astype(np.float64)
     missing -= shares.reshape(len(x), -1).sum(1, dtype=np.float64)

@@ -72,7 +72,7 @@ with _without_startup_noise() if _QUIET else nullcontext():
         import tensorflow as tf
     except ModuleNotFoundError as error:
         raise ImportError(
-            "networks (SimEc, hidden_layers, encoders of your own, images, callbacks, SavedModel) "
+            "networks (SimEc, hidden_layers, encoders of your own, images, SavedModel) "
             "need TensorFlow: pip install 'simrec[tensorflow]'"
         ) from error
 

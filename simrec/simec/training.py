@@ -1,7 +1,7 @@
 """Fit a `SimEc` by gradients, batches of rows or all at once by L-BFGS, and encode with it."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -70,7 +70,6 @@ def fit_by_gradient(
     problem: Problem,
     rows: np.ndarray,
     held_out: np.ndarray,
-    callbacks: Sequence[Any],
 ) -> tuple[SimEcNetwork, list[dict[str, float]]]:
     """Train on some rows, measure on `held_out` ones; return the network and its history."""
     params, data = problem.params, (problem.features, problem.targets)
@@ -83,7 +82,7 @@ def fit_by_gradient(
     if params["solver"] == "lbfgs":
         return network, _train_by_lbfgs(network, batches, params)
     validation = Batches(*data, held_out, BLOCK, densify) if len(held_out) else None
-    return network, _train_by_adam(network, batches, params, validation, callbacks)
+    return network, _train_by_adam(network, batches, params, validation)
 
 
 def _start_in_closed_form(
@@ -129,7 +128,6 @@ def _train_by_adam(
     training: Batches,
     params: Mapping[str, Any],
     validation: Batches | None,
-    callbacks: Sequence[Any],
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
     n_steps = params["epochs"] * training.n_batches
@@ -144,7 +142,7 @@ def _train_by_adam(
     record = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda _, logs: history.append({k: float(v) for k, v in logs.items()})
     )
-    calls = [record, *callbacks]
+    calls = [record]
     if validation is not None and params["patience"] is not None:
         stop = {"patience": params["patience"], "restore_best_weights": True, "mode": "min"}
         calls.append(keras.callbacks.EarlyStopping(monitor="val_error", **stop))
