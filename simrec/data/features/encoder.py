@@ -19,9 +19,8 @@ from simrec.data.features.column import (
     elements_of,
     family,
 )
-from simrec.data.features.content import ImageColumn
+from simrec.data.features.content import ImageColumn, SentenceColumn
 from simrec.data.features.number import NumberColumn
-from simrec.data.features.sentences import SentenceColumn
 from simrec.data.features.strings import reading
 from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
