@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.arrays import null_mask
 from simrec.data.messages import bad_rows, show_row
 from simrec.data.sides import Columns
-from simrec.data.tables import TableLike, read_table
+from simrec.data.tables import TableLike, null_mask, read_table
 from simrec.errors import InputError
 
 if TYPE_CHECKING:

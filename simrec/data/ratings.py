@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.id_columns import check_ids
-from simrec.data.ids import IdMap, encode_ids, used_ids
+from simrec.data.ids import IdMap, check_ids, encode_ids, used_ids
 from simrec.data.messages import describe
 from simrec.data.rating_columns import (
     check_bounds,

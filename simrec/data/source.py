@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from simrec.data import files as table_files
-from simrec.data.arrays import index_columns
 from simrec.data.messages import describe, no_column
 from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
@@ -178,7 +177,6 @@ class Source:
     name: str
     files: tuple[TableFile, ...]  # in the order of their paths, which is the order of the rows
     schema: pa.Schema
-    index: frozenset[str] = frozenset()  # of a pandas frame
     # Names in the files, and names that were expected, by the names here; see `renamed`.
     stored: Mapping[str, str] = field(default_factory=dict)
     wanted: Mapping[str, str] = field(default_factory=dict)
@@ -300,13 +298,12 @@ def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source
             files.append(file)
     if not files:
         raise InputError(f"{label}: no readable Parquet or CSV file")
-    index = frozenset().union(*(index_columns(file.schema) for file in files))
     # A column stored in the files wins over a directory of the same name, as in Spark.
     pairs = [(key, value) for file in files for key, value in file.partition]
     for key in dict.fromkeys(key for key, _ in pairs if key not in schema.names):
         kind = table_files.partition_type(value for own, value in pairs if own == key)
         schema = schema.append(pa.field(key, kind))
-    return Source(os.fspath(path), tuple(files), schema, index)
+    return Source(os.fspath(path), tuple(files), schema)
 
 
 def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from simrec.data.arrays import as_arrow
 from simrec.data.sides import Side, Sides
 from simrec.data.source import Source, open_source
+from simrec.data.tables import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown

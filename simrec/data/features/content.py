@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.arrays import null_mask
 from simrec.data.features.column import ColumnSettings, Context, family
 from simrec.data.features.strings import is_missing
 from simrec.data.features.vector import VectorColumn
+from simrec.data.tables import null_mask
 from simrec.errors import InputError
 from simrec.storage.files import sha256
 

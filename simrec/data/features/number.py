@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
     Column,
@@ -23,6 +22,7 @@ from simrec.data.features.column import (
     sparse_rows,
 )
 from simrec.data.features.strings import NUMBER, to_numbers
+from simrec.data.tables import null_mask
 from simrec.errors import InputError
 
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
