@@ -117,22 +117,6 @@ def check_encoder_shapes(encoder: Any, feature_shape: tuple[int, ...], embedding
         )
 
 
-def linear_kernel(encoder: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (kernel, bias) of an encoder that is one linear layer, else None."""
-    layers = [
-        layer
-        for layer in encoder.layers
-        if not isinstance(layer, keras.layers.InputLayer | keras.layers.Dropout)
-    ]
-    if len(layers) != 1 or not isinstance(layers[0], keras.layers.Dense):
-        return None
-    if layers[0].activation is not keras.activations.linear:
-        return None
-    weights = layers[0].get_weights()
-    bias = weights[1] if len(weights) > 1 else np.zeros(weights[0].shape[1], np.float32)
-    return weights[0], bias
-
-
 def kernels_squared(encoder: Any) -> Any:
     """Return the sum of squares of all trainable kernels (variables of rank two or more)."""
     return tf.add_n(
@@ -144,18 +128,14 @@ def kernels_squared(encoder: Any) -> Any:
 def relevance(encoder: Any, features: Features, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 
-    `w` is one vector, or one for each row. A linear encoder y = x A + b gives x_f (A w)_f and the
-    base b . w, exactly. Any other encoder gives the integrated gradient along the line from 0 to x
-    and the base f'(0) . w. The integral is a midpoint rule; its small error is
-    spread over the features in proportion to their relevance.
+    `w` is one vector, or one for each row. Relevance is the integrated gradient along the line from
+    0 to x, and the base is f'(0) . w: for a linear encoder y = x A + b, x_f (A w)_f and b . w. The
+    integral is a midpoint rule; its small error is spread over the features in proportion to their
+    relevance.
     """
     if features.kind == "identity":
         raise InputError("relevance needs features, but the model was fitted with X=None")
     x = features.as_kind("dense").data
-    kernel = linear_kernel(encoder)
-    if kernel is not None:
-        weights, bias = kernel
-        return x * (w @ weights.T), np.full(len(x), w @ bias, np.float32)
     sparse = features.kind == "sparse"
 
     def product(rows: Any) -> Any:

@@ -173,31 +173,26 @@ def choose_targets(
 
 def _check_columns(targets: int | Sequence[int] | np.ndarray, n_columns: int) -> np.ndarray:
     """Return target columns as an array: the first `targets`, or those given."""
-    if isinstance(targets, int | np.integer):
-        if not 1 <= targets <= n_columns:
-            raise InputError(f"targets must be between 1 and {n_columns}, got {targets}")
-        return np.arange(int(targets))
-    columns = np.asarray(targets)
-    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise InputError("targets must be a number of columns or a list of column numbers")
-    if columns.min() < 0 or columns.max() >= n_columns:
-        raise InputError(f"targets must be between 0 and {n_columns - 1}, got {columns.max()}")
+    first = isinstance(targets, int | np.integer)
+    columns = np.arange(targets) if first else np.asarray(targets)  # type: ignore[arg-type]
+    whole = columns.ndim == 1 and columns.dtype.kind in "iu" and len(columns) > 0
+    if not whole or columns.min() < 0 or columns.max() >= n_columns:
+        raise InputError(
+            f"targets must be a number of columns, or a list of columns, of the {n_columns} there "
+            f"are; got {targets!r}"
+        )
     if len(np.unique(columns)) != len(columns):
         raise InputError("targets names a column twice")
     return columns.astype(np.int64)
 
 
 def _check_symmetric(block: Any, name: str) -> None:
-    if sp.issparse(block):
-        # Only entries stored on both sides can be compared.
-        pattern = sp.csr_matrix(
-            (np.ones_like(block.data), block.indices, block.indptr), block.shape
-        )
-        differences = abs(block - block.T).multiply(pattern.multiply(pattern.T)).data
-        values = block.data
-    else:
-        differences, values = block - block.T, block
-    gap, scale = (np.nanmax(np.abs(array), initial=0) for array in (differences, values))
+    if sp.issparse(block):  # only entries stored on both sides can be compared
+        dense = np.full(block.shape, np.nan, np.float32)
+        entries = block.tocoo()
+        dense[entries.row, entries.col] = entries.data
+        block = dense
+    gap, scale = (np.nanmax(np.abs(array), initial=0) for array in (block - block.T, block))
     if gap > 1e-3 * max(float(scale), 1e-12):
         raise InputError(
             f"{name} needs a symmetric S, but S and its transpose differ by up to {float(gap):.3g} "

@@ -266,7 +266,7 @@ def test_options_that_do_not_fit_are_named(options, targets, message):
 def test_calls_that_do_not_fit_are_named():
     with pytest.raises(InputError, match="frozen"):
         exact(symmetric=1.0).fit(X, S, last_layer=np.zeros((4, 50)))
-    with pytest.raises(InputError, match="between 1 and 50"):
+    with pytest.raises(InputError, match="of the 50 there are; got"):
         exact().fit(X, S, targets=99)
     with pytest.raises(InputError, match="twice"):
         exact().fit(X, S, targets=[1, 1])
