@@ -78,16 +78,11 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
     """
     targets, rng = problem.targets, problem.rng
     if problem.rows_of_targets is not None:
-        n = targets.n_columns
-        some = np.sort(rng.permutation(n)[:_SAMPLE])
-        parts = []
-        for r in range(targets.n_relations):
-            block = targets.relation(r)[problem.rows_of_targets[some]]
-            rows = _linear_targets(problem, block)
-            rows = rows.toarray() if sp.issparse(rows) else rows
-            values, vectors = _top_eigen(rows[:, some], d)
-            parts.append((rows.T @ vectors) / np.sqrt(values))
-        return np.concatenate(parts).astype(np.float32)
+        some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
+        rows = _linear_targets(problem, targets.matrix[problem.rows_of_targets[some]])
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        values, vectors = _top_eigen(rows[:, some], d)
+        return ((rows.T @ vectors) / np.sqrt(values)).astype(np.float32)
     m = targets.n_rows
     some = np.sort(rng.permutation(m)[:_SAMPLE])
     rows = _linear_targets(problem, targets.matrix[some])
@@ -225,7 +220,7 @@ def alternate(
         y = layer.solve(targets, last, iterations=200 if frozen else 4)
         if frozen or sweep == sweeps - 1:
             break
-        if rows_of_targets is not None and targets.n_relations == 1:
+        if rows_of_targets is not None:
             last = ((last + y[rows_of_targets]) / 2).astype(np.float32)
         else:
             last = _fit_last(targets, y).astype(np.float32)

@@ -62,14 +62,6 @@ class DenseStack:
         model.stack = self
         return model
 
-    def weight_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the model's weights, in the order of ``get_weights()``."""
-        shapes: list[tuple[int, ...]] = []
-        for n, width in zip((self.n_inputs, *self.widths), self.widths, strict=False):
-            biased = self.bias and (shapes or self.features != "identity")
-            shapes += [(n, width), (width,)] if biased else [(n, width)]
-        return shapes
-
 
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31 - 1))

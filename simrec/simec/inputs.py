@@ -189,23 +189,6 @@ class Targets:
         where = (offsets[:, None] + columns[None, :]).ravel()
         return replace(self, matrix=self.matrix[:, where], n_columns=len(columns))
 
-    def only_rows(self, rows: np.ndarray) -> "Targets":
-        """Return the same targets with observed entries in these rows only (ascending)."""
-        part = self.matrix[rows]
-        if self.sparse:
-            counts = np.zeros(self.n_rows, np.int64)
-            counts[rows] = np.diff(part.indptr)
-            start = np.concatenate([[0], np.cumsum(counts)])
-            matrix = sp.csr_matrix((part.data, part.indices, start), self.matrix.shape)
-        else:
-            matrix = np.full_like(self.matrix, np.nan)
-            matrix[rows] = part
-        return replace(self, matrix=matrix, complete=False)
-
-    def relation(self, r: int) -> Any:
-        """Return the matrix of relation `r`."""
-        return self.matrix[:, r * self.n_columns : (r + 1) * self.n_columns]
-
     def fetcher(self) -> Callable[[Any], dict[str, Any]]:
         """Return a graph function from row numbers to the observed entries of those rows.
 

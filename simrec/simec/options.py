@@ -59,7 +59,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         "epochs=0 trains nothing: give epochs, or init='least_squares'": (
             params["epochs"] == 0 and not solved
         ),
-        "init='least_squares' needs loss='mse' and no bounds": solved and not unbounded_squares,
+        "init='least_squares' needs loss='mse', and neither bounds nor validation_fraction": (
+            solved and (not unbounded_squares or params["validation_fraction"] > 0)
+        ),
         "solver='lbfgs' has no epochs to stop early at: leave out validation_fraction": (
             params["solver"] == "lbfgs" and params["validation_fraction"] > 0
         ),
@@ -160,14 +162,16 @@ def choose_targets(
         raise InputError(
             f"{name} needs Y W_l itself to be the similarity, but bounds are given: leave one out"
         )
-    if params["self_similarity"] and targets.n_relations > 1:
+    by_gradients = params["epochs"] and params["solver"] != "closed_form"
+    if targets.n_relations > 1 or (by_gradients and not targets.complete):
         raise InputError(
-            f"self_similarity compares Y Y^T with one S, but R has {targets.n_relations} relations"
+            f"{name} compares embeddings with one S, complete if it is trained by gradients, but R "
+            f"has {targets.n_relations} relations or missing entries: leave it out, or fit missing "
+            "entries with init='least_squares' and epochs=0"
         )
     # A sample is enough: a matrix that is not symmetric differs nearly everywhere.
     some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
-    for r in range(targets.n_relations):
-        _check_symmetric(targets.relation(r)[chosen[some]][:, some], name)
+    _check_symmetric(targets.matrix[chosen[some]][:, some], name)
     return targets, chosen, chosen
 
 

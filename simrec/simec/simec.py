@@ -44,9 +44,10 @@ class SimEc(Params):
     dropout, input_dropout : float
         Share of hidden units and of input features dropped in training.
     symmetric : float
-        Weight lambda of ``||S - W_l^T W_l||^2`` (mean over observed entries), for a symmetric S.
+        Weight lambda of ``||S - W_l^T W_l||^2``, for a symmetric S; with missing entries only in
+        least squares.
     self_similarity : float
-        Weight of ``||S - Y Y^T||^2`` over pairs of a batch, for a symmetric S.
+        Weight of ``||S - Y Y^T||^2`` over pairs of a batch, for a complete symmetric S.
     init : {"random", "spectral", "least_squares"}
         Start of W_l: small random numbers, or a truncated decomposition of a subsample of rows.
         "least_squares" starts from the decomposition and solves for the encoder's last layer and

@@ -75,7 +75,7 @@ def fit_by_gradient(
     params, data = problem.params, (problem.features, problem.targets)
     network, densify = SimEcNetwork(problem), params["encoder"] is not None
     if params["init"] == "least_squares":
-        _start_in_closed_form(network, problem, rows, densify)
+        _start_in_closed_form(network, problem, densify)
     if not params["epochs"]:
         return network, []
     batches = Batches(*data, rows, params["batch_size"], densify, problem.rng)
@@ -85,13 +85,9 @@ def fit_by_gradient(
     return network, _train_by_adam(network, batches, params, validation)
 
 
-def _start_in_closed_form(
-    network: SimEcNetwork, problem: Problem, rows: np.ndarray, densify: bool
-) -> None:
+def _start_in_closed_form(network: SimEcNetwork, problem: Problem, densify: bool) -> None:
     """Solve for the encoder's last layer and W_l in turn, with the layers before as they are."""
-    params, targets, layer = problem.params, problem.targets, network.encoder.layers[-1]
-    if len(rows) < targets.n_rows:
-        targets = targets.only_rows(rows)
+    params, layer = problem.params, network.encoder.layers[-1]
     F, bias = None, False
     if not isinstance(layer, keras.layers.Embedding):
         if not isinstance(layer, keras.layers.Dense) or layer.activation is not (
@@ -107,7 +103,8 @@ def _start_in_closed_form(
             F = np.concatenate([F, np.ones((len(F), 1), np.float32)], 1)
     solved = EmbeddingLayer(F, params["embedding_dim"], params["ridge"])
     last, frozen = network.last.numpy(), not network.last.trainable
-    last = alternate(solved, targets, last, frozen, problem.rows_of_targets, params["sweeps"])
+    rows = problem.rows_of_targets
+    last = alternate(solved, problem.targets, last, frozen, rows, params["sweeps"])
     C = solved.C.astype(np.float32)
     layer.set_weights([C[:-1], C[-1]] if bias else [C])
     network.last.assign(last)
