@@ -135,15 +135,11 @@ def _train_by_adam(
     # Variables made while tracing a step would have it traced twice.
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
-    history: list[dict[str, float]] = []
-    record = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda _, logs: history.append({k: float(v) for k, v in logs.items()})
-    )
-    calls = [record]
+    calls = []
     if validation is not None and params["patience"] is not None:
         stop = {"patience": params["patience"], "restore_best_weights": True, "mode": "min"}
         calls.append(keras.callbacks.EarlyStopping(monitor="val_error", **stop))
-    network.fit(
+    logs = network.fit(
         training.dataset(),
         epochs=params["epochs"],
         # One endless iterator: starting a new one costs more than an epoch of a small matrix.
@@ -151,14 +147,15 @@ def _train_by_adam(
         validation_data=None if validation is None else validation.dataset(),
         callbacks=calls,
         verbose=params["verbose"],
-    )
-    final = history[-1]["error"]
+    ).history
+    final = float(logs["error"][-1])
     if not np.isfinite(final):
         raise InputError(
             "training diverged: the error is not finite. Lower learning_rate, or scale X and R"
         )
-    logger.info("trained %d epochs, error %.6g", len(history), final)
-    return history
+    logger.info("trained %d epochs, error %.6g", len(logs["error"]), final)
+    epochs = zip(*logs.values(), strict=True)
+    return [dict(zip(logs, map(float, epoch), strict=True)) for epoch in epochs]
 
 
 def _train_by_lbfgs(

@@ -136,7 +136,7 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path):
         with pytest.raises(InputError) as error:
             read_table(source, ["user_id", "item_id", "rating"])
         message = str(error.value)
-        assert "no column 'item_id' and no column 'rating'" in message
+        assert "no column 'item_id', 'rating'" in message
         assert "'itemId'" in message and "'Rating'" in message
         assert "The columns are: user_id, itemId, Rating" in message
 
