@@ -1,5 +1,6 @@
 """Fit a `SimEc` by gradients, batches of rows or all at once by L-BFGS, and encode with it."""
 
+import itertools
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
@@ -22,10 +23,10 @@ BLOCK = 4096
 
 
 class Batches:
-    """Batches of the given rows; only row numbers pass through Python.
+    """Batches of the given rows.
 
-    `densify` fetches sparse features as dense ones. `rng` shuffles the rows of each pass; without
-    it they keep their order.
+    `densify` makes sparse features dense. `rng` shuffles the rows of each pass; without it they
+    keep their order.
     """
 
     def __init__(
@@ -37,33 +38,57 @@ class Batches:
         densify: bool,
         rng: np.random.Generator | None = None,
     ):
+        self.features, self.targets, self.densify = features, targets, densify
         self.counts = np.where(np.isin(np.arange(targets.n_rows), rows), targets.counts(), 0)
         self.batch_size, self.rng = batch_size, rng
         self.n_batches = len(row_batches(self.counts, batch_size, None))
-        x, entries = features.fetcher(densify), targets.fetcher()
-        self.fetch = lambda rows: {"x": x(rows), "rows": rows, **entries(rows)}
 
-    def _shuffled(self) -> Iterator[np.ndarray]:
-        while True:
-            yield from row_batches(self.counts, self.batch_size, self.rng)
+    def fetch(self, rows: np.ndarray) -> dict[str, Any]:
+        """Return the batch of some rows; see `network`."""
+        part, targets = self.targets.matrix[rows], self.targets
+        batch = {"x": _inputs(self.features, rows, self.densify), "rows": tf.constant(rows)}
+        if targets.sparse:
+            entries = part.tocoo()
+            columns, segments = (tf.constant(at, tf.int32) for at in (entries.col, entries.row))
+            values = tf.constant(part.data)
+            return {**batch, "targets": values, "columns": columns, "segments": segments}
+        if targets.complete:
+            return {**batch, "targets": tf.constant(part)}
+        # NaN times a weight of zero is NaN: replace the value too.
+        known = ~np.isnan(part)
+        weights = tf.constant(known, tf.float32)
+        return {**batch, "targets": tf.constant(np.where(known, part, 0)), "weights": weights}
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        for _ in range(1) if self.rng is None else itertools.count():
+            yield from map(self.fetch, row_batches(self.counts, self.batch_size, self.rng))
 
     def dataset(self) -> Any:
         """Return one pass in order, or with a generator endless passes, each shuffled anew."""
-        if self.rng is None:
-            fixed = row_batches(self.counts, self.batch_size, None)
-            lengths = [len(batch) for batch in fixed]
-            rows = tf.data.Dataset.from_tensor_slices(
-                tf.RaggedTensor.from_row_lengths(np.concatenate(fixed), lengths)
+        first = self.fetch(np.flatnonzero(self.counts)[:1])
+        signature = {
+            name: (tf.SparseTensorSpec if isinstance(value, tf.SparseTensor) else tf.TensorSpec)(
+                [None, *value.shape[1:]], value.dtype
             )
-        else:
-            rows = tf.data.Dataset.from_generator(
-                self._shuffled, output_signature=tf.TensorSpec([None], tf.int64)
-            )
-        return rows.map(self.fetch, num_parallel_calls=1).prefetch(2)
+            for name, value in first.items()
+        }
+        batches = tf.data.Dataset.from_generator(self._batches, output_signature=signature)
+        return batches.prefetch(2)
 
     def everything(self) -> dict[str, Any]:
         """Return one batch of all rows that have entries."""
-        return self.fetch(tf.constant(np.flatnonzero(self.counts), tf.int64))
+        return self.fetch(np.flatnonzero(self.counts))
+
+
+def _inputs(features: Features, rows: np.ndarray, densify: bool) -> Any:
+    """Return what the encoder takes for some rows."""
+    if features.kind == "identity":
+        return tf.constant(rows, tf.int32)
+    x = features.data[rows]
+    if features.kind == "dense" or densify:
+        return tf.constant(x.toarray() if densify and features.kind == "sparse" else x)
+    entries = x.tocoo()
+    return tf.SparseTensor(np.stack([entries.row, entries.col], 1), entries.data, entries.shape)
 
 
 def fit_by_gradient(
@@ -112,9 +137,10 @@ def _start_in_closed_form(network: SimEcNetwork, problem: Problem, densify: bool
 
 def embed(encoder: Any, features: Features, densify: bool) -> np.ndarray:
     """Return the embeddings that a Keras model gives to feature rows."""
-    fetch, blocks = features.fetcher(densify), []
+    blocks = []
     for start in range(0, features.n_rows, BLOCK):
-        part = encoder(fetch(tf.range(start, min(start + BLOCK, features.n_rows))))
+        rows = np.arange(start, min(start + BLOCK, features.n_rows))
+        part = encoder(_inputs(features, rows, densify))
         part = tf.sparse.to_dense(part) if isinstance(part, tf.SparseTensor) else part
         blocks.append(part.numpy())
     return np.concatenate(blocks)
