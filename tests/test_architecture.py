@@ -92,7 +92,7 @@ def test_how_a_fit_runs_does_not_know_what_is_fitted(sources):
         ({"xgboost"}, lambda name: name == "jobs/engine/collective.py"),
         (
             {"sentence_transformers", "transformers", "torch", "huggingface_hub"},
-            lambda name: name == "data/features/sentences.py",
+            lambda name: name == "data/features/content.py",
         ),
         ({"fastapi", "starlette", "pydantic", "uvicorn"}, lambda name: name.startswith("serve/")),
         ({"faiss"}, lambda name: name == "model/export/formats.py"),

@@ -200,14 +200,11 @@ def test_other_bad_input(run, data, tables, model_directory, tmp_path):
     shutil.copytree(model_directory, other)
     manifest = json.loads((other / "manifest.json").read_text())
     (other / "manifest.json").write_text(json.dumps({**manifest, "format_version": 99}))
-    repeated = tmp_path / "repeated.parquet"
-    pq.write_table(ratings_with(item_id=["a", "a", "a", "b"]), repeated)
     before = {p.name for p in tmp_path.iterdir()}
     cases = [
         (("train", "--ratings", path, *out), "bad.parquet"),
         (("train", "--ratings", tmp_path / "absent.parquet", *out), "absent.parquet"),
         (("train", *data[:2], "--items", path, *out), "bad.parquet"),
-        (("train", "--ratings", repeated, "--duplicates", "error", *out), "repeated.parquet"),
         (("train", *data, "--bounds", 5, 1, *out), "bounds"),
         (("score", "--model", model_directory, "--pairs", path, *out), "bad.parquet"),
         (("score", "--model", tmp_path / "absent", *pairs, *out), "absent: does not exist"),

@@ -14,7 +14,7 @@ import simrec
 CLASSES = ["FeatureEncoder", "Ratings", "SimEc", "TwoTower"]
 PUBLIC = [name for name in simrec.__all__ if name != "__version__"]
 # Their methods run as those of the class.
-BASES = ["Answers", "ListAnswers", "FittedModel", "FittedSimEc"]
+BASES = ["Answers", "ListAnswers", "FittedModel"]
 
 
 def run(name, docstring, names):

@@ -9,7 +9,6 @@ import pyarrow as pa
 from simrec.errors import InputError, listing, nearest
 
 _MAX_SHOWN = 60
-_MAX_LACKING = 3
 
 
 def describe(source: object, name: str | None = None) -> str:
@@ -59,13 +58,8 @@ def show_row(table: pa.Table, row: int) -> str:
 
 def no_column(missing: Sequence[str], present: Sequence[str], label: str) -> InputError:
     """Make the error for columns that a table lacks, with the nearest names."""
-    hints = "".join(dict.fromkeys(nearest(column, present) for column in missing))
-    lacking = " and no column ".join(map(repr, missing))
-    if len(missing) > _MAX_LACKING:
-        hints, lacking = "", listing([repr(name) for name in missing])
-    nameless = any(name.isdigit() for name in present)
-    names = " Where a file has no row of names, say them: #columns=NAME,NAME,... after its path."
-    return InputError(
-        f"{label}: no column {lacking}.{hints} The columns are: {listing(present)}."
-        + names * nameless
-    )
+    hints = "".join(dict.fromkeys(nearest(column, present) for column in missing[:3]))
+    lacking = listing([repr(name) for name in missing])
+    if any(name.isdigit() for name in present):
+        hints = " If a file has no row of names, say them: #columns=NAME,NAME,... after its path."
+    return InputError(f"{label}: no column {lacking}.{hints} The columns are: {listing(present)}.")

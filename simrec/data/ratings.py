@@ -1,29 +1,22 @@
 """Ratings: who rated what, how high, when, and how much that counts."""
 
+import logging
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.id_columns import check_ids
-from simrec.data.ids import IdMap, encode_ids, used_ids
-from simrec.data.messages import describe
-from simrec.data.rating_columns import (
-    check_bounds,
-    finite_numbers,
-    merge_duplicates,
-    positions,
-    read_columns,
-    repeated_pairs,
-    show_rating,
-    timestamp_values,
-)
+from simrec.data.ids import IdMap, check_ids, encode_ids, used_ids
+from simrec.data.messages import bad_rows, describe, show_row
 from simrec.data.sides import USUAL, Columns
-from simrec.data.tables import TableLike
+from simrec.data.tables import TableLike, null_mask, read_table
 from simrec.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 _PIECE = 1 << 22
 
@@ -107,11 +100,15 @@ class Ratings:
         rating: str | None = "rating",
         timestamp: str | None = "timestamp",
         weight: str | None = "weight",
-        duplicates: Literal["resolve", "error"] = "resolve",
         bounds: tuple[float, float] | None = None,
         name: str | None = None,
     ) -> "Ratings":
         """Take ratings from any table, or as they are.
+
+        Where a (user, item) pair occurs in several rows, the rating with the latest time is kept,
+        or the mean of all (of the latest, if several are) where there are no times to decide; it
+        stands where the pair came first. Weights add up. Such rows are counted in `n_duplicates`
+        and logged.
 
         Parameters
         ----------
@@ -128,11 +125,6 @@ class Ratings:
             another name has to be there. None leaves times aside.
         weight : str or None
             Column of the weights, numbers of at least 0; found like `timestamp`.
-        duplicates : {"resolve", "error"}
-            What to do where a (user, item) pair occurs in several rows. "resolve" keeps the rating
-            with the latest time, or the mean of all (of the latest, if several are) where there
-            are no times to decide; it stands where the pair came first. Weights add up.
-            Duplicates are counted in `n_duplicates` and logged. "error" refuses them.
         bounds : (float, float), optional
             Lowest and highest possible rating; ratings outside of them are refused.
         name : str, optional
@@ -148,27 +140,25 @@ class Ratings:
         >>> Ratings.from_table(table, rating=None).has_ratings  # pairs alone
         False
         """
-        if duplicates not in ("resolve", "error"):
-            raise InputError(f"duplicates must be 'resolve' or 'error', got {duplicates!r}.")
         if bounds is not None:
-            bounds = check_bounds(bounds)
+            bounds = _checked_bounds(bounds)
         if isinstance(source, Ratings):
             if bounds is not None:
                 source.check_bounds(*bounds, name=name)
             return source
         label = describe(source, name)
         columns = Columns(user_id, item_id, rating, timestamp, weight)
-        table = read_columns(source, columns, name)
+        table = _read_columns(source, columns, name)
         for column in (user_id, item_id):
             check_ids(table.column(column), column, label, table=table)
         times = weights = None
         values = np.ones(table.num_rows, dtype=np.float32)
         if rating is not None:
-            values = finite_numbers(table, rating, label, "rating")
+            values = _finite_numbers(table, rating, label, "rating")
         if timestamp is not None and timestamp in table.column_names:
-            times = timestamp_values(table, timestamp, label)
+            times = _timestamps(table, timestamp, label)
         if weight is not None and weight in table.column_names:
-            weights = finite_numbers(table, weight, label, "weight")
+            weights = _finite_numbers(table, weight, label, "weight")
         columns_of_ids = [table.column(user_id), table.column(item_id)]
         with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
             each = map if table.num_rows < 10_000 else pool.map
@@ -180,7 +170,7 @@ class Ratings:
         if bounds is not None:
             ratings.check_bounds(*bounds, name=label)
         rows = repeated_pairs(user_rows, item_rows, len(items))
-        return merge_duplicates(ratings, rows, duplicates, label) if len(rows) else ratings
+        return _merge_duplicates(ratings, rows, label) if len(rows) else ratings
 
     from_parquet = from_arrow = from_pandas = from_table
 
@@ -274,7 +264,7 @@ class Ratings:
         >>> ratings.select(ratings.values >= 4)
         Ratings(2 of 2 users on 1 items)
         """
-        which = positions(which, len(self))
+        which = _positions(which, len(self))
         users, user_rows = used_ids(self.users, self.user_rows[which])
         items, item_rows = used_ids(self.items, self.item_rows[which])
         return replace(
@@ -299,10 +289,11 @@ class Ratings:
         if not bad.any():
             return
         first = int(np.argmax(bad))
+        shown = show_row(self.select([first]).to_arrow(), 0)
         raise InputError(
             f"{name or 'ratings'}: {np.count_nonzero(bad):,} of {len(self):,} ratings lie outside "
             f"of the bounds {low:g} to {high:g} (they go from {self.values.min():g} to "
-            f"{self.values.max():g}), the first is row {first:,}: {show_rating(self, first)}. "
+            f"{self.values.max():g}), the first is row {first:,}: {shown}. "
             "Give wider bounds, or drop or correct these rows."
         )
 
@@ -316,3 +307,175 @@ def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
 def liked_from(bounds: tuple[float, float]) -> float:
     """Return the rating from which an item counts as liked: the upper half, without its middle."""
     return bounds[0] + 0.55 * (bounds[1] - bounds[0])
+
+
+def _read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
+    """Read the columns of a ratings table that are used."""
+    rating, extra = columns.rating, [columns.timestamp, columns.weight]
+    named = [c for c in (columns.user_id, columns.item_id, rating, *extra) if c is not None]
+    if len(set(named)) < len(named):
+        raise InputError(
+            "user_id, item_id, rating, timestamp and weight must be different columns."
+        )
+    optional = [c for c in ("timestamp", "weight") if c in extra]  # read if they are there
+    ids = (columns.user_id, columns.item_id)
+    needed = [c for c in named if c not in optional]
+    try:
+        return read_table(source, needed, optional=optional, dictionaries=ids, name=name)
+    except InputError as error:
+        if rating is None or f"no column {rating!r}" not in str(error):
+            raise
+        raise InputError(f"{error} For interactions without ratings pass rating=None.") from error
+
+
+def _finite_numbers(table: pa.Table, column: str, label: str, what: str) -> np.ndarray:
+    """Take ratings or weights (`what`) as float32, refusing what is not a finite number."""
+    numbers = table.column(column)
+    kind = numbers.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        example = numbers[0].as_py() if len(numbers) else None
+        raise InputError(
+            f"{label}: column {column!r} holds {kind} values, such as {example!r}; {what}s must "
+            f"be numbers. Convert the column, for example with .astype('float32') in pandas."
+        )
+    if numbers.null_count:
+        problem = f"have no {what} (null)"
+        raise bad_rows(label, column, null_mask(numbers), problem, "Drop these rows.", table)
+    if pa.types.is_decimal(kind):
+        numbers = numbers.cast(pa.float64())
+    with np.errstate(over="ignore"):  # reported below
+        values = _joined(numbers, np.float32)
+    if not np.isfinite(values).all():
+        bad, problem, remedy = np.isnan(values), "are NaN", "Drop these rows."
+        if not bad.any():
+            bad, problem = np.isinf(values), "are infinite or too large for float32"
+            remedy = "Drop or rescale them."
+        raise bad_rows(label, column, bad, problem, remedy, table)
+    if what == "weight" and (values < 0).any():
+        remedy = "Weights say how much an interaction counts: drop or correct these rows."
+        raise bad_rows(label, column, values < 0, "are below 0", remedy, table)
+    return values
+
+
+def _timestamps(table: pa.Table, column: str, label: str) -> np.ndarray:
+    """Take times as int64 (numbers), float64 or datetime64 (dates and times, in UTC)."""
+    times = table.column(column)
+    kind = times.type
+    remedy = "Drop these rows, or pass timestamp=None to leave times aside."
+    if times.null_count:
+        raise bad_rows(label, column, null_mask(times), "have no time (null)", remedy, table)
+    if pa.types.is_integer(kind):
+        try:
+            return _joined(times.cast(pa.int64()), np.int64)
+        except pa.ArrowInvalid as error:
+            raise InputError(f"{label}: column {column!r}: {error}. {remedy}") from error
+    if pa.types.is_floating(kind):
+        seconds = _joined(times, np.float64)
+        bad = ~np.isfinite(seconds)
+        if bad.any():
+            raise bad_rows(label, column, bad, "are NaN or infinite", remedy, table)
+        return seconds
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        unit = kind.unit if pa.types.is_timestamp(kind) else "s"
+        whole = pc.cast(times, pa.timestamp(unit))
+        return _joined(whole.cast(pa.int64()), np.int64).view(f"datetime64[{unit}]")
+    raise InputError(
+        f"{label}: column {column!r} holds {kind} values, such as {times[0].as_py()!r}; times "
+        "must be numbers, dates or timestamps. Convert the column, or pass timestamp=None to "
+        "leave times aside."
+    )
+
+
+def _joined(values: pa.ChunkedArray, dtype: type) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *(c.to_numpy() for c in values.chunks)], dtype=dtype)
+
+
+def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
+    """Refuse bounds that are not two finite numbers in ascending order."""
+    try:
+        low, high = (float(bound) for bound in bounds)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not -np.inf < low < high < np.inf:
+        raise InputError(
+            f"bounds must be the lowest and the highest possible rating, such as (1, 5); "
+            f"got {bounds!r}."
+        )
+    return low, high
+
+
+def _positions(which: Any, n: int) -> np.ndarray:
+    """Check booleans or positions that choose some of `n` ratings."""
+    which = np.asarray(which) if len(which) else np.empty(0, np.int64)
+    try:
+        rows = np.arange(n)[which]
+    except IndexError as error:
+        raise InputError(
+            f"select: give a boolean for each of {n:,} ratings, or positions: {error}."
+        ) from error
+    if which.dtype != bool and len(np.unique(rows)) < len(rows):
+        raise InputError("select: a position is given twice; give each rating once.")
+    return which
+
+
+def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
+    """Find the ratings whose (user, item) pair occurs more than once: positions, ascending."""
+    keys = _pair_keys(user_rows, item_rows, n_items)
+    if (keys[1:] > keys[:-1]).all():  # many files are in order already
+        return np.empty(0, dtype=np.int64)
+    ordered = np.sort(keys)
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    del ordered  # as large as the pairs
+    return np.flatnonzero(np.isin(keys, repeated)) if len(repeated) else repeated
+
+
+def _pair_keys(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:
+    """Make one number of each (user, item) pair, int64."""
+    keys = np.multiply(user_rows, n_items, dtype=np.int64)
+    keys += item_rows
+    return keys
+
+
+def _merge_duplicates(ratings: Ratings, rows: np.ndarray, label: str) -> Ratings:
+    """Keep one rating of each pair that occurs more than once.
+
+    The latest is kept, and the mean where time does not decide. `rows` are the positions of all
+    ratings of such pairs, ascending.
+    """
+    keys = _pair_keys(ratings.user_rows[rows], ratings.item_rows[rows], ratings.n_items)
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
+    counts, rows = np.diff(np.r_[starts, len(order)]), rows[order]
+    first = rows[starts]
+    times, weights, latest = ratings.timestamps, ratings.weights, None
+    counted = np.ones(len(rows))
+    if times is not None:
+        latest = np.maximum.reduceat(times[rows], starts)
+        counted = (times[rows] == np.repeat(latest, counts)).astype(np.float64)
+    sums = np.add.reduceat(counted * ratings.values[rows].astype(np.float64), starts)
+    kept_one = "the mean" if times is None else "the latest"
+    logger.warning(
+        "%s: %d of %d rows repeat a (user, item) pair; %s rating of each pair was kept",
+        *(label, len(rows) - len(first), len(ratings), kept_one),
+    )
+    keep = np.ones(len(ratings), dtype=bool)
+    keep[rows] = False
+    keep[first] = True
+
+    def kept(array: np.ndarray, values: Any) -> np.ndarray:
+        array = array.copy()
+        array[first] = values
+        return array[keep]
+
+    if weights is not None:
+        totals = np.add.reduceat(weights[rows].astype(np.float64), starts)
+        weights = kept(weights, np.minimum(totals, np.finfo(np.float32).max))
+    return replace(
+        ratings,
+        user_rows=ratings.user_rows[keep],
+        item_rows=ratings.item_rows[keep],
+        values=kept(ratings.values, sums / np.add.reduceat(counted, starts)),
+        timestamps=None if times is None else kept(times, latest),
+        weights=weights,
+        n_duplicates=len(rows) - len(first),
+    )

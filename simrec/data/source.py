@@ -4,20 +4,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from simrec.data import paths
-from simrec.data.arrays import index_columns
+from simrec.data import files as table_files
 from simrec.data.messages import describe, no_column
 from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
-
-if TYPE_CHECKING:
-    from simrec.data.csv_files import Dialect
 
 
 class BadFragment(InputError):
@@ -37,7 +33,6 @@ class Unit:
     row_groups: tuple[int, ...]
     rows: int
     label: str  # in messages
-    directory: str = ""  # Hive partition, empty for none
 
 
 @dataclass(frozen=True)
@@ -50,8 +45,8 @@ class TableFile:
     rows: tuple[int, ...]  # of each row group; a CSV file is one, which is read as a stream
     uncompressed: int  # bytes in memory, roughly
     schema: pa.Schema
-    partition: paths.Pairs  # columns and values in the names of its directories
-    dialect: "Dialect | None" = None  # how a CSV file is written; None for Parquet
+    partition: table_files.Pairs  # columns and values in the names of its directories
+    dialect: table_files.Dialect | None = None  # how a CSV file is written; None for Parquet
 
     @classmethod
     def open(
@@ -60,16 +55,14 @@ class TableFile:
         """Read the footer of a file; partitions are the directories below `base`."""
         dialect, stamp = None, _stamp(filesystem, path)
         rows: tuple[int, ...]
-        is_csv = bool(options) or path.lower().endswith(paths.CSV_ENDINGS)
+        is_csv = bool(options) or path.lower().endswith(table_files.CSV_ENDINGS)
         try:
-            if not is_csv and not path.lower().endswith(paths.PARQUET_ENDINGS):
+            if not is_csv and not path.lower().endswith(table_files.PARQUET_ENDINGS):
                 with filesystem.open_input_stream(path) as stream:
                     is_csv = stream.read(4) not in (b"PAR1", b"")
             if is_csv:
-                from simrec.data.csv_files import find_dialect, infer_schema
-
-                dialect = find_dialect(path, filesystem, options)
-                schema, n_rows = infer_schema(path, filesystem, dialect)
+                dialect = table_files.find_dialect(path, filesystem, options)
+                schema, n_rows = table_files.infer_schema(path, filesystem, dialect)
                 rows, uncompressed = (n_rows,) if n_rows else (), stamp[0]
             else:
                 footer = pq.read_metadata(path, filesystem=filesystem)
@@ -84,7 +77,7 @@ class TableFile:
             raise BadFragment(
                 f"{path}: more than one column is called {twice[0]!r}. Rename or drop one."
             )
-        partition = paths.partition_of(base, path)
+        partition = table_files.partition_of(base, path)
         return cls(filesystem, path, stamp, rows, uncompressed, schema, partition, dialect)
 
     @property
@@ -131,10 +124,9 @@ class TableFile:
     ) -> Iterator[pa.RecordBatch]:
         stored = self._stored(target)
         if self.dialect is not None:
-            from simrec.data.csv_files import stream
-
             own = pa.schema([target.field(name) for name in stored])
-            yield from stream(self.path, self.filesystem, self.dialect, own, batch_rows)
+            where = self.path, self.filesystem, self.dialect
+            yield from table_files.stream(*where, own, batch_rows)
             return
         with pq.ParquetFile(self.path, filesystem=self.filesystem) as parquet:
             self._check_footer(parquet)
@@ -185,8 +177,6 @@ class Source:
     name: str
     files: tuple[TableFile, ...]  # in the order of their paths, which is the order of the rows
     schema: pa.Schema
-    partition_columns: tuple[str, ...] = ()  # in the names of directories only
-    index: frozenset[str] = frozenset()  # of a pandas frame
     # Names in the files, and names that were expected, by the names here; see `renamed`.
     stored: Mapping[str, str] = field(default_factory=dict)
     wanted: Mapping[str, str] = field(default_factory=dict)
@@ -229,7 +219,6 @@ class Source:
         return replace(
             self,
             schema=pa.schema(fields),
-            partition_columns=tuple(found.get(key, key) for key in self.partition_columns),
             stored={new: old for old, new in found.items()},
             wanted={new: old for old, new in rename.items()},
         )
@@ -248,8 +237,7 @@ class Source:
                     groups = tuple(range(first, group + 1))
                     which = f"{first}-{group}" if group > first else str(group)
                     label = f"{file.path} (row group {which})"
-                    directory = paths.to_directory(file.partition)
-                    units.append(Unit(len(units), number, groups, rows, label, directory))
+                    units.append(Unit(len(units), number, groups, rows, label))
                     first, rows = group + 1, 0
         return units
 
@@ -295,11 +283,11 @@ class Source:
 def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source:
     """Find the files of a table and read their footers.
 
-    A path is a Parquet or CSV file, a directory, a glob, or a URI of one of these; see `paths`.
+    A path is a Parquet or CSV file, a directory, or a URI of one of these; see `find_files`.
     """
     label = describe(path, name)
-    found, options = paths.reading_options(path)
-    filesystem, base, infos = paths.find_files(found, label)
+    found, options = table_files.reading_options(path)
+    filesystem, base, infos = table_files.find_files(found, label)
     files: list[TableFile] = []
     schema = pa.schema([])
     with ThreadPoolExecutor(8) as pool:
@@ -310,14 +298,12 @@ def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source
             files.append(file)
     if not files:
         raise InputError(f"{label}: no readable Parquet or CSV file")
-    index = frozenset().union(*(index_columns(file.schema) for file in files))
     # A column stored in the files wins over a directory of the same name, as in Spark.
     pairs = [(key, value) for file in files for key, value in file.partition]
-    keys = tuple(dict.fromkeys(key for key, _ in pairs if key not in schema.names))
-    for key in keys:
-        kind = paths.partition_type(value for own, value in pairs if own == key)
+    for key in dict.fromkeys(key for key, _ in pairs if key not in schema.names):
+        kind = table_files.partition_type(value for own, value in pairs if own == key)
         schema = schema.append(pa.field(key, kind))
-    return Source(os.fspath(path), tuple(files), schema, keys, index)
+    return Source(os.fspath(path), tuple(files), schema)
 
 
 def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:

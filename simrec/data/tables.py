@@ -1,22 +1,22 @@
-"""Reading a table from whatever holds it: pandas, Arrow, Parquet and CSV files, directories."""
+"""Reading a table from whatever holds it: pandas, Arrow, Parquet and CSV files, directories.
 
+And views of Arrow columns as NumPy arrays and back, in plain types.
+"""
+
+import contextlib
 import importlib
 import os
+import re
+import sys
 import weakref
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, get_args
 
+import numpy as np
 import pyarrow as pa
 
-from simrec.data.arrays import (
-    frame_columns,
-    index_columns,
-    is_frame,
-    plain,
-    read_frame,
-)
+from simrec.data.files import CSV_ENDINGS, PARQUET_ENDINGS, reading_options
 from simrec.data.messages import describe, no_column
-from simrec.data.paths import CSV_ENDINGS, PARQUET_ENDINGS, reading_options
 from simrec.data.sides import ID_COLUMNS, Columns, Side
 from simrec.data.source import open_source
 from simrec.errors import InputError
@@ -47,6 +47,8 @@ TableKind: TypeAlias = Literal["pandas", "arrow", "polars", "duckdb"]
 Read: TypeAlias = Callable[[Sequence[str], Sequence[str]], pa.Table]
 """Reads columns, some of them as dictionaries."""
 
+# Names that pandas gives to an index without a name, in Parquet, in frames read from CSV, in CSV.
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0|")
 # Streams that give no rows any more, and do not say so.
 _CONSUMED: weakref.WeakSet[pa.RecordBatchReader] = weakref.WeakSet()
 _NOT_A_TABLE = (
@@ -69,8 +71,8 @@ def read_table(
 
     Missing values of a pandas frame become nulls; in an Arrow table or a Parquet file a NaN stays a
     NaN, which is not the same as a null. In a CSV file a field that is empty or reads NA, NaN or
-    null, without quotes, is null. The index of a pandas frame, also as it was saved to a file, is
-    left out unless it is a column of ids (`item_id`, `user_id`) or in `columns`.
+    null, without quotes, is null. The index of a pandas frame is a column if it has a name; without
+    one, also as it was saved to a file, it is left out.
 
     `columns` are read in this order, all by default, and `optional` ones where the table has them.
     `rename` gives new names, which the others are: `{"asin": "item_id"}`. Strings of `dictionaries`
@@ -78,13 +80,9 @@ def read_table(
     part in the call (`"items"`), for error messages.
     """
     label = describe(source, name)
-    names, index, read = _open(source, name, label)
+    names, read = _open(source, name, label)
     own = _rename(names, rename or {}, optional, label)
-    usual = [
-        new
-        for new, old in zip(own, names, strict=True)
-        if old not in index or new in ID_COLUMNS.values()
-    ]
+    usual = [n for n in own if not _UNNAMED_INDEX.fullmatch(n)]
     wanted = _choose(own, usual if columns is None else columns, optional, label)
     stored = [names[own.index(n)] for n in wanted]
     table = read(stored, [names[own.index(n)] for n in dictionaries if n in own])
@@ -100,18 +98,52 @@ def with_usual_ids(source: "TableLike | None", columns: Columns, side: Side) -> 
     return read_table(source, name=side, rename=rename) if rename and source is not None else source
 
 
-def _open(
-    source: TableLike, name: str | None, label: str
-) -> tuple[list[str], Collection[str], Read]:
-    """Return the columns of a table, those of pandas' index, and what reads some of them."""
+def _open(source: TableLike, name: str | None, label: str) -> tuple[list[str], Read]:
+    """Return the columns of a table, and what reads some of them."""
     if isinstance(source, str | os.PathLike):
         files = open_source(source, name)
-        return files.schema.names, files.index, files.read
-    if not isinstance(source, pa.Table) and not is_frame(source):
-        source = _as_arrow(source, label)
-    if isinstance(source, pa.Table):
-        return source.column_names, index_columns(source.schema), lambda own, _: source.select(own)
-    return *frame_columns(source), lambda own, _: read_frame(source, own, label)
+        return files.schema.names, files.read
+    if is_frame(source):
+        return _open_frame(source, label)
+    table = source if isinstance(source, pa.Table) else _as_arrow(source, label)
+    return table.column_names, lambda own, _: table.select(own)
+
+
+def is_frame(source: object) -> bool:
+    """Check for a pandas DataFrame without importing pandas, which takes long."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(source, pandas.DataFrame)
+
+
+def _open_frame(frame: Any, label: str) -> tuple[list[str], Read]:
+    levels = [n for n in frame.index.names if n is not None and n not in frame.columns]
+    frame = frame.reset_index(levels) if levels else frame
+    names = [str(name) for name in frame.columns]
+
+    def read(own: Sequence[str], _: Sequence[str]) -> pa.Table:
+        arrays = [_from_pandas(frame.iloc[:, names.index(n)], n, label) for n in own]
+        try:
+            return pa.table(arrays, names=list(own)) if arrays else pa.table({})
+        except ValueError as error:
+            raise InputError(f"{label}: the columns cannot be named in Arrow: {error}.") from error
+
+    return names, read
+
+
+def _from_pandas(series: Any, name: str, label: str) -> pa.Array:
+    """Take a column of a frame; missing values become nulls."""
+    try:
+        return pa.Array.from_pandas(series)
+    except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        types = np.array([type(value).__name__ for value in series])
+        kinds, counts = np.unique(types, return_counts=True)
+        row = int(np.argmax(types == kinds[np.argmin(counts)]))
+        mix = ", ".join(f"{count:,} {kind}" for kind, count in zip(kinds, counts, strict=True))
+        raise InputError(
+            f"{label}: column {name!r} mixes types ({mix}), or holds what Arrow has no type for; "
+            f"row {row:,}: {name}={series.iloc[row]!r:.60}. Give the column one type, for example "
+            f"frame[{name!r}] = frame[{name!r}].astype(str)."
+        ) from error
 
 
 def _as_arrow(source: Any, label: str) -> pa.Table:
@@ -200,3 +232,68 @@ def _choose(
             f"{label}: more than one column is called {twice[0]!r}. Rename or drop one."
         )
     return wanted
+
+
+def as_numpy(array: pa.Array) -> np.ndarray:
+    """View numbers without nulls as a NumPy array.
+
+    Does what `to_numpy` does, which would import pandas: a third of a second in a small job.
+    """
+    return np.from_dlpack(array)
+
+
+def as_arrow(array: np.ndarray) -> pa.Array:
+    """View numbers as an Arrow array; `pa.array` would import pandas as well."""
+    array = np.ascontiguousarray(array)
+    type_ = pa.from_numpy_dtype(array.dtype)
+    return pa.Array.from_buffers(type_, len(array), [None, pa.py_buffer(array)])
+
+
+def null_mask(values: pa.ChunkedArray) -> np.ndarray:
+    """Check for each row whether it is null."""
+    return np.asarray(values.is_null().to_numpy(), dtype=bool)
+
+
+def is_list(type_: pa.DataType) -> bool:
+    """Check for list types, of fixed and of varying length."""
+    types = pa.types
+    return types.is_list(type_) or types.is_large_list(type_) or types.is_fixed_size_list(type_)
+
+
+def plain(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Decode the types that most of Arrow's functions do not take.
+
+    Run-end encoded values are spelled out, views of strings and of lists become strings and
+    lists, extension types their storage. Other columns come back as they are.
+    """
+    target = _plain_type(values.type)
+    if target == values.type:
+        return values
+    if isinstance(values.type, pa.BaseExtensionType):
+        storage = [chunk.storage for chunk in values.chunks]
+        return plain(pa.chunked_array(storage, values.type.storage_type))
+    views = pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type)
+    if not views:  # which would be cast to wrong offsets where they are null
+        with contextlib.suppress(pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            return values.cast(target)
+    return pa.chunked_array([pa.array(c.to_pylist(), target) for c in values.chunks], target)
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return _plain_type(type_.storage_type)
+    if types.is_string_view(type_) or types.is_binary_view(type_):
+        return pa.large_string() if types.is_string_view(type_) else pa.large_binary()
+    if types.is_run_end_encoded(type_):
+        return _plain_type(type_.value_type)
+    views = types.is_list_view(type_) or types.is_large_list_view(type_)
+    if not (views or types.is_dictionary(type_) or is_list(type_)):
+        return type_
+    inner = _plain_type(type_.value_type)
+    if inner == type_.value_type and not views:
+        return type_
+    if types.is_dictionary(type_):
+        return inner
+    fixed = types.is_fixed_size_list(type_)
+    return pa.list_(inner, type_.list_size) if fixed else pa.large_list(inner)

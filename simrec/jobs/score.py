@@ -6,14 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from simrec.data.arrays import as_arrow
 from simrec.data.sides import Side, Sides
 from simrec.data.source import Source, open_source
+from simrec.data.tables import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
 from simrec.jobs.io.inputs import IdNames, ModelReference, open_table
-from simrec.jobs.io.outputs import Scratch, check_apart, is_single
+from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import score_pairs
@@ -65,7 +65,7 @@ def score(
     Parameters
     ----------
     pairs : path
-        Table with user_id and item_id: a Parquet or CSV file, a directory, a glob or a URI.
+        Table with user_id and item_id: a Parquet or CSV file, a directory or a URI.
     unknown : str
         What to do with an id that has neither ratings nor features: error, prior (score it as an
         average entity) or skip (leave the row out).
@@ -84,7 +84,7 @@ def score(
         return None if path is None else open_table(path, side, own)
 
     tables = Sides.of(table)
-    carried = _carried(source, select, is_single(out))
+    carried = _carried(source, select)
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
         "job": "score",
@@ -110,7 +110,7 @@ def score(
     return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
 
 
-def _carried(source: Source, select: Sequence[str] | None, single: bool) -> list[str]:
+def _carried(source: Source, select: Sequence[str] | None) -> list[str]:
     """Return the columns of the output files beside the score."""
     names = list(source.schema.names if select is None else select)
     if "score" in names:
@@ -118,7 +118,4 @@ def _carried(source: Source, select: Sequence[str] | None, single: bool) -> list
             f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
         )
     source.require(*names)
-    if single:
-        return names
-    # Kept partitions live in the names of directories, not in the files.
-    return [name for name in names if name not in source.partition_columns]
+    return names

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.features import FeatureEncoder
-from simrec.data.id_columns import check_ids
-from simrec.data.ids import IdMap
+from simrec.data.ids import IdMap, check_ids
 from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, read_table

@@ -83,14 +83,11 @@ def as_vectors(vectors: np.ndarray, name: str) -> np.ndarray:
 
 def _as_rows(rows: np.ndarray, n: int, name: str) -> np.ndarray:
     rows = np.asarray(rows)
-    if rows.ndim != 1:
-        raise InputError(f"{name} must have one dimension, got shape {rows.shape}")
-    if not len(rows):
-        return rows.astype(np.intp)
-    if rows.dtype.kind not in "iu":
-        raise InputError(f"{name} must hold integers, got {rows.dtype}")
-    low, high = int(rows.min()), int(rows.max())
-    if low < 0 or high >= n:
+    if not rows.size:
+        return np.empty(0, np.intp)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise InputError(f"{name} must be a row of integers, got {rows.dtype} {rows.shape}")
+    if rows.min() < 0 or rows.max() >= n:
         bad = (rows < 0) | (rows >= n)
         raise InputError(
             f"{name}: {int(bad.sum())} of {len(rows)} rows are outside 0..{n - 1} "

@@ -67,10 +67,8 @@ def in_threads(work: Callable[[int], None], n: int) -> None:
         return
     pool = _pool(os.getpid(), processors())
     waiting = [pool.submit(work, i) for i in range(n)]
-    wait(waiting, return_when=FIRST_EXCEPTION)
-    for one in waiting:  # what has begun goes on, and is waited for
-        one.cancel()
-    wait(waiting)
+    if wait(waiting, return_when=FIRST_EXCEPTION).not_done:
+        wait([one for one in waiting if not one.cancel()])  # what has begun goes on
     for one in waiting:
         if not one.cancelled():
             one.result()

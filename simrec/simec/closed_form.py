@@ -10,7 +10,7 @@ improve. NumPy alone.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from simrec.errors import InputError
 from simrec.scoring.output import Output
-from simrec.simec.fitted import LinearEncoder
-from simrec.simec.inputs import Problem, Targets
+from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.linear_algebra import conjugate_gradients, randomised_svd
 
 logger = logging.getLogger(__name__)
@@ -28,6 +27,32 @@ logger = logging.getLogger(__name__)
 _BLOCK = 1000  # rows whose products with all columns are formed at a time
 _ENTRIES = 1 << 20  # entries of a sparse R handled at a time
 _SAMPLE = 2000  # rows that W_l's start is decomposed from
+
+
+@dataclass(frozen=True, eq=False)
+class LinearEncoder:
+    """Embed feature rows by ``x @ kernel + bias``, and the identity by the rows of the kernel."""
+
+    kind: str
+    kernel: np.ndarray
+    bias: np.ndarray | None = None
+
+    def __call__(self, features: Features) -> np.ndarray:
+        """Return the embeddings of checked feature rows."""
+        if self.kind == "identity":
+            return self.kernel[: features.n_rows].copy()
+        found = features.data @ self.kernel
+        return np.asarray(found if self.bias is None else found + self.bias, np.float32)
+
+    def network(self) -> Any:
+        """Return the same encoder as a Keras model."""
+        from simrec.simec.encoders import DenseStack
+
+        n, d = self.kernel.shape
+        stack = DenseStack(self.kind, n, (d,), bias=self.bias is not None)
+        model = stack.build(np.random.default_rng(0))
+        model.set_weights([self.kernel] if self.bias is None else [self.kernel, self.bias])
+        return model
 
 
 def first_last_layer(problem: Problem, init: str) -> np.ndarray:
@@ -53,16 +78,11 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
     """
     targets, rng = problem.targets, problem.rng
     if problem.rows_of_targets is not None:
-        n = targets.n_columns
-        some = np.sort(rng.permutation(n)[:_SAMPLE])
-        parts = []
-        for r in range(targets.n_relations):
-            block = targets.relation(r)[problem.rows_of_targets[some]]
-            rows = _linear_targets(problem, block)
-            rows = rows.toarray() if sp.issparse(rows) else rows
-            values, vectors = _top_eigen(rows[:, some], d)
-            parts.append((rows.T @ vectors) / np.sqrt(values))
-        return np.concatenate(parts).astype(np.float32)
+        some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
+        rows = _linear_targets(problem, targets.matrix[problem.rows_of_targets[some]])
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        values, vectors = _top_eigen(rows[:, some], d)
+        return ((rows.T @ vectors) / np.sqrt(values)).astype(np.float32)
     m = targets.n_rows
     some = np.sort(rng.permutation(m)[:_SAMPLE])
     rows = _linear_targets(problem, targets.matrix[some])
@@ -200,7 +220,7 @@ def alternate(
         y = layer.solve(targets, last, iterations=200 if frozen else 4)
         if frozen or sweep == sweeps - 1:
             break
-        if rows_of_targets is not None and targets.n_relations == 1:
+        if rows_of_targets is not None:
             last = ((last + y[rows_of_targets]) / 2).astype(np.float32)
         else:
             last = _fit_last(targets, y).astype(np.float32)

@@ -9,6 +9,8 @@ from simrec.errors import InputError
 from simrec.simec.inputs import Features
 from simrec.simec.keras import keras, tf
 
+_STEPS = 64  # points at which the gradient of a deep encoder is taken
+
 
 @dataclass(frozen=True)
 class DenseStack:
@@ -60,14 +62,6 @@ class DenseStack:
         model.stack = self
         return model
 
-    def weight_shapes(self) -> list[tuple[int, ...]]:
-        """Return the shapes of the model's weights, in the order of ``get_weights()``."""
-        shapes: list[tuple[int, ...]] = []
-        for n, width in zip((self.n_inputs, *self.widths), self.widths, strict=False):
-            biased = self.bias and (shapes or self.features != "identity")
-            shapes += [(n, width), (width,)] if biased else [(n, width)]
-        return shapes
-
 
 def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**31 - 1))
@@ -115,22 +109,6 @@ def check_encoder_shapes(encoder: Any, feature_shape: tuple[int, ...], embedding
         )
 
 
-def linear_kernel(encoder: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return (kernel, bias) of an encoder that is one linear layer, else None."""
-    layers = [
-        layer
-        for layer in encoder.layers
-        if not isinstance(layer, keras.layers.InputLayer | keras.layers.Dropout)
-    ]
-    if len(layers) != 1 or not isinstance(layers[0], keras.layers.Dense):
-        return None
-    if layers[0].activation is not keras.activations.linear:
-        return None
-    weights = layers[0].get_weights()
-    bias = weights[1] if len(weights) > 1 else np.zeros(weights[0].shape[1], np.float32)
-    return weights[0], bias
-
-
 def kernels_squared(encoder: Any) -> Any:
     """Return the sum of squares of all trainable kernels (variables of rank two or more)."""
     return tf.add_n(
@@ -139,25 +117,17 @@ def kernels_squared(encoder: Any) -> Any:
     )
 
 
-def relevance(
-    encoder: Any, features: Features, w: np.ndarray, steps: int = 64
-) -> tuple[np.ndarray, np.ndarray]:
+def relevance(encoder: Any, features: Features, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 
-    `w` is one vector, or one for each row. A linear encoder y = x A + b gives x_f (A w)_f and the
-    base b . w, exactly. Any other encoder gives the integrated gradient along the line from 0 to x
-    and the base f'(0) . w. The integral is a midpoint rule with `steps` points; its small error is
-    spread over the features in proportion to their relevance.
+    `w` is one vector, or one for each row. Relevance is the integrated gradient along the line from
+    0 to x, and the base is f'(0) . w: for a linear encoder y = x A + b, x_f (A w)_f and b . w. The
+    integral is a midpoint rule; its small error is spread over the features in proportion to their
+    relevance.
     """
     if features.kind == "identity":
         raise InputError("relevance needs features, but the model was fitted with X=None")
     x = features.as_kind("dense").data
-    kernel = linear_kernel(encoder)
-    if kernel is not None:
-        weights, bias = kernel
-        return x * (w @ weights.T), np.full(len(x), w @ bias, np.float32)
-    if steps < 1:
-        raise InputError(f"steps must be at least 1, got {steps}")
     sparse = features.kind == "sparse"
 
     def product(rows: Any) -> Any:
@@ -166,13 +136,13 @@ def relevance(
 
     inputs = tf.constant(x)
     total = tf.zeros_like(inputs)
-    for step in range(steps):
+    for step in range(_STEPS):
         with tf.GradientTape() as tape:
-            part = inputs * ((step + 0.5) / steps)
+            part = inputs * ((step + 0.5) / _STEPS)
             tape.watch(part)
             z = product(part)
         total += tape.gradient(z, part)
-    shares = (inputs * total / steps).numpy()
+    shares = (inputs * total / _STEPS).numpy()
     base = product(tf.zeros_like(inputs)).numpy()
     missing = (product(inputs).numpy() - base).astype(np.float64)
     missing -= shares.reshape(len(x), -1).sum(1, dtype=np.float64)

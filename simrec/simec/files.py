@@ -153,14 +153,27 @@ def encoder_from_document(document: Any, weights: Sequence[np.ndarray]) -> Any:
     Anything but plain data about allowed layers is an InputError, before Keras sees it.
     """
     kind = document.get("kind") if isinstance(document, dict) else None
-    if kind == "dense_stack":
-        stack = _stack_from_document(document)
-        _check_weights(weights, stack.weight_shapes())
-        model = stack.build(np.random.default_rng(0))
-    elif kind == "keras":
-        model = _keras_model(document.get("model"), weights)
-    else:
-        raise InputError("a saved encoder is neither of the built-in kind nor a Keras model")
+    # Layers may keep a few numbers besides their weights, such as the state of a dropout.
+    room = sum(np.size(w) for w in weights) + 10_000
+
+    def create(next_creator: Any, **arguments: Any) -> Any:
+        nonlocal room
+        room -= math.prod(arguments.get("shape") or ())
+        if room < 0:
+            raise InputError("the layers of a saved encoder are larger than its saved weights")
+        return next_creator(**arguments)
+
+    # Before it takes memory: a false width must not exhaust it.
+    with tf.variable_creator_scope(create):
+        if kind == "dense_stack":
+            model = _stack_from_document(document).build(np.random.default_rng(0))
+        elif kind == "keras":
+            model = _keras_model(document.get("model"))
+        else:
+            raise InputError("a saved encoder is neither of the built-in kind nor a Keras model")
+    found, expected = ([tuple(w.shape) for w in some] for some in (weights, model.weights))
+    if found != expected:
+        raise InputError(f"saved weights of shapes {found} do not fit layers of {expected}")
     model.set_weights(weights)
     return model
 
@@ -179,37 +192,17 @@ def _stack_from_document(document: dict[str, Any]) -> DenseStack:
     return stack
 
 
-def _check_weights(weights: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]]) -> None:
-    found = [tuple(np.shape(w)) for w in weights]
-    if found != list(shapes):
-        raise InputError(f"saved weights of shapes {found} do not fit layers of {list(shapes)}")
-
-
-def _keras_model(document: Any, weights: Sequence[np.ndarray]) -> Any:
+def _keras_model(document: Any) -> Any:
     """Return a user's model from its configuration, checked against the allowed classes."""
-    # Layers may keep a few numbers besides their weights, such as the state of a dropout.
-    room = sum(np.size(w) for w in weights) + 10_000
-
-    def create(next_creator: Any, **arguments: Any) -> Any:
-        nonlocal room
-        room -= math.prod(arguments.get("shape") or ())
-        if room < 0:
-            raise InputError("the layers of a saved encoder are larger than its saved weights")
-        return next_creator(**arguments)
-
     try:
         _check_object(document, "layers", "the encoder")
         if document["class_name"] not in _MODELS:
             raise InputError("a saved encoder is a single layer, expected a Keras model")
-        # Before it takes memory: a false width must not exhaust it.
-        with tf.variable_creator_scope(create):
-            model = keras.models.model_from_json(json.dumps(document))
+        return keras.models.model_from_json(json.dumps(document))
     except InputError:
         raise
     except Exception as error:  # Keras raises nearly any class on a wrong configuration
         raise InputError(f"the layers of a saved encoder cannot be rebuilt: {error}") from error
-    _check_weights(weights, [tuple(w.shape) for w in model.weights])
-    return model
 
 
 def _refuse(where: str, what: str) -> NoReturn:

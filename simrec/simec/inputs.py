@@ -1,10 +1,10 @@
-"""Features X and targets R of a similarity encoder: checked once, then fetched in batches.
+"""Features X and targets R of a similarity encoder, checked, and batches of their rows.
 
 Targets of k relations lie side by side as k * n columns, so that the network only knows rows and
 columns.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -69,28 +69,6 @@ class Features:
         data = self.data.toarray() if kind == "dense" else sp.csr_matrix(self.data)
         return Features(kind, self.n_rows, self.shape, data)
 
-    def fetcher(self, densify: bool = False) -> Callable[[Any], Any]:
-        """Return a graph function from row numbers to the encoder's input for those rows."""
-        from simrec.simec.keras import tf
-
-        if self.kind == "identity":
-            return lambda rows: tf.cast(rows, tf.int32)
-        if self.kind == "dense":
-            dense = tf.constant(self.data)
-            return lambda rows: tf.gather(dense, rows)
-        stored = _stored_entries(self.data)
-
-        def fetch(rows: Any) -> Any:
-            row, column, value = stored(rows)
-            sparse = tf.SparseTensor(
-                tf.stack([row, tf.cast(column, tf.int64)], axis=1),
-                value,
-                tf.stack([tf.size(rows, out_type=tf.int64), self.shape[0]]),
-            )
-            return tf.sparse.to_dense(tf.sparse.reorder(sparse)) if densify else sparse
-
-        return fetch
-
 
 @dataclass(frozen=True)
 class Targets:
@@ -125,19 +103,14 @@ class Targets:
         dense = np.ascontiguousarray(dense, dtype=np.float32)
         if dense.size == 0:
             raise InputError(f"R is empty: shape {dense.shape}")
-        # The sum is finite only if all terms are: one pass, no array of the size of R.
-        complete = bool(np.isfinite(dense.sum()))
-        if not complete:
-            if np.isinf(dense).any():
-                raise InputError(
-                    f"R holds infinite values, the first at {_first(np.isinf(dense))}: "
-                    "a missing value is NaN"
-                )
-            missing = np.isnan(dense)
-            complete = not missing.any()
-            if missing.all():
-                raise InputError("R has no observed entry: all values are NaN")
-        return cls(dense, n_columns, n_relations, complete)
+        infinite, missing = np.isinf(dense), np.isnan(dense)
+        if infinite.any():
+            raise InputError(
+                f"R holds infinite values, the first at {_first(infinite)}: a missing value is NaN"
+            )
+        if missing.all():
+            raise InputError("R has no observed entry: all values are NaN")
+        return cls(dense, n_columns, n_relations, complete=not missing.any())
 
     @classmethod
     def _sparse(cls, R: Any, n_relations: int) -> "Targets":
@@ -189,52 +162,6 @@ class Targets:
         where = (offsets[:, None] + columns[None, :]).ravel()
         return replace(self, matrix=self.matrix[:, where], n_columns=len(columns))
 
-    def only_rows(self, rows: np.ndarray) -> "Targets":
-        """Return the same targets with observed entries in these rows only (ascending)."""
-        part = self.matrix[rows]
-        if self.sparse:
-            counts = np.zeros(self.n_rows, np.int64)
-            counts[rows] = np.diff(part.indptr)
-            start = np.concatenate([[0], np.cumsum(counts)])
-            matrix = sp.csr_matrix((part.data, part.indices, start), self.matrix.shape)
-        else:
-            matrix = np.full_like(self.matrix, np.nan)
-            matrix[rows] = part
-        return replace(self, matrix=matrix, complete=False)
-
-    def relation(self, r: int) -> Any:
-        """Return the matrix of relation `r`."""
-        return self.matrix[:, r * self.n_columns : (r + 1) * self.n_columns]
-
-    def fetcher(self) -> Callable[[Any], dict[str, Any]]:
-        """Return a graph function from row numbers to the observed entries of those rows.
-
-        Dense: ``targets`` (b x columns) and, where some are missing, ``weights``. Sparse: flat
-        ``targets``, ``columns`` and ``segments`` (each entry's row within the batch).
-        """
-        from simrec.simec.keras import tf
-
-        if self.sparse:
-            stored = _stored_entries(self.matrix)
-
-            def fetch_entries(rows: Any) -> dict[str, Any]:
-                row, columns, values = stored(rows)
-                return {"targets": values, "columns": columns, "segments": tf.cast(row, tf.int32)}
-
-            return fetch_entries
-        matrix, complete = tf.constant(self.matrix), self.complete
-
-        def fetch_rows(rows: Any) -> dict[str, Any]:
-            targets = tf.gather(matrix, rows)
-            if complete:
-                return {"targets": targets}
-            missing = tf.math.is_nan(targets)
-            # NaN times a weight of zero is NaN: replace the value too.
-            targets = tf.where(missing, tf.zeros_like(targets), targets)
-            return {"targets": targets, "weights": tf.cast(~missing, tf.float32)}
-
-        return fetch_rows
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -271,18 +198,3 @@ def row_batches(
 
 def _first(bad: np.ndarray) -> str:
     return str(tuple(int(i) for i in np.argwhere(bad)[0]))
-
-
-def _stored_entries(csr: sp.csr_matrix) -> Callable[[Any], tuple[Any, Any, Any]]:
-    """Return a graph function from row numbers to (place in the batch, column, value)."""
-    from simrec.simec.keras import tf
-
-    start = tf.constant(csr.indptr.astype(np.int64))
-    columns, values = tf.constant(csr.indices.astype(np.int32)), tf.constant(csr.data)
-
-    def fetch(rows: Any) -> tuple[Any, Any, Any]:
-        entries = tf.ragged.range(tf.gather(start, rows), tf.gather(start, rows + 1))
-        flat = entries.flat_values
-        return entries.value_rowids(), tf.gather(columns, flat), tf.gather(values, flat)
-
-    return fetch

@@ -103,7 +103,6 @@ class SimEcNetwork(tfrs.Model):
         self.error = keras.metrics.Mean("error")
         self.keep_inputs = 1.0 - params["input_dropout"]
         self.penalties = {name: params[name] for name in PENALTIES if params[name]}
-        self.n_relations = targets.n_relations
         # Squared errors of complete rows are computed without forming Y W_l.
         self.expand = (
             params["solver"] != "lbfgs" and params["loss"] == "mse" and not problem.output.bounded
@@ -173,44 +172,26 @@ class SimEcNetwork(tfrs.Model):
 
         They are a sample of S: the product of all targets with all is never formed.
         """
-        last, column = self.last, tf.gather(self.target_of_row, inputs["rows"])
-        if "segments" in inputs:
-            row = tf.gather(column, inputs["segments"])
-            inside = tf.squeeze(tf.where(row >= 0), 1)
-            other, n = tf.gather(inputs["columns"], inside), last.shape[0] // self.n_relations
-            # The row's own target, among the columns of the entry's relation.
-            own = tf.gather(row, inside) + (other // n) * n
-            z = tf.reduce_sum(tf.gather(last, own) * tf.gather(last, other), axis=1)
-            return _mean(tf.math.squared_difference(tf.gather(inputs["targets"], inside), z))
-        inside = tf.squeeze(tf.where(column >= 0), 1)
-        own, targets = tf.gather(column, inside), tf.gather(inputs["targets"], inside)
-        if self.n_relations == 1 and self.expand and "weights" not in inputs:
-            factors = Factors(tf.gather(last, own), last, tf.matmul(targets, last))
+        inside, columns = self._targets_in(inputs)
+        own, targets = tf.gather(self.last, columns), tf.gather(inputs["targets"], inside)
+        if self.expand:
+            factors = Factors(own, self.last, tf.matmul(targets, self.last))
             return _mean_squared_error(targets, factors)
-        parts = tf.split(last, self.n_relations)
-        z = tf.concat([tf.matmul(tf.gather(w, own), w, transpose_b=True) for w in parts], 1)
-        weights = tf.gather(inputs["weights"], inside) if "weights" in inputs else None
-        return _mean(tf.math.squared_difference(targets, z), weights)
+        z = tf.matmul(own, self.last, transpose_b=True)
+        return _mean(tf.math.squared_difference(targets, z))
 
     def _self_similarity_error(self, inputs: dict[str, Any], y: Any) -> Any:
-        """Return the error of Y Y^T on the observed entries of S between rows of the batch."""
+        """Return the error of Y Y^T on the entries of S between rows of the batch."""
+        inside, columns = self._targets_in(inputs)
+        z = tf.matmul(y, tf.gather(y, inside), transpose_b=True)
+        targets = tf.gather(inputs["targets"], columns, axis=1)
+        return _mean(tf.math.squared_difference(targets, z))
+
+    def _targets_in(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return the places in the batch of rows that are targets, and which targets these are."""
         column = tf.gather(self.target_of_row, inputs["rows"])
         inside = tf.squeeze(tf.where(column >= 0), 1)
-        columns, weights = tf.gather(column, inside), None
-        if "segments" in inputs:
-            places, none = tf.cast(inside, tf.int32), tf.fill([self.last.shape[0]], -1)
-            place = tf.tensor_scatter_nd_update(none, columns[:, None], places)
-            other = tf.gather(place, inputs["columns"])
-            both = tf.squeeze(tf.where(other >= 0), 1)
-            left = tf.gather(y, tf.gather(inputs["segments"], both))
-            z = tf.reduce_sum(left * tf.gather(y, tf.gather(other, both)), axis=1)
-            targets = tf.gather(inputs["targets"], both)
-        else:
-            z = tf.matmul(y, tf.gather(y, inside), transpose_b=True)
-            targets = tf.gather(inputs["targets"], columns, axis=1)
-            if "weights" in inputs:
-                weights = tf.gather(inputs["weights"], columns, axis=1)
-        return _mean(tf.math.squared_difference(targets, z), weights)
+        return inside, tf.gather(column, inside)
 
 
 def _build_encoder(problem: Problem) -> Any:

@@ -59,7 +59,9 @@ def check_params(params: Mapping[str, Any]) -> None:
         "epochs=0 trains nothing: give epochs, or init='least_squares'": (
             params["epochs"] == 0 and not solved
         ),
-        "init='least_squares' needs loss='mse' and no bounds": solved and not unbounded_squares,
+        "init='least_squares' needs loss='mse', and neither bounds nor validation_fraction": (
+            solved and (not unbounded_squares or params["validation_fraction"] > 0)
+        ),
         "solver='lbfgs' has no epochs to stop early at: leave out validation_fraction": (
             params["solver"] == "lbfgs" and params["validation_fraction"] > 0
         ),
@@ -160,44 +162,41 @@ def choose_targets(
         raise InputError(
             f"{name} needs Y W_l itself to be the similarity, but bounds are given: leave one out"
         )
-    if params["self_similarity"] and targets.n_relations > 1:
+    by_gradients = params["epochs"] and params["solver"] != "closed_form"
+    if targets.n_relations > 1 or (by_gradients and not targets.complete):
         raise InputError(
-            f"self_similarity compares Y Y^T with one S, but R has {targets.n_relations} relations"
+            f"{name} compares embeddings with one S, complete if it is trained by gradients, but R "
+            f"has {targets.n_relations} relations or missing entries: leave it out, or fit missing "
+            "entries with init='least_squares' and epochs=0"
         )
     # A sample is enough: a matrix that is not symmetric differs nearly everywhere.
     some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
-    for r in range(targets.n_relations):
-        _check_symmetric(targets.relation(r)[chosen[some]][:, some], name)
+    _check_symmetric(targets.matrix[chosen[some]][:, some], name)
     return targets, chosen, chosen
 
 
 def _check_columns(targets: int | Sequence[int] | np.ndarray, n_columns: int) -> np.ndarray:
     """Return target columns as an array: the first `targets`, or those given."""
-    if isinstance(targets, int | np.integer):
-        if not 1 <= targets <= n_columns:
-            raise InputError(f"targets must be between 1 and {n_columns}, got {targets}")
-        return np.arange(int(targets))
-    columns = np.asarray(targets)
-    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise InputError("targets must be a number of columns or a list of column numbers")
-    if columns.min() < 0 or columns.max() >= n_columns:
-        raise InputError(f"targets must be between 0 and {n_columns - 1}, got {columns.max()}")
+    first = isinstance(targets, int | np.integer)
+    columns = np.arange(targets) if first else np.asarray(targets)  # type: ignore[arg-type]
+    whole = columns.ndim == 1 and columns.dtype.kind in "iu" and len(columns) > 0
+    if not whole or columns.min() < 0 or columns.max() >= n_columns:
+        raise InputError(
+            f"targets must be a number of columns, or a list of columns, of the {n_columns} there "
+            f"are; got {targets!r}"
+        )
     if len(np.unique(columns)) != len(columns):
         raise InputError("targets names a column twice")
     return columns.astype(np.int64)
 
 
 def _check_symmetric(block: Any, name: str) -> None:
-    if sp.issparse(block):
-        # Only entries stored on both sides can be compared.
-        pattern = sp.csr_matrix(
-            (np.ones_like(block.data), block.indices, block.indptr), block.shape
-        )
-        differences = abs(block - block.T).multiply(pattern.multiply(pattern.T)).data
-        values = block.data
-    else:
-        differences, values = block - block.T, block
-    gap, scale = (np.nanmax(np.abs(array), initial=0) for array in (differences, values))
+    if sp.issparse(block):  # only entries stored on both sides can be compared
+        dense = np.full(block.shape, np.nan, np.float32)
+        entries = block.tocoo()
+        dense[entries.row, entries.col] = entries.data
+        block = dense
+    gap, scale = (np.nanmax(np.abs(array), initial=0) for array in (block - block.T, block))
     if gap > 1e-3 * max(float(scale), 1e-12):
         raise InputError(
             f"{name} needs a symmetric S, but S and its transpose differ by up to {float(gap):.3g} "

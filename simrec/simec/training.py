@@ -1,7 +1,8 @@
 """Fit a `SimEc` by gradients, batches of rows or all at once by L-BFGS, and encode with it."""
 
+import itertools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,10 +23,10 @@ BLOCK = 4096
 
 
 class Batches:
-    """Batches of the given rows; only row numbers pass through Python.
+    """Batches of the given rows.
 
-    `densify` fetches sparse features as dense ones. `rng` shuffles the rows of each pass; without
-    it they keep their order.
+    `densify` makes sparse features dense. `rng` shuffles the rows of each pass; without it they
+    keep their order.
     """
 
     def __init__(
@@ -37,62 +38,81 @@ class Batches:
         densify: bool,
         rng: np.random.Generator | None = None,
     ):
+        self.features, self.targets, self.densify = features, targets, densify
         self.counts = np.where(np.isin(np.arange(targets.n_rows), rows), targets.counts(), 0)
         self.batch_size, self.rng = batch_size, rng
         self.n_batches = len(row_batches(self.counts, batch_size, None))
-        x, entries = features.fetcher(densify), targets.fetcher()
-        self.fetch = lambda rows: {"x": x(rows), "rows": rows, **entries(rows)}
 
-    def _shuffled(self) -> Iterator[np.ndarray]:
-        while True:
-            yield from row_batches(self.counts, self.batch_size, self.rng)
+    def fetch(self, rows: np.ndarray) -> dict[str, Any]:
+        """Return the batch of some rows; see `network`."""
+        part, targets = self.targets.matrix[rows], self.targets
+        batch = {"x": _inputs(self.features, rows, self.densify), "rows": tf.constant(rows)}
+        if targets.sparse:
+            entries = part.tocoo()
+            columns, segments = (tf.constant(at, tf.int32) for at in (entries.col, entries.row))
+            values = tf.constant(part.data)
+            return {**batch, "targets": values, "columns": columns, "segments": segments}
+        if targets.complete:
+            return {**batch, "targets": tf.constant(part)}
+        # NaN times a weight of zero is NaN: replace the value too.
+        known = ~np.isnan(part)
+        weights = tf.constant(known, tf.float32)
+        return {**batch, "targets": tf.constant(np.where(known, part, 0)), "weights": weights}
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        for _ in range(1) if self.rng is None else itertools.count():
+            yield from map(self.fetch, row_batches(self.counts, self.batch_size, self.rng))
 
     def dataset(self) -> Any:
         """Return one pass in order, or with a generator endless passes, each shuffled anew."""
-        if self.rng is None:
-            fixed = row_batches(self.counts, self.batch_size, None)
-            lengths = [len(batch) for batch in fixed]
-            rows = tf.data.Dataset.from_tensor_slices(
-                tf.RaggedTensor.from_row_lengths(np.concatenate(fixed), lengths)
+        first = self.fetch(np.flatnonzero(self.counts)[:1])
+        signature = {
+            name: (tf.SparseTensorSpec if isinstance(value, tf.SparseTensor) else tf.TensorSpec)(
+                [None, *value.shape[1:]], value.dtype
             )
-        else:
-            rows = tf.data.Dataset.from_generator(
-                self._shuffled, output_signature=tf.TensorSpec([None], tf.int64)
-            )
-        return rows.map(self.fetch, num_parallel_calls=1).prefetch(2)
+            for name, value in first.items()
+        }
+        batches = tf.data.Dataset.from_generator(self._batches, output_signature=signature)
+        return batches.prefetch(2)
 
     def everything(self) -> dict[str, Any]:
         """Return one batch of all rows that have entries."""
-        return self.fetch(tf.constant(np.flatnonzero(self.counts), tf.int64))
+        return self.fetch(np.flatnonzero(self.counts))
+
+
+def _inputs(features: Features, rows: np.ndarray, densify: bool) -> Any:
+    """Return what the encoder takes for some rows."""
+    if features.kind == "identity":
+        return tf.constant(rows, tf.int32)
+    x = features.data[rows]
+    if features.kind == "dense" or densify:
+        return tf.constant(x.toarray() if densify and features.kind == "sparse" else x)
+    entries = x.tocoo()
+    return tf.SparseTensor(np.stack([entries.row, entries.col], 1), entries.data, entries.shape)
 
 
 def fit_by_gradient(
     problem: Problem,
     rows: np.ndarray,
     held_out: np.ndarray,
-    callbacks: Sequence[Any],
 ) -> tuple[SimEcNetwork, list[dict[str, float]]]:
     """Train on some rows, measure on `held_out` ones; return the network and its history."""
     params, data = problem.params, (problem.features, problem.targets)
     network, densify = SimEcNetwork(problem), params["encoder"] is not None
     if params["init"] == "least_squares":
-        _start_in_closed_form(network, problem, rows, densify)
+        _start_in_closed_form(network, problem, densify)
     if not params["epochs"]:
         return network, []
     batches = Batches(*data, rows, params["batch_size"], densify, problem.rng)
     if params["solver"] == "lbfgs":
         return network, _train_by_lbfgs(network, batches, params)
     validation = Batches(*data, held_out, BLOCK, densify) if len(held_out) else None
-    return network, _train_by_adam(network, batches, params, validation, callbacks)
+    return network, _train_by_adam(network, batches, params, validation)
 
 
-def _start_in_closed_form(
-    network: SimEcNetwork, problem: Problem, rows: np.ndarray, densify: bool
-) -> None:
+def _start_in_closed_form(network: SimEcNetwork, problem: Problem, densify: bool) -> None:
     """Solve for the encoder's last layer and W_l in turn, with the layers before as they are."""
-    params, targets, layer = problem.params, problem.targets, network.encoder.layers[-1]
-    if len(rows) < targets.n_rows:
-        targets = targets.only_rows(rows)
+    params, layer = problem.params, network.encoder.layers[-1]
     F, bias = None, False
     if not isinstance(layer, keras.layers.Embedding):
         if not isinstance(layer, keras.layers.Dense) or layer.activation is not (
@@ -108,7 +128,8 @@ def _start_in_closed_form(
             F = np.concatenate([F, np.ones((len(F), 1), np.float32)], 1)
     solved = EmbeddingLayer(F, params["embedding_dim"], params["ridge"])
     last, frozen = network.last.numpy(), not network.last.trainable
-    last = alternate(solved, targets, last, frozen, problem.rows_of_targets, params["sweeps"])
+    rows = problem.rows_of_targets
+    last = alternate(solved, problem.targets, last, frozen, rows, params["sweeps"])
     C = solved.C.astype(np.float32)
     layer.set_weights([C[:-1], C[-1]] if bias else [C])
     network.last.assign(last)
@@ -116,9 +137,10 @@ def _start_in_closed_form(
 
 def embed(encoder: Any, features: Features, densify: bool) -> np.ndarray:
     """Return the embeddings that a Keras model gives to feature rows."""
-    fetch, blocks = features.fetcher(densify), []
+    blocks = []
     for start in range(0, features.n_rows, BLOCK):
-        part = encoder(fetch(tf.range(start, min(start + BLOCK, features.n_rows))))
+        rows = np.arange(start, min(start + BLOCK, features.n_rows))
+        part = encoder(_inputs(features, rows, densify))
         part = tf.sparse.to_dense(part) if isinstance(part, tf.SparseTensor) else part
         blocks.append(part.numpy())
     return np.concatenate(blocks)
@@ -129,7 +151,6 @@ def _train_by_adam(
     training: Batches,
     params: Mapping[str, Any],
     validation: Batches | None,
-    callbacks: Sequence[Any],
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
     n_steps = params["epochs"] * training.n_batches
@@ -140,15 +161,11 @@ def _train_by_adam(
     # Variables made while tracing a step would have it traced twice.
     optimizer._create_all_weights(network.trainable_variables)
     network.compile(optimizer=optimizer)
-    history: list[dict[str, float]] = []
-    record = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda _, logs: history.append({k: float(v) for k, v in logs.items()})
-    )
-    calls = [record, *callbacks]
+    calls = []
     if validation is not None and params["patience"] is not None:
         stop = {"patience": params["patience"], "restore_best_weights": True, "mode": "min"}
         calls.append(keras.callbacks.EarlyStopping(monitor="val_error", **stop))
-    network.fit(
+    logs = network.fit(
         training.dataset(),
         epochs=params["epochs"],
         # One endless iterator: starting a new one costs more than an epoch of a small matrix.
@@ -156,14 +173,15 @@ def _train_by_adam(
         validation_data=None if validation is None else validation.dataset(),
         callbacks=calls,
         verbose=params["verbose"],
-    )
-    final = history[-1]["error"]
+    ).history
+    final = float(logs["error"][-1])
     if not np.isfinite(final):
         raise InputError(
             "training diverged: the error is not finite. Lower learning_rate, or scale X and R"
         )
-    logger.info("trained %d epochs, error %.6g", len(history), final)
-    return history
+    logger.info("trained %d epochs, error %.6g", len(logs["error"]), final)
+    epochs = zip(*logs.values(), strict=True)
+    return [dict(zip(logs, map(float, epoch), strict=True)) for epoch in epochs]
 
 
 def _train_by_lbfgs(

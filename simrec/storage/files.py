@@ -5,12 +5,10 @@ import errno
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import re
 import secrets
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -21,8 +19,6 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from simrec.errors import InputError
-
-logger = logging.getLogger(__name__)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -269,10 +265,9 @@ def exchange(a: Path, b: Path) -> bool:
 
 @contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold a lock file that names host and process; raise InputError if another job holds it.
+    """Hold a lock file with the number of this process; raise InputError if another job holds it.
 
-    The system unlocks the file when its process ends: the lock of a dead process is taken over. A
-    file of another host, which may not share locks, is left for the user to remove.
+    The system unlocks the file when its process ends: the lock of a dead process is taken over.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -281,14 +276,17 @@ def lock(path: Path) -> Iterator[None]:
             f"{path.parent}: is not a directory, so nothing can be written in it. Give another "
             "output."
         ) from None
-    held, before = FileLock(path), stamp(path)
+    held = FileLock(path)
     with naming_full_disk(path):
         try:
             held.acquire(blocking=False)
         except Timeout:
+            holder = ""
+            with suppress(OSError):  # it may end meanwhile
+                holder = f" (process {path.read_text()})"
             raise InputError(
-                f"{path}: process {_holder(path) or 'unknown'} on this host writes to this output. "
-                "Wait for it, or give another output."
+                f"{path}: another job{holder} writes to this output. Wait for it, or give another "
+                "output."
             ) from None
         except OSError as error:
             raise InputError(
@@ -296,11 +294,8 @@ def lock(path: Path) -> Iterator[None]:
                 "output."
             ) from None
     try:
-        if before == stamp(path) or path.stat().st_size:
-            gone = "%s: the job that held this lock (process %d) is gone: taken over"
-            logger.warning(gone, path, _holder(path))
         with naming_full_disk(path):
-            path.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}))
+            path.write_text(str(os.getpid()))
         mine = os.lstat(path)
         try:
             yield
@@ -310,22 +305,3 @@ def lock(path: Path) -> Iterator[None]:
                 path.unlink(missing_ok=True)
     finally:
         held.release()
-
-
-def _holder(path: Path) -> int | None:
-    """Return the process that wrote a lock file; InputError for one of another host."""
-    try:
-        holder = json.loads(path.read_text(encoding="utf-8"))
-        host, pid = holder["host"], int(holder["pid"])
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError):
-        raise InputError(
-            f"{path}: an unreadable lock. If no other job writes there, delete this file."
-        ) from None
-    if host != socket.gethostname():
-        raise InputError(
-            f"{path}: process {pid} on host {host} writes to this output. If that job no longer "
-            "runs, delete this file and start again."
-        )
-    return pid

@@ -610,25 +610,6 @@ def test_words_say_what_a_row_holds():
         assert list(encoder.words(X[0])) == table.column_names
 
 
-def test_a_number_of_its_own_in_every_row_is_flagged(caplog):
-    n = 40
-    table = pa.table(
-        {
-            "row": np.arange(n),
-            "row_as_float": pd.Series([*range(n - 1), None], dtype=float),
-            "price": np.random.default_rng(0).normal(size=n),
-            "year": np.arange(n) % 20,
-        }
-    )
-    FeatureEncoder().fit(table, name="items")
-    warned = [text for text in caplog.messages if "whole number" in text]
-    assert [text.split("'")[1] for text in warned] == ["row", "row_as_float"]
-    assert "items (Arrow table): column 'row' has another whole number" in caplog.text
-    caplog.clear()
-    FeatureEncoder({"row": "category"}).fit(table.select(["row"]))
-    assert not caplog.messages
-
-
 def test_the_index_of_pandas_is_no_feature(tmp_path):
     frame = pd.DataFrame({"item_id": [7, 8, 9, 10], "year": [1, 2, 3, 4]}).iloc[[2, 0, 3]]
     frame.to_parquet(tmp_path / "items.parquet")

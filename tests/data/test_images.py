@@ -43,9 +43,9 @@ def edges(size=12):
     return model
 
 
-@pytest.fixture(scope="module", params=["keras", "h5"])
-def model_file(request, tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / f"edges.{request.param}"
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "edges.keras"
     edges().save(path)
     return path
 
@@ -81,7 +81,6 @@ def test_a_model_saved_by_keras_3(tmp_path):
     np.testing.assert_allclose(X[0], image.ravel() / 255, atol=1e-3)
 
 
-@pytest.mark.parametrize("model_file", ["h5"], indirect=True)
 @pytest.mark.slow
 def test_bad_images_and_models_are_named(model_file, tmp_path):
     good = png(bars(1, np.random.default_rng(0))[0][0])
@@ -91,15 +90,15 @@ def test_bad_images_and_models_are_named(model_file, tmp_path):
     with pytest.raises(InputError, match="column 'x': 1 of 1 rows name a file that cannot be read"):
         FeatureEncoder(kind).fit(pa.table({"x": [str(tmp_path / "none.png")]}))
     (tmp_path / "text.keras").write_text("no model")
-    keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]).save(tmp_path / "flat.h5")
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]).save(tmp_path / "flat.keras")
     layers = [keras.Input((4, 4, 1)), keras.layers.Lambda(lambda x: x)]
-    keras.Sequential(layers).save(tmp_path / "code.h5")
+    keras.Sequential(layers).save(tmp_path / "code.keras")
     for name, message in (
         ("", "name its file"),
         (":none.keras", "there is no file none.keras"),
         (f":{tmp_path}/text.keras", "no model of Keras"),
-        (f":{tmp_path}/flat.h5", "takes one input of"),
-        (f":{tmp_path}/code.h5", "Lambda layer"),
+        (f":{tmp_path}/flat.keras", "takes one input of"),
+        (f":{tmp_path}/code.keras", "Lambda layer"),
         (f":NoNet:{model_file}", "no application 'NoNet'"),
         (f":MobileNetV2:{model_file}", "no weights of MobileNetV2"),
     ):

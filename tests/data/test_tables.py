@@ -136,17 +136,17 @@ def test_missing_columns_are_named_with_the_nearest(tmp_path):
         with pytest.raises(InputError) as error:
             read_table(source, ["user_id", "item_id", "rating"])
         message = str(error.value)
-        assert "no column 'item_id' and no column 'rating'" in message
+        assert "no column 'item_id', 'rating'" in message
         assert "'itemId'" in message and "'Rating'" in message
         assert "The columns are: user_id, itemId, Rating" in message
 
 
-def test_an_index_of_ids_is_taken_and_any_other_left_out(tmp_path):
+def test_an_index_with_a_name_is_a_column_and_any_other_left_out(tmp_path):
     """As a frame, saved by pandas, and as an Arrow table."""
     by_id = TABLE.to_pandas().set_index("item_id")
     sampled = TABLE.to_pandas().iloc[[1, 2, 0]]  # pandas saves the index of a sample
     named = TABLE.to_pandas().set_axis([5, 3, 9]).rename_axis("row")
-    for number, frame in enumerate([by_id, sampled, named]):
+    for number, frame in enumerate([by_id, sampled]):
         path = tmp_path / f"{number}.parquet"
         frame.to_parquet(path)
         frame.to_csv(tmp_path / f"{number}.csv")
@@ -156,9 +156,10 @@ def test_an_index_of_ids_is_taken_and_any_other_left_out(tmp_path):
     assert "__index_level_0__" in pq.read_schema(tmp_path / "1.parquet").names
     assert read_table(tmp_path / "1.csv").column_names == TABLE.column_names
     assert read_table(pd.read_csv(tmp_path / "1.csv")).column_names == TABLE.column_names
-    # Asked for by name, any index is a column.
-    assert read_table(tmp_path / "2.parquet", ["row"]).column("row").to_pylist() == [5, 3, 9]
-    assert read_table(named, ["row"]).column("row").to_pylist() == [5, 3, 9]
+    named.to_parquet(tmp_path / "2.parquet")
+    for source in (named, tmp_path / "2.parquet"):
+        assert set(read_table(source).column_names) == {*TABLE.column_names, "row"}
+        assert read_table(source, ["row"]).column("row").to_pylist() == [5, 3, 9]
 
 
 def test_columns_are_renamed(tmp_path):
@@ -252,7 +253,7 @@ def test_broken_csv_is_named(tmp_path, content):
         read_table(tmp_path / "r.csv")
 
 
-def test_a_glob_and_its_directory_are_the_same_table(tmp_path):
+def test_a_directory_of_partitions_that_differ(tmp_path):
     for year in (2023, 2024):
         folder = tmp_path / f"year={year}"
         folder.mkdir()
@@ -261,12 +262,8 @@ def test_a_glob_and_its_directory_are_the_same_table(tmp_path):
         pq.write_table(pa.table(columns), folder / "part.parquet")
     whole = read_table(tmp_path)
     assert whole.to_pylist()[0] == {"a": 2023, "b": None, "year": 2023}
-    for pattern in ("*", "*/*.parquet", "**/*.parquet"):
-        assert read_table(f"{tmp_path}/{pattern}").equals(whole)
     assert read_table(f"file://{tmp_path}").equals(whole)
-    assert read_table(f"{tmp_path}/*2024/*").column("a").to_pylist() == [2024]
-    with pytest.raises(InputError, match="nothing matches"):
-        read_table(f"{tmp_path}/*.csv")
+    assert read_table(f"{tmp_path}/year=2024").column("a").to_pylist() == [2024]
 
 
 def test_a_file_whose_name_looks_like_a_glob(tmp_path):
@@ -311,5 +308,5 @@ def test_names_that_are_no_unicode():
     frame = pd.DataFrame([[1]], columns=pd.Index(["\ud800"], dtype=object))
     with pytest.raises(InputError, match="cannot be named in Arrow"):
         read_table(frame)
-    with pytest.raises(InputError, match="cannot be converted to Arrow"):
+    with pytest.raises(InputError, match="or holds what Arrow has no type for"):
         read_table(pd.DataFrame({"a": pd.Series(["\ud800"], dtype=object)}))

@@ -10,7 +10,7 @@ import pytest
 from pyarrow import csv
 
 from simrec.cli import main
-from simrec.data import csv_files
+from simrec.data import files
 from simrec.data.source import open_source
 from simrec.data.tables import read_table
 from simrec.errors import InputError
@@ -54,7 +54,7 @@ def test_lists(tables, written, model_directory, tmp_path):
 
 
 def test_types_are_those_of_all_rows_of_all_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_files, "BLOCK", 64)
+    monkeypatch.setattr(files, "BLOCK", 64)
     lines = [f"{i},{i},{i}" for i in range(40)]
     (tmp_path / "0.csv").write_text("\n".join(["a,b,c", *lines, "1,2.5,x"]) + "\n")
     (tmp_path / "1.csv").write_text("a,b,c\n1.5,2,3\n")

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import time
 
 import pyarrow as pa
@@ -246,18 +245,11 @@ def test_a_model_that_changes_stops_the_job(tables, pairs, model_directory, tmp_
 
 def test_two_jobs_cannot_write_to_one_output(pairs, model_directory, tmp_path):
     file = tmp_path / "out.lock"
-    with lock(file), pytest.raises(InputError, match=f"process {os.getpid()} on this host"):
+    with lock(file), pytest.raises(InputError, match=f"another job .process {os.getpid()}"):
         score(model_directory, pairs, tmp_path / "out")
     assert not file.exists()
-    file.write_text(json.dumps({"host": "elsewhere", "pid": 1, "started": "1"}))
-    with pytest.raises(InputError, match="on host elsewhere.*delete this file"):
-        score(model_directory, pairs, tmp_path / "out")
-    file.write_text("")
-    with pytest.raises(InputError, match="unreadable lock"):
-        score(model_directory, pairs, tmp_path / "out")
-    # A process of this host that is gone, its number used again by another one.
-    stale = {"host": socket.gethostname(), "pid": os.getpid(), "started": "never"}
-    file.write_text(json.dumps(stale))
+    # A process that is gone, its number used again by another one.
+    file.write_text(str(os.getpid()))
     score(model_directory, pairs, tmp_path / "out")
     assert not file.exists()
 

@@ -129,25 +129,18 @@ def test_select(tables, model_directory, tmp_path):
         score(model_directory, tmp_path / "scored.parquet", tmp_path / "d")
 
 
-def test_partitions_are_kept_or_chosen(tables, model_directory, tmp_path):
+def test_partitions_are_columns_of_the_output(tables, model_directory, tmp_path):
     pairs = pq.read_table(tables / "pairs.parquet")
     days = pa.array([f"d{k % 3}" for k in range(len(pairs))])
     pq.write_to_dataset(pairs.append_column("day", days), tmp_path / "in", partition_cols=["day"])
-    score(model_directory, tmp_path / "in", tmp_path / "kept")
-    kept = pq.read_table(tmp_path / "kept")
-    assert {p.name for p in (tmp_path / "kept").iterdir() if p.is_dir()} == {
-        *("day=d0", "day=d1", "day=d2")
-    }
     whole = score(model_directory, tables / "pairs.parquet", tmp_path / "whole")
     assert whole["rows_out"] == 4000
     expected = pq.read_table(tmp_path / "whole").sort_by("note")
-    assert kept.sort_by("note").select(expected.column_names).equals(expected)
-
-    # A single file has no directories: the partition becomes a column again.
-    score(model_directory, tmp_path / "in", tmp_path / "one.parquet")
-    one = pq.read_table(tmp_path / "one.parquet").sort_by("note")
-    assert one["day"].to_pylist() == days.to_pylist()
-    assert one.select(expected.column_names).equals(expected)
+    for out in ("parts", "one.parquet"):
+        score(model_directory, tmp_path / "in", tmp_path / out)
+        scored = pq.read_table(tmp_path / out).sort_by("note")
+        assert scored["day"].to_pylist() == days.to_pylist()
+        assert scored.select(expected.column_names).equals(expected)
 
 
 def test_known_ids_need_no_tensorflow(tables, model_directory, tmp_path):

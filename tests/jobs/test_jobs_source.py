@@ -36,21 +36,19 @@ def users(source):
     return source.read()["user_id"].to_pylist()
 
 
-@pytest.mark.parametrize("pattern", ["", "/*.parquet", "/part-?.parquet", "/**/*.parquet", "*/"])
-def test_a_directory_or_a_glob_is_read_in_the_order_of_paths(parts, pattern):
-    assert users(open_source(f"{parts}{pattern}")) == list(range(30))
+def test_a_directory_is_read_in_the_order_of_paths(parts):
+    assert users(open_source(parts)) == users(open_source(f"{parts}/")) == list(range(30))
 
 
-def test_a_file_a_part_of_a_glob_and_relative_paths(parts, monkeypatch):
+def test_a_file_and_relative_paths(parts, monkeypatch):
     assert users(open_source(parts / "part-1.parquet")) == list(range(10, 20))
-    assert users(open_source(f"{parts}/part-[12].parquet")) == list(range(10, 30))
     monkeypatch.chdir(parts.parent)
-    assert users(open_source("in")) == users(open_source("./in/*.parquet")) == list(range(30))
+    assert users(open_source("in")) == users(open_source("./in")) == list(range(30))
 
 
 def test_uris(parts):
     assert users(open_source(f"file://{parts}")) == list(range(30))
-    assert users(open_source(f"file://{parts}/part-[12].parquet")) == list(range(10, 30))
+    assert users(open_source(f"file://{parts}/part-1.parquet")) == list(range(10, 20))
     with pytest.raises(InputError, match="nosuch://"):
         open_source("nosuch://bucket/x")
 
@@ -72,12 +70,11 @@ def test_hive_partitions_become_columns(tmp_path):
             write(tmp_path / f"day={day}" / f"shard={shard}" / "a.parquet", table(shard))
     write(tmp_path / "day=__HIVE_DEFAULT_PARTITION__" / "shard=3" / "a.parquet", table(0))
     source = open_source(tmp_path)
-    assert source.partition_columns == ("day", "shard")
+    assert source.schema.names == ["user_id", "item_id", "day", "shard"]
     assert source.schema.field("shard").type == pa.int32()
     whole = source.read()
     assert set(whole["day"].to_pylist()) == {"2024-01-01", "2024-01-02", None}
     assert set(whole["shard"].to_pylist()) == {1, 2, 3}
-    assert source.units(10)[0].directory == "day=2024-01-01/shard=1"
     assert source.read(["shard"]).column_names == ["shard"]
 
 
@@ -153,7 +150,7 @@ def test_what_is_not_there_is_named(tmp_path, parts):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no Parquet or CSV files"):
         open_source(tmp_path / "empty")
-    with pytest.raises(InputError, match="no Parquet or CSV files"):
-        open_source(f"{parts}/nothing-*.parquet")
+    with pytest.raises(InputError, match="Patterns are not expanded: give the directory"):
+        open_source(f"{parts}/*.parquet")
     with pytest.raises(InputError, match=r"no column 'user'\. Did you mean 'user_id'"):
         open_source(parts).require("user")

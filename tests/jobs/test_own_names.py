@@ -133,7 +133,7 @@ def test_jobs(root, tables, tmp_path, capsys):
     assert (
         run("score", *model, *pairs[:1], tmp_path / "others.parquet", "--out", tmp_path / "x") == 2
     )
-    assert "no column 'userId' and no column 'movieId'" in capsys.readouterr().err
+    assert "no column 'userId', 'movieId'" in capsys.readouterr().err
 
 
 def test_the_names_are_data_and_not_believed(root, tmp_path):

@@ -63,7 +63,7 @@ def test_no_pairs_give_no_scores(vectors):
         ([0], [70], "item_rows: 1 of 1 rows"),
         ([0, 1], [0], "a pair needs one of each"),
         ([0.5], [0], "integers"),
-        ([[0]], [0], "one dimension"),
+        ([[0]], [0], "row of integers"),
     ],
 )
 def test_bad_rows_are_refused(vectors, user_rows, item_rows, message):

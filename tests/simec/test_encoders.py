@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simrec.errors import InputError
-from simrec.simec.encoders import DenseStack, copy_encoder, linear_kernel
+from simrec.simec.encoders import DenseStack, copy_encoder
 from simrec.simec.keras import keras, tf
 
 
@@ -29,13 +29,6 @@ def test_last_layer_has_no_nonlinearity():
     encoder = DenseStack("dense", 4, (3, 2), "relu").build(np.random.default_rng(1))
     values = encoder(np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)).numpy()
     assert values.min() < 0 < values.max()
-
-
-def test_linear_kernel_only_for_one_linear_layer():
-    rng = np.random.default_rng(0)
-    kernel, bias = linear_kernel(DenseStack("dense", 4, (2,)).build(rng))
-    assert kernel.shape == (4, 2) and bias.shape == (2,)
-    assert linear_kernel(DenseStack("dense", 4, (3, 2)).build(rng)) is None
 
 
 def test_copy_leaves_the_given_model_alone_and_keeps_its_weights():

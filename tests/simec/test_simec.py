@@ -168,16 +168,6 @@ def test_early_stopping_keeps_the_best_epoch():
     assert len(held) - 1 - int(np.argmin(held)) <= 2
 
 
-def test_callbacks():
-    X, _, R = ratings()
-    seen = []
-    note = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs))
-    small(validation_fraction=0.2).fit(X, R, callbacks=[note])
-    assert len(seen) == 4 and {"error", "val_error"} <= set(seen[0])
-    with pytest.raises(InputError, match="no epochs to call back"):
-        small(solver="lbfgs").fit(X, R, callbacks=[note])
-
-
 @pytest.mark.slow
 def test_a_keras_model_as_encoder():
     X, _, R = ratings()

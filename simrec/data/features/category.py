@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.arrays import is_list, null_mask
 from simrec.data.features.column import (
     Column,
     ColumnSettings,
@@ -24,6 +23,7 @@ from simrec.data.features.column import (
 )
 from simrec.data.features.number import numbers
 from simrec.data.features.strings import BRACKETS, is_free_text, separator_of, split
+from simrec.data.tables import is_list, null_mask
 from simrec.errors import InputError
 
 _TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}

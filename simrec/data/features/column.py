@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.arrays import is_list
 from simrec.data.messages import bad_rows
+from simrec.data.tables import is_list
 from simrec.errors import InputError
 
 LARGEST = 1e15

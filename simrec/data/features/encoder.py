@@ -19,9 +19,8 @@ from simrec.data.features.column import (
     elements_of,
     family,
 )
-from simrec.data.features.content import ImageColumn
-from simrec.data.features.number import DateColumn, NumberColumn
-from simrec.data.features.sentences import SentenceColumn
+from simrec.data.features.content import ImageColumn, SentenceColumn
+from simrec.data.features.number import NumberColumn
 from simrec.data.features.strings import reading
 from simrec.data.features.text import TextColumn
 from simrec.data.features.vector import VectorColumn
@@ -34,7 +33,7 @@ logger = logging.getLogger(__name__)
 # In the order in which they are asked whether they take a column by default.
 _COLUMNS: tuple[type[Column], ...] = (
     *(NumberColumn, CategoryColumn, VectorColumn, ListColumn),
-    *(DateColumn, TextColumn, SentenceColumn, ImageColumn),
+    *(TextColumn, SentenceColumn, ImageColumn),
 )
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 """The kinds of columns by name. A column of kind "ignore" is not encoded."""
@@ -42,8 +41,6 @@ KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 _FORMAT = 5
 _PLAIN = ("min_count", "components", "id_column", "knots")
 _THE_ID, _AS_ASKED = "the id", "as asked"
-# A column of whole numbers is taken for an id if this share of enough rows has a value of its own.
-_OWN_VALUE, _ENOUGH = 0.95, 20
 # Characters of an example, at most.
 _LONGEST = 40
 
@@ -75,9 +72,8 @@ class FeatureEncoder:
     ----------
     columns : mapping of str to str, optional
         How to encode columns about which the type says too little: "number", "category", "list",
-        "vector", "date", "text", "sentences", "image" or "ignore", as in `{"age": "category"}`.
-        Some take an argument after a colon: "list:|", "date:%d/%m/%Y", "number:words",
-        "sentences:MODEL", "image:MODEL.keras".
+        "vector", "text", "sentences", "image" or "ignore", as in `{"age": "category"}`.
+        Some take an argument after a colon: "list:|", "sentences:MODEL", "image:MODEL.keras".
     min_count : int
         How often a value has to occur to get a feature of its own.
     components : int
@@ -254,12 +250,6 @@ class FeatureEncoder:
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
             encoders[column] = KINDS[kind].fit(values, Context(label, column, data), own)
-            if kind == "number" and _is_identifier(values):
-                logger.warning(
-                    "%s: column %r has another whole number in nearly every row. If it is an id or "
-                    "a row number, it can leak what it was sorted by: ignore it (%s=ignore).",
-                    *(label, column, column),
-                )
         seen = {column: _seen(data.column(column)) for column in data.column_names}
         self._learn(encoders, ignored, seen)
         for column, reason in ignored.items():
@@ -306,7 +296,7 @@ class FeatureEncoder:
                 reason = _AS_ASKED
             elif not kind:
                 kind, argument, reason = _default_kind(values)
-                if argument:
+                if reason and kind != "ignore":
                     logger.info(
                         "%s: column %r is read as %s: %s. To read it otherwise: %s=category.",
                         *(label, column, kind, reason, column),
@@ -369,20 +359,6 @@ def _default_kind(values: pa.ChunkedArray) -> tuple[str, str, str]:
         if claim:
             return "ignore", "", str(claim)
     return "ignore", "", f"columns of type {values.type} are not supported"
-
-
-def _is_identifier(values: pa.ChunkedArray) -> bool:
-    """Check for whole numbers, also as floats of pandas, that differ in nearly every row."""
-    known = values.drop_null()
-    if len(known) < _ENOUGH:
-        return False
-    if pa.types.is_floating(values.type):
-        start = known.slice(0, 1000).cast(pa.float64())
-        if not pc.all(pc.equal(start, pc.floor(start))).as_py():
-            return False  # measurements differ from one another without naming anyone
-    elif not pa.types.is_integer(values.type):
-        return False
-    return len(pc.unique(known)) > _OWN_VALUE * len(known)
 
 
 def _seen(values: pa.ChunkedArray) -> tuple[str, int | None, int]:

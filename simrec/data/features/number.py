@@ -1,10 +1,10 @@
 """Numbers: standardised, with an indicator where they are missing, and as piecewise curves.
 
-Dates, also in strings, are numbers of days.
+Dates are numbers of days.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
     Column,
@@ -22,7 +21,8 @@ from simrec.data.features.column import (
     family,
     sparse_rows,
 )
-from simrec.data.features.strings import NUMBER, date_format, to_dates, to_numbers
+from simrec.data.features.strings import NUMBER, to_numbers
+from simrec.data.tables import null_mask
 from simrec.errors import InputError
 
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
@@ -39,8 +39,6 @@ class NumberColumn(Column):
     mean: float
     scale: float  # standard deviation; 0 for a constant column, which always encodes to 0
     knots: np.ndarray  # ascending; the features of two neighbours add up to 1 between them
-    lenient: bool = False  # whether words among numbers in strings are missing values, or errors
-    form: str = ""  # how dates in strings are written, as `strptime` has it; empty for numbers
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool:
@@ -50,9 +48,7 @@ class NumberColumn(Column):
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Learn mean and standard deviation, and put the knots at quantiles."""
-        words, _, form = settings.argument.partition(":")
-        lenient = words == "words"
-        x, missing = numbers(values, context, lenient, form)
+        x, missing = numbers(values, context)
         x = x[~missing] if missing is not None else x
         mean, scale, knots = float(x[0]) if len(x) else 0.0, 0.0, np.empty(0)
         if len(x) and x.min() < x.max():
@@ -68,7 +64,7 @@ class NumberColumn(Column):
             places = np.linspace(0, 1, settings.knots)
             found = np.unique(np.quantile(x, places, method="inverted_cdf"))
             knots = found if len(found) >= 3 else knots
-        return cls(family(values.type), mean, scale, knots, lenient, form)
+        return cls(family(values.type), mean, scale, knots)
 
     def names(self, column: str) -> list[str]:
         """Name the features: `year`, `year=missing`, `year~1985`."""
@@ -79,7 +75,7 @@ class NumberColumn(Column):
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Standardise and interpolate between knots; a missing value has only its indicator."""
-        x, missing = numbers(values, context, self.lenient, self.form)
+        x, missing = numbers(values, context)
         there = np.ones(len(x), bool) if missing is None else ~missing
         with np.errstate(over="ignore", invalid="ignore"):
             z = ((x - self.mean) / self.scale if self.scale else x * 0).astype(np.float32)
@@ -103,8 +99,7 @@ class NumberColumn(Column):
 
     def to_dict(self) -> dict[str, Any]:
         knots = {"knots": self.knots.tolist()} if len(self.knots) else {}
-        lenient = {"words": True} if self.lenient else {}
-        return {"mean": self.mean, "scale": self.scale, **knots, **lenient}
+        return {"mean": self.mean, "scale": self.scale, **knots}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -114,7 +109,7 @@ class NumberColumn(Column):
         fits = knots.ndim == 1 and len(knots) not in (1, 2) and not (np.diff(knots) <= 0).any()
         if not (finite and fits):
             raise InputError(f"column {data['name']!r}: its mean, scale or knots are damaged")
-        return cls(data["family"], mean, scale, knots, bool(data.get("words", False)))
+        return cls(data["family"], mean, scale, knots)
 
     def takes(self, held: str) -> bool:
         return super().takes(held) or (self.family == "string" and held == "number")
@@ -132,7 +127,7 @@ class NumberColumn(Column):
 
     def graph(self, tf: Any, label: str) -> Graph:
         """Build the encoding of float64 (also days), or of numbers in strings."""
-        text = self.family == "string" and not self.form
+        text = self.family == "string"
 
         def encode(x: Any) -> tuple[Any, Any]:
             if text:
@@ -157,51 +152,12 @@ class NumberColumn(Column):
         return Graph(tf.string if text else tf.float64, [None], encode)
 
 
-class DateColumn(NumberColumn):
-    """Days since 1970-01-01, read from strings in one format."""
-
-    kind: ClassVar[str] = "date"
-    families: ClassVar[tuple[str, ...]] = ("string", "time")
-
-    @classmethod
-    def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
-        """Read the dates, in the format that was given or that they are found to have."""
-        form = settings.argument.removeprefix("words:")
-        words = "words" if form != settings.argument else ""
-        if family(values.type) == "string":
-            form = form or date_format(values, context)
-        return super().fit(values, context, settings._replace(argument=f"{words}:{form}"))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "form": self.form}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        if not isinstance(data["form"], str):
-            raise InputError(f"column {data['name']!r}: the format of its dates is damaged")
-        return replace(super().from_dict(data), form=data["form"])
-
-    def takes(self, held: str) -> bool:
-        return held in (self.family, "nothing", "time")
-
-    def reading(self) -> str:
-        return f"date ({self.form})" if self.form else "date or time"
-
-    def words(self, features: Sequence[int], values: Sequence[float]) -> str:
-        days = super().words(features, values)
-        return days if days == "missing" else str(np.datetime64(round(float(days)), "D"))
-
-
-def numbers(
-    values: pa.ChunkedArray, context: Context, lenient: bool = False, form: str = ""
-) -> tuple[np.ndarray, np.ndarray | None]:
+def numbers(values: pa.ChunkedArray, context: Context) -> tuple[np.ndarray, np.ndarray | None]:
     """Take a column as float64, and which rows are missing (then 0), None if none is.
 
     Dates and times are days, booleans 0 and 1, text is parsed. NaN and infinity are refused.
     """
-    if form and family(values.type) == "string":
-        values = to_dates(values, form, context, lenient)
-    floats = _as_floats(values, context, lenient)
+    floats = _as_floats(values, context)
     missing = null_mask(floats) if floats.null_count else None
     x = np.array(floats.to_numpy(), np.float64)
     if missing is not None:
@@ -215,12 +171,12 @@ def numbers(
     return x, missing
 
 
-def _as_floats(values: pa.ChunkedArray, context: Context, lenient: bool) -> pa.ChunkedArray:
+def _as_floats(values: pa.ChunkedArray, context: Context) -> pa.ChunkedArray:
     type_ = values.type
     if pa.types.is_dictionary(type_):
-        return _as_floats(values.cast(type_.value_type), context, lenient)
+        return _as_floats(values.cast(type_.value_type), context)
     if family(type_) == "string":
-        return to_numbers(values, context, lenient)
+        return to_numbers(values, context)
     if pa.types.is_boolean(type_):
         values = values.cast(pa.uint8())
     elif pa.types.is_date32(type_):

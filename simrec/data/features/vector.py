@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.arrays import null_mask
 from simrec.data.features.column import (
     LARGEST,
     MOST_FEATURES,
@@ -21,6 +20,7 @@ from simrec.data.features.column import (
     elements_of,
     family,
 )
+from simrec.data.tables import null_mask
 from simrec.errors import InputError
 
 # Rows from which components are computed, at most: every n-th row beyond.

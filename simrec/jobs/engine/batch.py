@@ -110,14 +110,11 @@ class Work:
     task: BatchTask
     writer: PartWriter
     batch_rows: int
-    keep_partitions: bool
 
     def run(self, unit: Unit) -> Part:
         """Read a unit, process it, write its file."""
         counts: Counter[str] = Counter()
         name = f"part-{unit.index:06d}.parquet"
-        if self.keep_partitions and unit.directory:
-            name = f"{unit.directory}/{name}"
         record = self.writer.write(name, self._process(unit, counts), self.task.schema)
         return Part(unit.index, unit.rows, {name: record}, dict(counts))
 
@@ -202,7 +199,6 @@ def run_batch(
                     prepare(output.scratch(memory // 4)),
                     output.writer(model.model_id, int(group_rows)),
                     int(min(1 << 17, max(256, share))),
-                    keep_partitions=not output.single,
                 )
                 output.check_schema(work.task.schema)
                 if not units:

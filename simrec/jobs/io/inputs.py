@@ -35,7 +35,7 @@ class DataOptions:
     Parameters
     ----------
     ratings : path
-        Table of user_id, item_id, rating: a Parquet or CSV file, a directory, a glob or a URI.
+        Table of user_id, item_id, rating: a Parquet or CSV file, a directory or a URI.
     items : path, optional
         Features of the items, by item_id.
     users : path, optional
@@ -50,8 +50,6 @@ class DataOptions:
         Name of the column that says which of two ratings of a pair is the later one.
     weight : str, optional
         Name of the column that says how much each interaction counts, such as how often it was.
-    duplicates : str
-        Pairs rated twice: resolve (the latest, else the mean) or error.
     """
 
     ratings: Path
@@ -62,7 +60,6 @@ class DataOptions:
     rating: str | None = "rating"
     timestamp: str | None = "timestamp"
     weight: str | None = "weight"
-    duplicates: Literal["resolve", "error"] = "resolve"
 
     @property
     def paths(self) -> dict[str, Path | None]:
@@ -100,9 +97,7 @@ class DataOptions:
 
         name = None if isinstance(table, str) else f"ratings {os.fspath(self.ratings)}"
         columns = {name: getattr(self, name) for name in asdict(USUAL)}
-        return Ratings.from_table(
-            table, **columns, duplicates=self.duplicates, bounds=bounds, name=name
-        )
+        return Ratings.from_table(table, **columns, bounds=bounds, name=name)
 
     def features(self, columns: Columns = USUAL) -> dict[str, Any]:
         """Return the features of both sides as something `fit` takes."""

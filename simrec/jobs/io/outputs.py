@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from simrec import __version__
-from simrec.data.paths import CSV_ENDINGS, local_path, matches
+from simrec.data.files import CSV_ENDINGS, local_path
 from simrec.errors import InputError
 from simrec.jobs.io.parts import Part, PartWriter, Scratch, open_writer
 from simrec.storage import files
@@ -48,15 +48,12 @@ def check_apart(out: str | os.PathLike, /, **inputs: str | os.PathLike | None) -
     """Raise InputError if an output is, holds or lies in an input, named as its option."""
     target = os.path.realpath(out)
     for name, path in inputs.items():
-        found = None if path is None else local_path(path)
-        if found is None:
+        source = None if path is None else local_path(path)
+        if source is None:
             continue
-        source, pattern = found
         if target == source or source.startswith(target.rstrip("/") + "/"):
             what = "is" if target == source else "holds"
-        elif target.startswith(source.rstrip("/") + "/") and (
-            pattern is None or matches(target, pattern) or matches(f"{target}/x.parquet", pattern)
-        ):
+        elif target.startswith(source.rstrip("/") + "/"):
             what = "lies in"
         else:
             continue

@@ -9,7 +9,7 @@ import numpy as np
 
 from simrec.model.head import Encoder
 from simrec.scoring.output import Output
-from simrec.simec.fitted import LinearEncoder
+from simrec.simec.closed_form import LinearEncoder
 from simrec.simec.inputs import Features
 
 if TYPE_CHECKING:

@@ -1,9 +1,15 @@
-"""CSV files: how each is written is found in its first bytes; then types of all rows, and rows."""
+"""The files of a table: a path, a directory or a URI of these; and how CSV files are written.
+
+Values in the names of Hive's directories (`day=2026-01-31`) are columns. How a CSV file is written
+is found in its first bytes; the types of its columns are those of all rows.
+"""
 
 import csv
 import io
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import urllib.parse
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,14 +17,104 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 from pyarrow import fs
 
-from simrec.errors import InputError
+from simrec.errors import InputError, nearest
 
+CSV_ENDINGS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
+PARQUET_ENDINGS = (".parquet", ".parq", ".pq")
 # Bytes that are parsed at once; pyarrow reads 32 such blocks ahead.
 BLOCK = 1 << 20
 # Bytes and lines from which the dialect is found.
 _SAMPLE, _LINES = 1 << 18, 100
 _DELIMITERS = {"comma": ",", "tab": "\t", "semicolon": ";", "pipe": "|", r"\t": "\t"}
 _NUMBER = re.compile(r"-?\d+([.,]\d+)?")
+_URI = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+Pairs = tuple[tuple[str, str | None], ...]
+"""Columns and values in the names of directories."""
+
+
+def reading_options(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
+    """Return a path without what it says after `#` of how its files are written, and that.
+
+    Examples
+    --------
+    >>> reading_options("u.data#delimiter=tab&columns=user_id,item_id,rating,timestamp")
+    ('u.data', {'delimiter': 'tab', 'columns': 'user_id,item_id,rating,timestamp'})
+    """
+    text = os.fspath(path)
+    where, _, options = text.rpartition("#")
+    if not where or "=" not in options or os.path.exists(text):
+        return text, {}
+    pairs = (option.partition("=") for option in options.split("&"))
+    return where, {name: urllib.parse.unquote(value) for name, _, value in pairs}
+
+
+def find_files(
+    path: str | os.PathLike[str], label: str
+) -> tuple[fs.FileSystem, str, list[fs.FileInfo]]:
+    """Return the filesystem of a table, the directory that partitions are below, and its files.
+
+    In a directory, names that start with `_` or `.` are skipped. If some names end like Parquet
+    files (else: like CSV files), only those count: notes beside the data are no data, but part
+    files without an ending, as Hive writes them, are. Files are in the order of their paths, which
+    is the order of the rows.
+    """
+    filesystem, base = _filesystem_of(os.fspath(path))
+    info = filesystem.get_file_info(base)
+    if info.type == fs.FileType.NotFound:
+        folder, name = os.path.split(base.rstrip("/"))
+        there = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+        remedy = " Patterns are not expanded: give the directory." if "*" in base else ""
+        raise InputError(f"{label}: no such file or directory.{nearest(name, there)}{remedy}")
+    if info.type != fs.FileType.Directory:
+        return filesystem, base.rpartition("/")[0], [info]
+    start = len(base.rstrip("/")) + 1
+    files = [
+        file
+        for file in filesystem.get_file_info(fs.FileSelector(base, recursive=True))
+        if file.type == fs.FileType.File and not re.search(r"(^|/)[_.]", file.path[start:])
+    ]
+    for endings in (PARQUET_ENDINGS, CSV_ENDINGS):
+        files = [file for file in files if file.path.lower().endswith(endings)] or files
+    if not files:
+        raise InputError(
+            f"{label}: no Parquet or CSV files: the directory holds none. Check the path."
+        )
+    return filesystem, base, sorted(files, key=lambda file: file.path)
+
+
+def local_path(path: str | os.PathLike[str]) -> str | None:
+    """Return the real path of a local table; None for a URI."""
+    text = reading_options(path)[0].removeprefix("file://")
+    return None if _URI.match(text) else os.path.realpath(text)
+
+
+def _filesystem_of(text: str) -> tuple[fs.FileSystem, str]:
+    """Return the filesystem of a path or a URI, and the path on it."""
+    if not _URI.match(text):
+        return fs.LocalFileSystem(), text
+    try:
+        return fs.FileSystem.from_uri(text)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(
+            f"{text}: {error}. Give a local path, or a URI of a file system that pyarrow knows: "
+            "file, s3, gs, hdfs."
+        ) from None
+
+
+def partition_of(base: str, path: str) -> Pairs:
+    """Read columns and values off the directories between `base` and a file."""
+    steps = path[len(base) :].strip("/").split("/")[:-1]
+    pairs = [step.partition("=") for step in steps if "=" in step]
+    unquote = urllib.parse.unquote
+    return tuple((unquote(k), None if v == _NULL else unquote(v)) for k, _, v in pairs)
+
+
+def partition_type(values: Iterable[str | None]) -> pa.DataType:
+    """Return the type of a partition column: numbers if all its values are."""
+    numbers = all(re.fullmatch(r"-?(0|[1-9]\d{0,8})", v) for v in values if v is not None)
+    return pa.int32() if numbers else pa.string()
 
 
 class Dialect(NamedTuple):
@@ -35,7 +131,7 @@ class Dialect(NamedTuple):
 
 
 def find_dialect(path: str, filesystem: fs.FileSystem, given: Mapping[str, str]) -> Dialect:
-    """Find how a file is written, but for what is given; see `paths.reading_options`."""
+    """Find how a file is written, but for what is given; see `reading_options`."""
     unknown = [name for name in given if name not in Dialect._fields or name == "quotes"]
     if unknown:
         raise InputError(
