@@ -1,10 +1,8 @@
 """Judge models: evaluate, compare, replay history, and write the report."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
@@ -170,7 +168,6 @@ def compare(
 @job
 def replay(
     data: DataOptions,
-    out: Path | None = None,
     model: "TwoTower | None" = None,
     every: str = "7d",
     refit: str = "28d",
@@ -182,8 +179,6 @@ def replay(
 
     Parameters
     ----------
-    out : path, optional
-        An HTML page to write, with pictures and the table of periods.
     every : str
         Length of a period, after which models learn: 7d, 12h, 2w.
     refit : str
@@ -194,21 +189,13 @@ def replay(
         Without it: share of the ratings, the earliest, that the first fit learns from.
     """
     from simrec.evaluation.replay import replay as walk
-    from simrec.evaluation.report.write import check_out, replay_page
     from simrec.model.two_tower import TwoTower
-    from simrec.storage.files import write_text
 
-    if out is not None:
-        check_out(out)
     model = model or TwoTower()
     ratings = data.load_ratings(model.bounds)
     when: dict[str, Any] = {"every": every, "refit": refit, "at": at, "train": train}
     found = walk(model, ratings, k=k, **when, **data.features())
-    if out is not None:
-        FilePath(out).resolve().parent.mkdir(parents=True, exist_ok=True)
-        write_text(out, replay_page(found, every, refit))
     return {
-        **({} if out is None else {"out": os.fspath(out)}),
         "policies": records(found.policies),
         "verdict": [found.sentence],
         "periods": records(found.periods),
@@ -220,7 +207,6 @@ def report(
     model: Path,
     data: DataOptions,
     out: Path,
-    item_name: str | None = None,
     random_state: int = 0,
     k: int = 10,
     hold_out: Shares = Shares(),
@@ -234,8 +220,6 @@ def report(
     ----------
     out : path
         The HTML file to write; an earlier report there is replaced.
-    item_name : str, optional
-        Column of the items that names them; by default the one that looks like a title.
     random_state : int
         Seed of the split and of all samples.
     """
@@ -248,7 +232,7 @@ def report(
     loaded = TwoTower.load(model)
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
     settings: dict[str, Any] = {**vars(hold_out), **data.features(loaded.columns_)}
-    settings |= {"item_name": item_name, "k": k, "random_state": random_state}
+    settings |= {"k": k, "random_state": random_state}
     made = write(loaded, ratings, out, **settings)
     return {
         "out": made["out"],

@@ -24,7 +24,6 @@ from simrec.evaluation.baselines import (
 )
 from simrec.evaluation.compare import compare, in_words
 from simrec.evaluation.evaluate import catalogue_figures, four_tasks
-from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.tested_model import Alert, TestedModel, alerts, entities
 from simrec.evaluation.tasks import Task, has_ratings
 
@@ -58,7 +57,6 @@ class Measures:
     importance: dict[Side, pd.DataFrame]
     calibration: pd.DataFrame
     listed: dict[str, Any]
-    examples: list[Example]
     alerts: list[Alert]
 
 
@@ -79,7 +77,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         {side: shuffle_features(tested, side) for side in SIDES},
         calibrate(tested),
         count_lists(tested, k),
-        examples(tested),
         alerts(tested),
     )
 

@@ -22,7 +22,6 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
-from simrec.errors import InputError
 from simrec.evaluation.tasks import (
     check_tables,
     fitted_copy,
@@ -52,7 +51,7 @@ _SENSITIVE = re.compile(
 class TestedModel:
     """A model that has seen all ratings, and a copy of it that has seen ``split.train`` alone.
 
-    The figures of the copy are shown. `item_name` is the column of items that names them.
+    The figures of the copy are shown.
     """
 
     __test__ = False  # no class of tests, whatever its name
@@ -62,7 +61,6 @@ class TestedModel:
     ratings: Ratings
     split: ColdStartSplit
     tables: Sides[pa.Table | None]
-    item_name: str | None
     random_state: int
 
     @property
@@ -99,9 +97,11 @@ class TestedModel:
 
     @cached_property
     def _names(self) -> dict[Any, str]:
-        if self.tables.items is None or self.item_name is None:
+        table = self.tables.items
+        title = title_column(table and table.drop_columns("item_id"))
+        if table is None or title is None:
             return {}
-        columns = self.tables.items.select(["item_id", self.item_name]).to_pydict()
+        columns = table.select(["item_id", title]).to_pydict()
         return {i: str(n) for i, n in zip(*columns.values(), strict=True) if n is not None}
 
 
@@ -117,7 +117,6 @@ def make_tested_model(
     *,
     items: TableLike | None = None,
     users: TableLike | None = None,
-    item_name: str | None = None,
     random_state: int = 0,
     **shares: float,
 ) -> TestedModel:
@@ -126,18 +125,11 @@ def make_tested_model(
     usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
     tables = usual.map(lambda table: None if table is None else read_table(table))
     check_tables(model, tables)
-    if item_name is None:
-        item_name = title_column(tables.items and tables.items.drop_columns("item_id"))
-    elif tables.items is not None and item_name not in tables.items.column_names:
-        names = ", ".join(tables.items.column_names)
-        raise InputError(
-            f"items: no column {item_name!r} for their names; the columns are {names}."
-        )
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     fresh = unfitted_copy(model, ratings=ratings, quiet=True)
     copy = fitted_copy(fresh, model, split.train, tables)
-    return TestedModel(model, copy, ratings, split, tables, item_name, random_state)
+    return TestedModel(model, copy, ratings, split, tables, random_state)
 
 
 @dataclass(frozen=True)
