@@ -29,7 +29,6 @@ _GROUPS = {
     "data": "data",
     "hold_out": "what is held out",
     "model": "model",
-    "names": "names of columns",
     "batch": "how the job runs",
     "service": "the service",
 }
@@ -207,8 +206,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
                 continue
             if option.group not in groups:
                 groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
-            also = [f"--{short}" for short, o in COMMANDS[command].also.items() if o == option.name]
-            _add_option(groups[option.group], option, also)
+            _add_option(groups[option.group], option)
     common = parser.add_argument_group("output")
     common.add_argument(
         "--json",
@@ -224,7 +222,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
+def _add_option(group: Any, option: Option) -> None:
     text = option.help[:1].upper() + option.help[1:]
     if not option.required and option.default is not None:
         default = option.default
@@ -245,7 +243,7 @@ def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
         settings |= {"nargs": option.count, "metavar": several}
     else:
         settings["metavar"] = one
-    group.add_argument(*also, option.flag, **settings)
+    group.add_argument(option.flag, **settings)
 
 
 def _values(command: str, words: Sequence[str]) -> dict[str, Any]:

@@ -390,7 +390,7 @@ def test_errors_speak_the_language_of_the_command_line(run, tables, model_direct
     pq.write_table(table, tmp_path / "r.parquet")
     _, _, err = run("train", "--ratings", tmp_path / "r.parquet", "--out", tmp_path / "m")
     assert "pass --rating none" in err and "rating=" not in err
-    words = ("explain", "--model", model_directory, "--user-id", 100, "--item-id", "n0")
+    words = ("explain", "--model", model_directory, "--user", 100, "--item", "n0")
     _, _, err = run(*words)
     assert "as --items" in err and "or --unknown prior" in err
     # A row that is shown stays as it is.

@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from simrec.jobs.options import Option, options_of
@@ -21,10 +21,8 @@ class Command:
     once: bool = False  # at most one such section in a file
     positional: tuple[str, ...] = ()  # options given without their names
     without: tuple[str, ...] = ()  # settings of the model that it decides by itself
-    also: Mapping[str, str] = field(default_factory=dict)  # shorter names of options
 
 
-_PAIR = {"user": "user_id", "item": "item_id"}
 _SUMMARIES = {
     "demo": "train, evaluate, score, recommend and report on a sample",
     "train": "train a model from ratings and features, save it",
@@ -47,7 +45,7 @@ _SUMMARIES = {
 _SETTINGS: dict[str, dict[str, Any]] = {
     **{key: {"section": False} for key in ("demo", "serve")},
     **{key: {"batch": True} for key in ("score", "recommend")},
-    **{key: {"module": "lookup", "also": _PAIR} for key in ("similar", "explain")},
+    **{key: {"module": "lookup"} for key in ("similar", "explain")},
     "audience": {"batch": True, "module": "recommend"},
     "train": {"fits": True, "once": True},
     "update": {"module": "train", "once": True},

@@ -7,30 +7,30 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.console import Id
+from simrec.data.ids import IdMap
 from simrec.data.messages import describe, no_column
-from simrec.data.sides import Columns
 from simrec.errors import InputError
-from simrec.jobs.io.inputs import RankBy, fold_in, open_model, open_table, read_id
-from simrec.jobs.options import Path, nearest
+from simrec.jobs.io.inputs import RankBy, open_table, read_id
+from simrec.jobs.options import Path
 
 if TYPE_CHECKING:
+    from simrec.model.tower import Tower
     from simrec.model.two_tower import TwoTower
 
 
 def similar(
     model: Path,
     *,
-    item_id: str,
+    item: str,
     items: Path | None = None,
     k: int = 10,
     rank_by: RankBy = "both",
-    name_column: str | None = None,
 ) -> dict[str, Any]:
     """Find the items that the same users like.
 
     Parameters
     ----------
-    item_id : str
+    item : str
         Id of the item whose neighbours to find.
     k : int
         How many.
@@ -42,49 +42,41 @@ def similar(
     dict
         ``neighbours``, one record each: id, title, similarity from -1 to 1, and rank.
     """
-    loaded, own = open_model(model)
+    from simrec.model.two_tower import TwoTower
+
+    loaded = TwoTower.load(model)
     tower = loaded.towers_.items
-    column = tower.table_column
-    entity = read_id(item_id, tower.ids, "item_id")
-    query: Any = entity
-    if items is not None and not tower.ids.contains([entity], "item_id")[0]:
-        table, ids = tower.read(items)
-        row = pc.index(ids, pa.scalar(entity, ids.type)).as_py()
-        if row < 0:
-            raise InputError(
-                f"{items}: no item_id {entity!r}, and the model does not know it either"
-            )
-        query = table.slice(row, 1)
+    column, entity = tower.table_column, read_id(item, tower.ids, "item_id")
+    known = tower.ids.contains([entity], "item_id")[0]
+    query: Any = None if known else _features(tower, items, [entity])
+    query = entity if query is None else query
     rows = _records(loaded.similar_items(query, k, rank_by, output="arrow"))
-    ids = pa.array([entity, *(row[column] for row in rows)], tower.ids.type)
-    first, *named = _titles(loaded, ids, items, name_column, own) or [None] * len(ids)
-    title = {} if first is None else {"title": first}
+    titles = _titles(loaded, [entity, *(row[column] for row in rows)], items)
     shown = [
-        {"rank": row["rank"], column: row[column], **(title and {"title": name}), **row}
-        for row, name in zip(rows, named, strict=True)
+        {"rank": row["rank"], column: row[column], **_title(titles, row[column]), **row}
+        for row in rows
     ]
-    return {"job": "similar", column: Id.of(entity), **title, "neighbours": shown}
+    named = _title(titles, entity)
+    return {"job": "similar", column: Id.of(entity), **named, "neighbours": shown}
 
 
 def explain(
     model: Path,
     *,
-    user_id: str,
-    item_id: str,
+    user: str,
+    item: str,
     items: Path | None = None,
     users: Path | None = None,
-    feedback: Path | None = None,
     rank_by: RankBy = "both",
     unknown: Literal["error", "prior"] = "error",
-    name_column: str | None = None,
 ) -> dict[str, Any]:
     """Tell what adds how much to the score of a user and an item.
 
     Parameters
     ----------
-    user_id : str
+    user : str
         Id of the user.
-    item_id : str
+    item : str
         Id of the item.
     rank_by : str
         Which score to explain, as in recommend: both, rating or uptake.
@@ -98,21 +90,22 @@ def explain(
         ``score``, as in the list; ``predicted``, as `score` predicts it; and ``contributions``, one
         record each, which sum to the score.
     """
-    loaded, own = open_model(model, feedback=feedback, items=items, users=users)
-    user = read_id(user_id, loaded.users_, "user_id")
-    item = read_id(item_id, loaded.items_, "item_id")
+    from simrec.model.two_tower import TwoTower
+
+    loaded = TwoTower.load(model)
+    own = loaded.columns_
+    user_id = read_id(user, loaded.users_, "user_id")
+    item_id = read_id(item, loaded.items_, "item_id")
     tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
-    found = loaded.explain(user, item, rank_by=rank_by, **tables, output="arrow")
+    found = loaded.explain(user_id, item_id, rank_by=rank_by, **tables, output="arrow")
     parts = _by_component(_records(found))
-    pair = pa.table({"user_id": [user], "item_id": [item]})
-    named = _titles(loaded, pair["item_id"], items, name_column, own)
     return {
         "job": "explain",
-        own.user_id: Id.of(user),
-        own.item_id: Id.of(item),
-        **({"title": named[0]} if named else {}),
+        own.user_id: Id.of(user_id),
+        own.item_id: Id.of(item_id),
+        **_title(_titles(loaded, [item_id], items), item_id),
         "score": round(sum(part["contribution"] for part in parts), 6),
-        "predicted": round(float(loaded.predict(pair, **tables)[0]), 6),
+        "predicted": round(float(loaded.predict(user_id, item_id, **tables)[0]), 6),
         "contributions": parts,
         "scores": _score_words(loaded, rank_by),
     }
@@ -134,51 +127,51 @@ def _by_component(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def recommend_one(
-    model: "TwoTower",
-    own: Columns,
+    path: Path,
     user: str | None,
     new_user: Path | None,
-    paths: Mapping[str, Any],
+    tables: Mapping[str, Any],
     asked: Mapping[str, Any],
-    name_column: str | None,
 ) -> dict[str, Any]:
     """Return the list of one user, or of a newcomer with a few ratings."""
+    from simrec.model.two_tower import TwoTower
+
+    model = TwoTower.load(path)
+    own, items = model.columns_, tables["items"]
     if new_user is None:
         who: Any = read_id(str(user), model.users_, "user_id")
     else:
-        who = _fold_in_newcomer(model, new_user, user, paths, own)
-    words = (None, "rated")
-    given = {
-        name: path if path in words else open_table(path, name, own).read()
-        for name, path in paths.items()
-    }
-    users = given.pop("users")
-    if users is not None:
-        users = users.filter(pc.equal(users["user_id"].cast(pa.string()), str(who)))
-    whom = users if users is not None and len(users) else [who]
+        who = _fold_in_newcomer(model, new_user, user, tables)
+    users = _features(model.towers_.users, tables["users"], [who])
+    whom = [who] if users is None else users
+    given = {"items": items, "exclude": tables["exclude"]}
     table = model.recommend(whom, **given, output="arrow", **asked)
-    ids = table[model.columns_.item_id]
-    columns = {"rank": table["rank"], own.item_id: ids}
-    found = _titles(model, ids, paths["items"], name_column, own)
-    columns |= {"title": pa.array(found)} if found else {}
-    columns["score"] = table["score"]
-    if "rating" in model.parts_ and len(ids):
-        pairs = pa.table({"user_id": pa.array([who] * len(ids)), "item_id": ids})
-        features = {"items": given["items"], "users": users}
-        columns["rating"] = pa.array(model.predict(pairs, **features, unknown="prior"))
+    ids = table[own.item_id].to_pylist()
+    titles = _titles(model, ids, items)
+    shown = [
+        {"rank": row["rank"], own.item_id: row[own.item_id], **_title(titles, row[own.item_id])}
+        | {"score": row["score"]}
+        for row in _records(table)
+    ]
+    if "rating" in model.parts_ and ids:
+        ratings = model.predict([who], ids, items=items, users=users, unknown="prior")
+        shown = [{**row, "rating": float(r)} for row, r in zip(shown, ratings, strict=True)]
     return {
         "job": "recommend",
         own.user_id: Id.of(who),
-        "list": _records(pa.table(columns)),
+        "list": shown,
         "scores": _score_words(model, asked["rank_by"]),
     }
 
 
 def _fold_in_newcomer(
-    model: "TwoTower", path: Path, user: str | None, paths: Mapping[str, Any], own: Columns
+    model: "TwoTower", path: Path, user: str | None, tables: Mapping[str, Any]
 ) -> Any:
     """Fold in the ratings of one new user; return the id, of the file, as given, or a free one."""
-    ratings, label = open_table(path, "new_user", own).read(), describe(path, "new_user")
+    from simrec.data.ratings import Ratings
+
+    own, label = model.columns_, describe(path, "new_user")
+    ratings = open_table(path, "new_user", own).read()
     if "item_id" not in ratings.column_names:
         raise no_column([own.item_id], ratings.column_names, label)
     if "user_id" in ratings.column_names:
@@ -201,29 +194,40 @@ def _fold_in_newcomer(
             f"{label}: the model has ratings of user {who!r}; fold_in is for those without. Leave "
             "out the column of users, or learn the ratings with simrec update."
         )
-    fold_in(model, ratings, label, paths["items"], paths["users"], own)
+    rating = "rating" if "rating" in model.parts_ else None
+    taken = Ratings.from_table(ratings, rating=rating, bounds=model.rating_bounds(), name=label)
+    items = _features(model.towers_.items, tables["items"], ratings["item_id"])
+    users = _features(model.towers_.users, tables["users"], [who])
+    model.fold_in(taken, items=items, users=users)
     return who
 
 
-def _titles(
-    model: "TwoTower", ids: Any, items: Path | None, name_column: str | None, own: Columns
-) -> list[str | None]:
+def _features(tower: "Tower", path: Path | None, ids: Any) -> pa.Table | None:
+    """Return the rows of some entities in a table of features; None if it has none of them."""
+    if path is None or tower.encoder is None:
+        return None
+    table, listed = tower.read(path)
+    wanted = IdMap.from_values(ids, tower.id_column)
+    found = table.filter(pa.array(wanted.contains(listed, tower.id_column)))
+    return found if len(found) and found.num_columns > 1 else None
+
+
+def _titles(model: "TwoTower", ids: list[Any], items: Path | None) -> dict[Any, str]:
     """Return what items are called, in the table that is given or in that of training."""
     from simrec.model.catalogue import titles
     from simrec.model.tower import unique_ids
 
-    tables = [] if model.catalogue_ is None else [(model.catalogue_, model.items_)]
+    found = model.titles(ids)
     if items is not None:
-        table = open_table(items, "items", own).read()
-        known, place = unique_ids(table["item_id"], "items", "items")
-        tables.append((table.take(pa.array(place)).drop_columns(["item_id"]), known))
-    named = [name for table, _ in tables for name in table.column_names]
-    if name_column is not None and name_column not in named:
-        raise InputError(f"name_column: no column {name_column!r}; {nearest(name_column, named)}")
-    found: dict[Any, str] = {}
-    for table, known in tables:
-        found |= titles(table, known, ids, name_column)
-    return [found.get(one) for one in ids.to_pylist()] if found else []
+        table, listed = model.towers_.items.read(items)
+        known, place = unique_ids(listed, "items", "items")
+        found |= titles(table.take(pa.array(place)).drop_columns(["item_id"]), known, ids)
+    return found
+
+
+def _title(titles: Mapping[Any, str], item: Any) -> dict[str, str | None]:
+    """Return the title of an item as a field of a record, where there are titles."""
+    return {"title": titles.get(item)} if titles else {}
 
 
 def _score_words(model: "TwoTower", rank_by: RankBy) -> str:

@@ -32,9 +32,7 @@ _HELP = {
     "items": "Features of items the model does not know, by item_id",
     "users": "Features of users the model does not know, by user_id",
     "k": "Length of the lists",
-    "name_column": "Column of the items with their names; by default what looks like a title",
     "rank_by": "Which score: both (the blend of all components), rating or uptake",
-    "feedback": "A few ratings of users or items without any, folded in first; for printed answers",
 }
 
 

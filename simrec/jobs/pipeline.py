@@ -29,7 +29,7 @@ _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
 # Columns that the tables of these options need.
 _PAIR = ("user_id", "item_id")
 _COLUMNS = {
-    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude", "eligible"), _PAIR),
+    **dict.fromkeys(("ratings", "pairs", "exclude", "eligible"), _PAIR),
     **{"items": ("item_id",), "users": ("user_id",)},
 }
 _MODELS, _WRITTEN = ("model", "a", "b"), ("out", "checkpoint")
@@ -113,9 +113,8 @@ def _option(section: str, key: str, where: Any) -> Option:
 
 def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
-    also = COMMANDS[section].also if section in COMMANDS else {}
-    for given, value in table.items():
-        option = _option(section, also.get(given, given), path)
+    for name, value in table.items():
+        option = _option(section, name, path)
         try:
             found = option.check(value)
         except InputError as error:
@@ -123,7 +122,7 @@ def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]
         is_word = not isinstance(found, str) or found in option.choices
         if option.path and not is_word and "://" not in found:
             found = os.path.normpath(path.resolve().parent / found)
-        values[option.name] = found
+        values[name] = found
     return values
 
 

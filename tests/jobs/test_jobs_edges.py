@@ -227,10 +227,10 @@ def test_sections_take_what_commands_take(tables, tmp_path):
         ratings = "few.parquet"
         out = "updated"
         [[similar]]
-        item_id = "i00"
+        item = "i00"
         k = 3
         [[similar]]
-        item_id = "i01"
+        item = "i01"
         """
     (tmp_path / "pipeline.toml").write_text(text)
     train, update, items, others = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
@@ -245,17 +245,20 @@ def test_sections_take_what_commands_take(tables, tmp_path):
 
 def test_similar(tables, model_directory, capsys):
     words = ["similar", "--model", str(model_directory)]
-    assert main([*words, "--item-id", "i00", "--k", "3"]) == 0
+    assert main([*words, "--item", "i00", "--k", "3"]) == 0
     shown = capsys.readouterr().out
     expected = TwoTower.load(model_directory).similar_items("i00", k=3, output="arrow")
     for item in expected["item_id"].to_pylist():
         assert item in shown
-    assert main([*words, "--item-id", "n0", "--items", str(tables / "new_items.parquet")]) == 0
+    assert main([*words, "--item", "n0", "--items", str(tables / "new_items.parquet")]) == 0
     assert "similarity" in capsys.readouterr().out
     for bad, message in (
-        (["--item-id", "n0"], "--items"),
-        (["--item-id", "zz", "--items", str(tables / "items.parquet")], "no item_id 'zz'"),
-        (["--item-id", "i00", "--k", "0"], "k must be"),
+        (["--item", "n0"], "--items"),
+        (
+            ["--item", "zz", "--items", str(tables / "items.parquet")],
+            "neither ratings nor features",
+        ),
+        (["--item", "i00", "--k", "0"], "k must be"),
     ):
         assert main([*words, *bad]) == 2
         assert message in capsys.readouterr().err

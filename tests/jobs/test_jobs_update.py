@@ -1,4 +1,4 @@
-"""Feedback inside jobs, exploring, updating and explaining from the command line."""
+"""Updating and explaining from the command line."""
 
 import json
 
@@ -26,18 +26,11 @@ def feedback(tables, tmp_path_factory):
     return path
 
 
-def pairs_of(path):
-    items = [f"i{i:02d}" for i in range(30)]
-    table = pa.table({"user_id": [900] * 30 + [901] * 30 + [100] * 30, "item_id": items * 3})
-    pq.write_table(table, path)
-    return path
-
-
-def test_bad_feedback_is_named(model_directory, tmp_path, capsys):
+def test_bad_ratings_of_a_newcomer_are_named(model_directory, tmp_path, capsys):
     bad = pa.table({"user_id": [900], "item_id": ["i00"], "rating": [99.0]})
     pq.write_table(bad, tmp_path / "bad.parquet")
-    words = ["recommend", "--model", str(model_directory), "--user", "900"]
-    assert main([*words, "--feedback", str(tmp_path / "bad.parquet")]) == 2
+    words = ["recommend", "--model", str(model_directory)]
+    assert main([*words, "--new-user", str(tmp_path / "bad.parquet")]) == 2
     assert "bad.parquet): 1 of 1 ratings lie outside" in capsys.readouterr().err
 
 
@@ -93,9 +86,10 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     assert pq.read_table(tmp_path / "r")["item_id"].to_pylist() == expected["item_id"].to_pylist()
     code, err = run(*recommend, "--rank-by", "rating", "--out", tmp_path / "x")
     assert code == 2 and "no rating" in err
-    more = ("--feedback", feedback, "--users", tables / "new_users.parquet")
-    assert run(*recommend, *more, "--user", 900)[0] == 0
-    assert "one list" in run(*recommend, *more, "--out", tmp_path / "f")[1]
+    one = pq.read_table(feedback).slice(0, 3)
+    pq.write_table(one, tmp_path / "one.parquet")
+    more = ("--new-user", tmp_path / "one.parquet", "--users", tables / "new_users.parquet")
+    assert run(*recommend, *more)[0] == 0
     few = ("--ratings", feedback, "--rating", "none", "--out", tmp_path / "updated")
     assert run("update", "--model", model, *few)[0] == 0
     updated = TwoTower.load(tmp_path / "updated")
@@ -104,19 +98,16 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
 
 
 def test_explain(model_directory, capsys):
-    assert (
-        main(["explain", "--model", str(model_directory), "--user-id", "100", "--item-id", "i00"])
-        == 0
-    )
+    assert main(["explain", "--model", str(model_directory), "--user", "100", "--item", "i00"]) == 0
     shown = capsys.readouterr().out
     assert "how they rated" in shown
     words = [
         "explain",
         "--model",
         str(model_directory),
-        "--user-id",
+        "--user",
         "100",
-        "--item-id",
+        "--item",
         "i00",
         "--json",
     ]
@@ -129,13 +120,13 @@ def test_explain(model_directory, capsys):
 
 
 def test_explain_new_item(tables, model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user-id", "100", "--item-id", "n0"]
+    words = ["explain", "--model", str(model_directory), "--user", "100", "--item", "n0"]
     assert main(words) == 2
     assert "neither ratings nor features" in capsys.readouterr().err
     assert main([*words, "--items", str(tables / "new_items.parquet")]) == 0
 
 
 def test_explain_wants_a_number(model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user-id", "anna", "--item-id", "i00"]
+    words = ["explain", "--model", str(model_directory), "--user", "anna", "--item", "i00"]
     assert main(words) == 2
     assert "whole numbers, got 'anna'" in capsys.readouterr().err
