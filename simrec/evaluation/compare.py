@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError, check_seed, named_arguments
+from simrec.errors import InputError, check_seed
 from simrec.evaluation.evaluate import Predictor
 from simrec.evaluation.tasks import (
     TASK_NAMES,
@@ -53,7 +53,6 @@ class Comparison:
         return "\n".join(self.sentences)
 
 
-@named_arguments
 def compare(
     models: Mapping[str, Predictor | str | Sequence[Predictor | str]],
     split: ColdStartSplit,
