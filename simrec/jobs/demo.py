@@ -50,7 +50,7 @@ def demo(
     from simrec.data.split import cold_start_split
     from simrec.data.synthetic import make_synthetic
     from simrec.evaluation.evaluate import evaluate
-    from simrec.evaluation.report.write import report
+    from simrec.evaluation.report import report
     from simrec.jobs.recommend import recommend
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower

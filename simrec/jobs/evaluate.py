@@ -223,8 +223,8 @@ def report(
     random_state : int
         Seed of the split and of all samples.
     """
-    from simrec.evaluation.report.write import check_out
-    from simrec.evaluation.report.write import report as write
+    from simrec.evaluation.report import check_out
+    from simrec.evaluation.report import report as write
     from simrec.model.two_tower import TwoTower
 
     check_out(out)

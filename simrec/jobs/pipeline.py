@@ -224,7 +224,7 @@ def _maker(
 
 def _check_replaceable(section: str, out: str, values: Mapping[str, Any]) -> None:
     """Raise InputError if an output cannot be written, or would destroy what no job wrote."""
-    from simrec.evaluation.report.write import check_out
+    from simrec.evaluation.report import check_out
     from simrec.model.export import formats
     from simrec.storage import artifacts
 

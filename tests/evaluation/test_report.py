@@ -17,7 +17,7 @@ from scipy import sparse
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.cli import main
-from simrec.evaluation.report import measures, tested_model
+from simrec.evaluation.report import environment, measures, page, tested_model
 from simrec.evaluation.report.advice import (
     first_ratings,
     next_steps,
@@ -29,7 +29,6 @@ from simrec.evaluation.report.advice import (
 )
 from simrec.evaluation.report.measures import measure
 from simrec.evaluation.report.tested_model import make_tested_model
-from simrec.evaluation.report.write import environment, page
 from simrec.evaluation.tasks import TASK_NAMES
 
 SECTIONS = ["shown", "features", "first", "intervals", "about"]
