@@ -33,8 +33,6 @@ _SUMMARIES = {
     "score": "add a predicted rating to each (user, item) row of a table",
     "recommend": "find the best items for each user, or print those of one",
     "audience": "find the best users for each item, such as a new one",
-    "similar": "find the items that are most like one of them",
-    "explain": "tell what adds how much to the score of a user and an item",
     "export": "write a model for TensorFlow, Faiss or a vector database",
     "report": "write a page on a model for people who decide: quality, reasons, warnings",
     "serve": "answer by HTTP: lists, scores, new items and feedback",
@@ -45,7 +43,6 @@ _SUMMARIES = {
 _SETTINGS: dict[str, dict[str, Any]] = {
     **{key: {"section": False} for key in ("demo", "serve")},
     **{key: {"batch": True} for key in ("score", "recommend")},
-    **{key: {"module": "lookup"} for key in ("similar", "explain")},
     "audience": {"batch": True, "module": "recommend"},
     "train": {"fits": True, "once": True},
     "update": {"module": "train", "once": True},
@@ -54,13 +51,13 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "replay": {"module": "evaluate", "fits": True},
     "report": {"module": "evaluate"},
     "studio": {"module": "serve", "section": False},
-    "run": {"module": "pipeline", "section": False},
+    "run": {"module": "pipeline", "section": False, "positional": ("file",)},
     "doctor": {"module": "demo", "section": False},
     "export": {"module": "serve"},
 }
 COMMANDS = {name: Command(text, **_SETTINGS.get(name, {})) for name, text in _SUMMARIES.items()}
 # Parameters that the command line decides by itself.
-_NOT_OPTIONS = ("verbose", "program", "file", "overrides", "date")
+_NOT_OPTIONS = ("verbose",)
 SECTIONS = tuple(name for name, command in COMMANDS.items() if command.section)
 
 

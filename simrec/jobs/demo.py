@@ -34,12 +34,10 @@ def demo(
     out: str | os.PathLike = "demo",
     say: Callable[[str], None] = print,
     verbose: int = 1,
-    program: str = "simrec",
 ) -> dict[str, Any]:
     """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 
-    `say` shows a piece of text; `program` is how the command line was called, for the commands that
-    are shown.
+    `say` shows a piece of text.
 
     Parameters
     ----------
@@ -112,18 +110,11 @@ def demo(
     report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
     written = {name: str(path) for name, path in outputs.items()}
     say("\nOutputs:\n" + console.facts(written))
-    model_option = ["--model", written["model"]]
-    newcomer = ["--user", str(found[0]["user_id"]), "--users", str(new_users)]
-    item = ["--item", str(found[0]["item_id"])]
-    commands = [
-        ["recommend", *model_option, *newcomer, "--k", "5"],
-        ["similar", *model_option, *item],
-        ["explain", *model_option, *newcomer, *item],
-    ]
-    go_on = [f"{program} {shlex.join(words)}" for words in commands]
-    say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
-    by_hand = shlex.join(["studio", *model_option])
-    say(f"\nTry it by hand, in a browser (pip install 'simrec[serve]'):\n  {program} {by_hand}")
+    words = shlex.join(["--model", written["model"]])
+    newcomer = shlex.join(["--user", str(found[0]["user_id"]), "--users", str(new_users)])
+    go_on = [f"simrec recommend {words} {newcomer} --k 5", f"simrec studio {words}"]
+    say("\nGo on with (the studio needs pip install 'simrec[serve]'):")
+    say("\n".join(f"  {command}" for command in go_on))
     return {"job": "demo", "tasks": tasks, "outputs": written, "go_on": go_on}
 
 

@@ -1,7 +1,7 @@
-"""Answers to look at, with titles, without writing files: one list, neighbours, one score."""
+"""One list to look at, with titles: of a user, or of a newcomer with a few ratings."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,114 +16,6 @@ from simrec.jobs.options import Path
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
     from simrec.model.two_tower import TwoTower
-
-
-def similar(
-    model: Path,
-    *,
-    item: str,
-    items: Path | None = None,
-    k: int = 10,
-    rank_by: RankBy = "both",
-) -> dict[str, Any]:
-    """Find the items that the same users like.
-
-    Parameters
-    ----------
-    item : str
-        Id of the item whose neighbours to find.
-    k : int
-        How many.
-    rank_by : str
-        Which scores to compare: both (those of score), rating or uptake.
-
-    Returns
-    -------
-    dict
-        ``neighbours``, one record each: id, title, similarity from -1 to 1, and rank.
-    """
-    from simrec.model.two_tower import TwoTower
-
-    loaded = TwoTower.load(model)
-    tower = loaded.towers_.items
-    column, entity = tower.table_column, read_id(item, tower.ids, "item_id")
-    known = tower.ids.contains([entity], "item_id")[0]
-    query: Any = None if known else _features(tower, items, [entity])
-    query = entity if query is None else query
-    rows = _records(loaded.similar_items(query, k, rank_by, output="arrow"))
-    titles = _titles(loaded, [entity, *(row[column] for row in rows)], items)
-    shown = [
-        {"rank": row["rank"], column: row[column], **_title(titles, row[column]), **row}
-        for row in rows
-    ]
-    named = _title(titles, entity)
-    return {"job": "similar", column: Id.of(entity), **named, "neighbours": shown}
-
-
-def explain(
-    model: Path,
-    *,
-    user: str,
-    item: str,
-    items: Path | None = None,
-    users: Path | None = None,
-    rank_by: RankBy = "both",
-    unknown: Literal["error", "prior"] = "error",
-) -> dict[str, Any]:
-    """Tell what adds how much to the score of a user and an item.
-
-    Parameters
-    ----------
-    user : str
-        Id of the user.
-    item : str
-        Id of the item.
-    rank_by : str
-        Which score to explain, as in recommend: both, rating or uptake.
-    unknown : str
-        What to do with an id that has neither ratings nor features: error or prior (answer for an
-        average entity).
-
-    Returns
-    -------
-    dict
-        ``score``, as in the list; ``predicted``, as `score` predicts it; and ``contributions``, one
-        record each, which sum to the score.
-    """
-    from simrec.model.two_tower import TwoTower
-
-    loaded = TwoTower.load(model)
-    own = loaded.columns_
-    user_id = read_id(user, loaded.users_, "user_id")
-    item_id = read_id(item, loaded.items_, "item_id")
-    tables: dict[str, Any] = {"items": items, "users": users, "unknown": unknown}
-    found = loaded.explain(user_id, item_id, rank_by=rank_by, **tables, output="arrow")
-    parts = _by_component(_records(found))
-    return {
-        "job": "explain",
-        own.user_id: Id.of(user_id),
-        own.item_id: Id.of(item_id),
-        **_title(_titles(loaded, [item_id], items), item_id),
-        "score": round(sum(part["contribution"] for part in parts), 6),
-        "predicted": round(float(loaded.predict(user_id, item_id, **tables)[0]), 6),
-        "contributions": parts,
-        "scores": _score_words(loaded, rank_by),
-    }
-
-
-def _by_component(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Make one row of a component that has one of each side: together they say one thing."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for part in parts:
-        found.setdefault(part["feature"].partition(": ")[0], []).append(part)
-    rows = []
-    for name, mine in found.items():
-        if [part["side"] for part in mine] == ["item", "user"]:
-            value = ", ".join(f"{part['side']}: {part['value'] or 'new'}" for part in mine)
-            sums = {key: sum(p[key] for p in mine) for key in ("bias", "taste", "contribution")}
-            mine = [{"side": "both", "feature": name, "value": value, **sums}]
-        rows += mine
-    return rows
 
 
 def recommend_one(
@@ -147,15 +39,18 @@ def recommend_one(
     given = {"items": items, "exclude": tables["exclude"]}
     table = model.recommend(whom, **given, output="arrow", **asked)
     ids = table[own.item_id].to_pylist()
-    titles = _titles(model, ids, items)
-    shown = [
-        {"rank": row["rank"], own.item_id: row[own.item_id], **_title(titles, row[own.item_id])}
-        | {"score": row["score"]}
-        for row in _records(table)
-    ]
+    columns = {"rank": table["rank"], own.item_id: table[own.item_id]}
+    if titles := _titles(model, ids, items):
+        columns["title"] = pa.array([titles.get(one) for one in ids])
+    columns["score"] = table["score"]
     if "rating" in model.parts_ and ids:
         ratings = model.predict([who], ids, items=items, users=users, unknown="prior")
-        shown = [{**row, "rating": float(r)} for row, r in zip(shown, ratings, strict=True)]
+        columns["rating"] = pa.array(ratings)
+    # Figures as far as float32 means them.
+    shown = [
+        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
+        for row in pa.table(columns).to_pylist()
+    ]
     return {
         "job": "recommend",
         own.user_id: Id.of(who),
@@ -225,11 +120,6 @@ def _titles(model: "TwoTower", ids: list[Any], items: Path | None) -> dict[Any, 
     return found
 
 
-def _title(titles: Mapping[Any, str], item: Any) -> dict[str, str | None]:
-    """Return the title of an item as a field of a record, where there are titles."""
-    return {"title": titles.get(item)} if titles else {}
-
-
 def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
     """Say what the scores of a list mean."""
     if rank_by == "uptake":
@@ -239,11 +129,3 @@ def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
         what = "logits" if logits else "not confined to the bounds"
         return f"predicted ratings, {what}"
     return "weighted sums of all components: no unit, comparable within one list only"
-
-
-def _records(table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows of a table; figures as far as float32 means them."""
-    return [
-        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
-        for row in table.to_pylist()
-    ]

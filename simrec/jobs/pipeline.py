@@ -48,17 +48,27 @@ def section_options(section: str) -> dict[str, Option]:
 
 def run(
     file: str | os.PathLike,
-    overrides: Sequence[str] = (),
-    verbose: int = 1,
+    set: tuple[str, ...] = (),
     date: str | None = None,
+    verbose: int = 1,
 ) -> Iterator[dict[str, Any]]:
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
-    `overrides` replace options of the file, as ``section.option=value``; paths among them are
-    relative to the working directory. ``{date}`` in paths is `date`, by default today. All sections
-    are checked, with their inputs and outputs, before the first job starts.
+    All sections are checked, with their inputs and outputs, before the first job starts.
+
+    Parameters
+    ----------
+    file : path
+        The pipeline (TOML).
+    set : sequence of str
+        Options of the file to replace, as section.option=value; paths among them are relative to
+        the working directory.
+    date : str, optional
+        What {date} in paths stands for; today by default.
+    verbose : int
+        Whether models show their progress.
     """
-    jobs = list(_plan(read(file, overrides, date), str(file)))
+    jobs = list(_plan(read(file, set, date), str(file)))
     outputs: list[tuple[str, str, Columns]] = []
     for name, values in jobs:
         try:

@@ -1,6 +1,4 @@
-"""Updating and explaining from the command line."""
-
-import json
+"""Updating from the command line."""
 
 import numpy as np
 import pyarrow as pa
@@ -97,36 +95,6 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     assert len(updated.users_) == len(loaded.users_) + 2
 
 
-def test_explain(model_directory, capsys):
-    assert main(["explain", "--model", str(model_directory), "--user", "100", "--item", "i00"]) == 0
-    shown = capsys.readouterr().out
-    assert "how they rated" in shown
-    words = [
-        "explain",
-        "--model",
-        str(model_directory),
-        "--user",
-        "100",
-        "--item",
-        "i00",
-        "--json",
-    ]
-    assert main(words) == 0
-    result = json.loads(capsys.readouterr().out)
-    total = sum(part["contribution"] for part in result["contributions"])
-    assert total == pytest.approx(result["score"], abs=1e-5)
-    pair = pa.table({"user_id": [100], "item_id": ["i00"]})
-    assert result["predicted"] == pytest.approx(TwoTower.load(model_directory).predict(pair)[0])
-
-
-def test_explain_new_item(tables, model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user", "100", "--item", "n0"]
-    assert main(words) == 2
-    assert "neither ratings nor features" in capsys.readouterr().err
-    assert main([*words, "--items", str(tables / "new_items.parquet")]) == 0
-
-
-def test_explain_wants_a_number(model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user", "anna", "--item", "i00"]
-    assert main(words) == 2
+def test_an_id_of_one_list_is_of_the_kind_of_the_model(model_directory, capsys):
+    assert main(["recommend", "--model", str(model_directory), "--user", "anna"]) == 2
     assert "whole numbers, got 'anna'" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""One list, seen: of a user, a newcomer, an item; with titles, and nothing is written."""
+"""One list, seen: of a user or a newcomer; with titles, and nothing is written."""
 
 import json
 
@@ -9,7 +9,6 @@ import pytest
 
 from simrec import InputError, TwoTower, console
 from simrec.cli import main
-from simrec.jobs.lookup import explain, similar
 from simrec.jobs.recommend import recommend
 
 
@@ -104,46 +103,6 @@ def test_one_or_all(titled, tmp_path):
             recommend(titled / "m", **arguments)
     with pytest.raises(InputError, match="^user 7 has neither ratings nor features"):
         recommend(titled / "m", user="7")
-
-
-def test_similar_with_titles(titled, tables):
-    found = similar(titled / "m", item="i03", k=3)
-    assert found["title"] == "Film i03"
-    assert [row["title"] for row in found["neighbours"]] == [
-        f"Film {row['product']}" for row in found["neighbours"]
-    ]
-    assert list(found["neighbours"][0]) == ["rank", "product", "title", "similarity"]
-
-
-@pytest.mark.parametrize("rank_by", ["both", "rating", "uptake"])
-def test_explain_gives_the_score_of_the_list(titled, rank_by):
-    for user in ("1000100", "1000101"):
-        best = recommend(titled / "m", user=user, k=1, rank_by=rank_by)["list"][0]
-        why = explain(titled / "m", user=user, item=best["product"], rank_by=rank_by)
-        assert why["score"] == pytest.approx(best["score"], abs=1e-4)
-        assert why["predicted"] == pytest.approx(best["rating"], abs=1e-4)
-        assert why["title"] == best["title"]
-
-
-def test_explain_shows_a_component_once_and_the_largest_reasons(titled):
-    why = explain(titled / "m", user="1000100", item="i00")
-    assert why["score"] == pytest.approx(sum(r["contribution"] for r in why["contributions"]))
-    features = [(row["side"], row["feature"]) for row in why["contributions"]]
-    assert len(set(features)) == len(features)
-    together = [row for row in why["contributions"] if row["side"] == "both"]
-    assert together and all(": " not in row["feature"] for row in together)
-    row = {"side": "item", "feature": "a", "value": "", "bias": 0.0, "taste": 0.0}
-    many = [{**row, "feature": f"f{i}", "contribution": float(i)} for i in range(40)]
-    shown = console.result({"contributions": many})
-    assert "f39" in shown and "f24 " not in shown and "25 smaller ones" in shown
-    assert "300.0" in shown  # 0 + 1 + ... + 24
-
-
-def test_one_pair_and_one_item_by_the_command_line(titled, capsys):
-    words = ["explain", "--model", str(titled / "m"), "--user", "1000100", "--item", "i00"]
-    assert main(words) == 0 and "score" in capsys.readouterr().out
-    assert main(["similar", "--model", str(titled / "m"), "--item", "i00", "--k", "2"]) == 0
-    assert "Film i00" in capsys.readouterr().out
 
 
 @pytest.mark.slow
