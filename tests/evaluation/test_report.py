@@ -31,7 +31,7 @@ from simrec.evaluation.report.measures import measure
 from simrec.evaluation.report.tested_model import make_tested_model
 from simrec.evaluation.tasks import TASK_NAMES
 
-SECTIONS = ["shown", "features", "first", "intervals", "about"]
+SECTIONS = ["shown", "features", "first", "about"]
 TODAY = datetime.date(2024, 5, 17)
 EVIL = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
 
@@ -286,13 +286,6 @@ def test_what_to_do_next_has_a_figure_behind_it(found):
     assert any(deed == "Collect quality of more items." for deed, _ in next_steps(missing))
 
 
-def test_intervals_that_lie_are_named(found):
-    narrow = found.calibration.copy()
-    narrow.loc[narrow["nominal"] == 0.5, "observed"] = 0.35
-    steps = next_steps(replace(found, calibration=narrow))
-    assert any("Those of 50% hold 35%" in why for _, why in steps)
-
-
 def test_revealed_ratings_help_and_are_not_measured(tested, found):
     frame = found.revealed["users"]
     assert list(frame["revealed"]) == [0, 1, 2, 5, 10, 20]
@@ -327,14 +320,6 @@ def test_few_ratings_reveal_fewer_steps():
     assert measures.divide(ratings.select(ratings.item_rows < 3), "users", 0)[3] == ()
 
 
-def test_intervals_hold_about_what_they_say(found):
-    frame = found.calibration
-    assert set(frame["nominal"]) == {0.5, 0.8, 0.9, 0.95}
-    for _, part in frame.groupby("task"):
-        assert part["observed"].is_monotonic_increasing
-    assert frame.loc[frame["nominal"] == 0.95, "observed"].between(0.8, 1).all()
-
-
 def test_the_lists_are_counted(tested, found):
     listed = found.listed
     lists = tested.model.recommend(k=10, exclude=tested.ratings, output="arrow")
@@ -361,14 +346,6 @@ def about(found, kind):
 
 def test_alerts_find_what_was_planted(found):
     assert about(found, "leak") == {"item: barcode"}
-    assert about(found, "sensitive") == set()
-
-
-def test_sensitive_columns():
-    for name in ("gender", "Age", "user_age", "zip_code", "home-address", "birthdate"):
-        assert tested_model.is_sensitive(name), name
-    for name in ("language_model_score_x9", "package", "image", "usage", "traceable", "genre"):
-        assert not tested_model.is_sensitive(name) or name.startswith("language"), name
 
 
 def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
@@ -468,12 +445,11 @@ def test_interactions_without_ratings(saved, tmp_path):
     model.fit(ratings, **given).save(tmp_path / "model")
     made = make_tested_model(TwoTower.load(tmp_path / "model"), ratings, **given)
     found = measure(made)
-    assert not len(found.calibration)
     assert set(found.gains["metric"]) == {"ndcg@10"}
     errors = measures.errors_on(made, made.new("items"), draw="items")(made.copy)
     assert set(errors) <= {0, 0.5, 1} and 0 < measures.mean_error(made, errors) < 0.5
     text = page(found, TODAY)
-    assert Parsed(text).ids == set(SECTIONS) - {"intervals"}
+    assert Parsed(text).ids == set(SECTIONS)
     assert "share of wrong choices" in text and "atings of a" not in text
     assert "NDCG@10" in text and "RMSE" not in text and "interactions of" in text
 
@@ -481,7 +457,7 @@ def test_interactions_without_ratings(saved, tmp_path):
 def test_nothing_held_out(saved):
     text = page(measure(model_of(saved, cold_items=0.0, cold_users=0.0, warm=0.0)), TODAY)
     assert "Nothing was held out" in text
-    assert not {"first", "intervals", "features"} & Parsed(text).ids
+    assert not {"first", "features"} & Parsed(text).ids
     assert "Model against" not in text
 
 

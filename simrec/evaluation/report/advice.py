@@ -9,12 +9,11 @@ import pandas as pd
 from simrec.data.sides import SINGULAR, Side
 from simrec.evaluation.compare import joined
 from simrec.evaluation.report.measures import Measures
-from simrec.evaluation.report.tested_model import is_sensitive
 from simrec.evaluation.tasks import TASK_NAMES
 
-# How far an interval may be off what it promises, the share of all places in lists that ten items
-# may take, the share of missing values, and of ratings a model has not learned, to be worth a word.
-_OFF, _CROWDED, _MISSING, _BEHIND = 0.05, 0.3, 0.1, 0.05
+# The share of all places in lists that ten items may take, the share of missing values, and of
+# ratings a model has not learned, to be worth a word.
+_CROWDED, _MISSING, _BEHIND = 0.3, 0.1, 0.05
 # A shuffled feature that raises the error by less than this share of it does not help.
 _NO_HELP = 0.0005
 DASH, MINUS = "\u2013", "\u2212"
@@ -76,11 +75,6 @@ def next_steps(measures: Measures) -> list[Step]:
     for side, frame in measures.revealed.items():
         step = first_ratings(frame, side, tested.unit, tested.error_name)
         found += [step] if step else []
-    for row in sorted(_rows(measures.calibration), key=_off)[-1:]:
-        if _off(row) > _OFF:
-            why = f"Those of {percent(row['nominal'])} hold {percent(row['observed'])} of the "
-            why += f"ratings ({TASK_NAMES[row['task']]})."
-            found.append(("Do not show the model's intervals as they are.", why))
     if measures.listed["top_share"] > _CROWDED:
         why = f"Ten items take {percent(measures.listed['top_share'])} of all places in the lists."
         found.append(("Mix other items into the lists, or cap how often one is shown.", why))
@@ -107,8 +101,6 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
     if best["share"] <= _NO_HELP:
         why = f"Shuffled, none of the {plural(len(columns), 'feature')} of {side} raises the "
         yield f"Find features that say more about new {side}.", f"{why}{error}."
-    elif side == "users" and is_sensitive(best["column"]):
-        yield f"Decide whether {best['column']} of users may be used at all.", why
     else:
         yield f"Keep {best['column']} of {side} complete and correct.", why
 
@@ -142,10 +134,6 @@ def _rows(frame: pd.DataFrame) -> list[Any]:
 
 def _by_rival(rows: list[Any]) -> dict[str, list[Any]]:
     return {name: [r for r in rows if r["rival"] == name] for name in (r["rival"] for r in rows)}
-
-
-def _off(row: dict[str, Any]) -> float:
-    return abs(row["observed"] - row["nominal"])
 
 
 def _what(row: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,6 @@ from simrec.evaluation.tasks import Task, has_ratings
 
 logger = logging.getLogger(__name__)
 
-NOMINAL = (0.5, 0.8, 0.9, 0.95)
 # Users whose lists are counted.
 _USERS = 2000
 STEPS = (0, 1, 2, 5, 10, 20)
@@ -55,7 +53,6 @@ class Measures:
     gains: pd.DataFrame
     revealed: dict[Side, pd.DataFrame]
     importance: dict[Side, pd.DataFrame]
-    calibration: pd.DataFrame
     listed: dict[str, Any]
     alerts: list[Alert]
 
@@ -75,7 +72,6 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
         compare_with_baselines(tested.copy, split, lists, k, **how),
         {side: reveal(tested, side) for side in SIDES},
         {side: shuffle_features(tested, side) for side in SIDES},
-        calibrate(tested),
         count_lists(tested, k),
         alerts(tested),
     )
@@ -224,25 +220,6 @@ def sample(ratings: Ratings, rng: np.random.Generator) -> Ratings:
     if len(ratings) <= _SAMPLE:
         return ratings
     return ratings.select(np.sort(rng.choice(len(ratings), _SAMPLE, replace=False)))
-
-
-def calibrate(tested: TestedModel) -> pd.DataFrame:
-    """Count the held-out ratings in intervals that should hold 50, 80, ... percent of them.
-
-    Returns task, nominal, observed; empty without ratings.
-    """
-    rng = np.random.default_rng(tested.random_state)
-    rows: list[dict[str, Any]] = []
-    for task, all_ratings in tested.split.tasks().items() if tested.rates else ():
-        ratings = sample(all_ratings, rng)
-        if not len(ratings):
-            continue
-        mean, std = tested.copy.predict(pairs_of(ratings), unknown="prior", return_std=True)
-        for nominal in NOMINAL:
-            half = NormalDist().inv_cdf(0.5 + nominal / 2) * std
-            inside = float(np.mean(np.abs(ratings.values - mean) <= half))
-            rows.append({"task": task, "nominal": nominal, "observed": inside})
-    return pd.DataFrame(rows)
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:

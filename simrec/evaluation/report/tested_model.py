@@ -1,12 +1,11 @@
 """A model, and a copy of it that is tested: it has not seen the ratings it is asked for.
 
-And what to look at before trusting it: leaks, sensitive features, missing rows.
+And what to look at before trusting it: leaks, missing rows.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,17 +33,12 @@ from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
 
-KINDS = {"leak": "Leakage suspect", "sensitive": "Sensitive", "data": "Data"}
+KINDS = {"leak": "Leakage suspect", "data": "Data"}
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
 # Entities that a comparison needs; ratings an entity needs for its mean to mean something; features
 # of a column, such as its words, that are too many for a correlation to be told.
 _ENOUGH, _FOR_MEAN, _WIDEST = 20, 5, 300
-_SENSITIVE = re.compile(
-    r"(?:^|[^a-z])(?:gender|sex|age|birth\w*|race|ethnic\w*|religion|national\w*|citizen\w*|health"
-    r"|disab\w*|income|salary|zip\w*|post\w*|orientation|politic\w*|marital|language|email|phone"
-    r"|address)(?:$|[^a-z])"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,26 +144,11 @@ def alerts(tested: TestedModel) -> list[Alert]:
             what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
-        found += [*leaks(tested, side), *without_row(tested, side), *sensitive(tested, side)]
+        found += [*leaks(tested, side), *without_row(tested, side)]
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
     return sorted(found, key=lambda alert: list(KINDS).index(alert.kind))
-
-
-def is_sensitive(column: str) -> bool:
-    """Tell by its name whether a column is about what people may not be judged by."""
-    return _SENSITIVE.search(column.lower()) is not None
-
-
-def sensitive(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find columns of users that may not be allowed to be used."""
-    columns = [name for name in tested.encoder(side).columns_ if is_sensitive(name)]
-    if columns and side == "users":
-        what = "the model uses what people may not be judged by, and its reasons can show it."
-        ignore = " ".join(f"{column}=ignore" for column in columns)
-        remedy = f"Make sure that it may; if not, --user-columns {ignore}."
-        yield Alert("sensitive", f"user: {', '.join(columns)}", what, remedy)
 
 
 def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
