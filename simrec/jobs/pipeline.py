@@ -18,7 +18,7 @@ from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.inputs import ModelReference, unless_empty
-from simrec.jobs.io.outputs import OutputDirectory, check_apart
+from simrec.jobs.io.outputs import check_apart
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
 
@@ -54,7 +54,7 @@ def run(
 ) -> Iterator[dict[str, Any]]:
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
-    All sections are checked, with their inputs and outputs, before the first job starts.
+    All sections are checked, with their inputs, before the first job starts.
 
     Parameters
     ----------
@@ -220,7 +220,6 @@ def _check_job(
     check_apart(out, **inputs)
     for earlier in outputs:
         check_apart(out, **{f"the output of [{earlier[0]}]": earlier[1]})
-    _check_replaceable(section, out, values)
     outputs.append((section, out, own))
 
 
@@ -230,23 +229,3 @@ def _maker(
     """Return the earlier job that writes a path, or the directory it lies in."""
     inside = [one for one in outputs if f"{path.rstrip('/')}/".startswith(f"{one[1].rstrip('/')}/")]
     return inside[-1] if inside else None
-
-
-def _check_replaceable(section: str, out: str, values: Mapping[str, Any]) -> None:
-    """Raise InputError if an output cannot be written, or would destroy what no job wrote."""
-    from simrec.evaluation.report import check_out
-    from simrec.model.export import formats
-    from simrec.storage import artifacts
-
-    if COMMANDS[section].batch:
-        job = OutputDirectory(out, {}, True)
-        if values.get("overwrite"):
-            job.finished()
-    else:
-        models = dict.fromkeys(("train", "update"), artifacts.check_replaceable)
-        {**models, "export": formats.check_replaceable}.get(section, check_out)(out)
-    above = Path(os.path.realpath(out)).parent
-    while not above.exists():
-        above = above.parent
-    if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise InputError(f"out: {out}: {above} is no directory that can be written to")

@@ -19,7 +19,6 @@ from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthet
 from simrec.cli import main
 from simrec.evaluation.report import environment, measures, page, tested_model
 from simrec.evaluation.report.advice import (
-    first_ratings,
     next_steps,
     number,
     percent,
@@ -31,7 +30,7 @@ from simrec.evaluation.report.measures import measure
 from simrec.evaluation.report.tested_model import make_tested_model
 from simrec.evaluation.tasks import TASK_NAMES
 
-SECTIONS = ["shown", "features", "first", "about"]
+SECTIONS = ["shown", "features", "about"]
 TODAY = datetime.date(2024, 5, 17)
 EVIL = '<script>alert("x")</script> & <img src=x onerror=alert(1)>'
 
@@ -286,40 +285,6 @@ def test_what_to_do_next_has_a_figure_behind_it(found):
     assert any(deed == "Collect quality of more items." for deed, _ in next_steps(missing))
 
 
-def test_revealed_ratings_help_and_are_not_measured(tested, found):
-    frame = found.revealed["users"]
-    assert list(frame["revealed"]) == [0, 1, 2, 5, 10, 20]
-    assert frame["error"].iloc[-1] < frame["error"].iloc[0]
-    places, shown, rest, steps = measures.divide(tested.new("users"), "users", 0)
-    assert steps[-1] == 20 and places.max() == 19
-    assert (np.bincount(shown.user_rows) == 20).all()
-    assert set(shown.users.ids) == set(rest.users.ids)
-    pairs = [
-        set(zip(*(r.to_arrow()[c].to_pylist() for c in ("user_id", "item_id")), strict=True))
-        for r in (shown, rest)
-    ]
-    assert not pairs[0] & pairs[1]
-
-
-def test_what_the_first_ratings_are_worth():
-    def said(*error):
-        return first_ratings(pd.DataFrame({"revealed": [0, 1, 2, 5], "error": error}), "users")
-
-    assert said(1.0, 0.95, 0.9, 0.82)[0] == "Ask new users for 2 ratings."
-    assert said(1.0, 0.8, 0.8, 0.8)[0] == "Ask new users for 1 rating."
-    assert said(1.0, 1.0, 0.999, 0.999) is None
-    assert "features alone up to 2 ratings" in said(1.0, 1.1, 1.02, 0.9)[0]
-    assert first_ratings(pd.DataFrame(), "items") is None
-
-
-def test_few_ratings_reveal_fewer_steps():
-    user, item = np.repeat(np.arange(12), 8), np.tile(np.arange(8), 12)
-    ratings = Ratings.from_arrow(pa.table({"user_id": user, "item_id": item, "rating": user % 5}))
-    _, _, rest, steps = measures.divide(ratings, "users", 0)
-    assert steps == (0, 1, 2) and len(rest) == 12 * 6
-    assert measures.divide(ratings.select(ratings.item_rows < 3), "users", 0)[3] == ()
-
-
 def test_the_lists_are_counted(tested, found):
     listed = found.listed
     lists = tested.model.recommend(k=10, exclude=tested.ratings, output="arrow")
@@ -383,7 +348,6 @@ def test_the_page_says_first_what_counts_and_loads_nothing(text, tested):
     assert [words.index(piece) for piece in order] == sorted(words.index(p) for p in order)
     assert tested.model.model_id_ in words
     assert f"{len(tested.split.train):,} of 6,000 ratings" in words
-    assert "New users: RMSE after the first ratings" in words and "20 ratings" in words
     assert not re.search(r"\b1 (ratings|items|users)", words)
     for bad in ("a item", "<unknown>", "\u22120.0%", "times as good", "Show such"):
         assert bad not in words
@@ -446,7 +410,7 @@ def test_interactions_without_ratings(saved, tmp_path):
     made = make_tested_model(TwoTower.load(tmp_path / "model"), ratings, **given)
     found = measure(made)
     assert set(found.gains["metric"]) == {"ndcg@10"}
-    errors = measures.errors_on(made, made.new("items"), draw="items")(made.copy)
+    errors = measures.errors_on(made, made.new("items"))(made.copy)
     assert set(errors) <= {0, 0.5, 1} and 0 < measures.mean_error(made, errors) < 0.5
     text = page(found, TODAY)
     assert Parsed(text).ids == set(SECTIONS)
@@ -457,7 +421,7 @@ def test_interactions_without_ratings(saved, tmp_path):
 def test_nothing_held_out(saved):
     text = page(measure(model_of(saved, cold_items=0.0, cold_users=0.0, warm=0.0)), TODAY)
     assert "Nothing was held out" in text
-    assert not {"first", "features"} & Parsed(text).ids
+    assert "features" not in Parsed(text).ids
     assert "Model against" not in text
 
 

@@ -72,9 +72,6 @@ def next_steps(measures: Measures) -> list[Step]:
         found.append((deed, f"{plural(learned, tested.unit)} learned of {now:,} in the data."))
     for side, frame in measures.importance.items():
         found += _features(measures, side, frame)
-    for side, frame in measures.revealed.items():
-        step = first_ratings(frame, side, tested.unit, tested.error_name)
-        found += [step] if step else []
     if measures.listed["top_share"] > _CROWDED:
         why = f"Ten items take {percent(measures.listed['top_share'])} of all places in the lists."
         found.append(("Mix other items into the lists, or cap how often one is shown.", why))
@@ -103,29 +100,6 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
         yield f"Find features that say more about new {side}.", f"{why}{error}."
     else:
         yield f"Keep {best['column']} of {side} complete and correct.", why
-
-
-def first_ratings(
-    frame: pd.DataFrame, side: Side, unit: str = "rating", name: str = "error"
-) -> Step | None:
-    """Say what the first ratings of a newcomer are worth; None if nothing was measured."""
-    if not len(frame):
-        return None
-    error = dict(zip(frame["revealed"], frame["error"], strict=True))
-    start, last = error[0], int(frame["revealed"].iloc[-1])
-    worse = [step for step, value in error.items() if value > 1.01 * start]
-    if worse:
-        few, value = plural(worse[-1], unit), number(error[worse[-1]])
-        deed = f"Answer for a new {SINGULAR[side]} from features alone up to {few}."
-        return deed, f"The {name} is {value} with them, {number(start)} without."
-    total = start - error[last]
-    if total <= 0.002 * start:
-        return None
-    half = next(step for step, value in error.items() if start - value >= total / 2)
-    few = plural(half, unit)
-    deed = f"Ask new users for {few}." if side == "users" else f"Get {few} of a new item early."
-    why = f"The {name} falls from {number(start)} to {number(error[half])}"
-    return deed, why + (f"; with {last} {unit}s to {number(error[last])}." if half < last else ".")
 
 
 def _rows(frame: pd.DataFrame) -> list[Any]:
