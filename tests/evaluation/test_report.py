@@ -17,13 +17,16 @@ from scipy import sparse
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split, make_synthetic
 from simrec.cli import main
-from simrec.evaluation.report import environment, measures, page, tested_model
-from simrec.evaluation.report.advice import (
+from simrec.evaluation.report import (
+    environment,
+    measures,
     next_steps,
     number,
+    page,
     percent,
     plural,
     rise,
+    tested_model,
     verdict,
 )
 from simrec.evaluation.report.measures import measure
