@@ -24,7 +24,7 @@ ITEMS = pd.DataFrame({"item_id": [1, 2], "year": [1990, 2000]})
         (lambda: TwoTower().fit(RATINGS, "items.csv"), InputError, "Give tables by name"),
         (lambda: evaluate("no model", None), InputError, "no model: does not exist"),
         (lambda: evaluate(RATINGS, None), InputError, "a model has predict"),
-        (lambda: compare(TwoTower(), RATINGS), InputError, "a mapping of names to models"),
+        (lambda: compare(TwoTower(), RATINGS), InputError, "a mapping of names to two models"),
         (lambda: compare({"a": TwoTower(), "b": TwoTower()}, RATINGS), InputError, "needs a split"),
     ],
 )

@@ -131,8 +131,8 @@ def compare(
     Returns
     -------
     dict
-        ``figures``: a record for each task and metric with the difference and its interval;
-        ``value`` and ``other_value``: whose figures these are; ``verdict``: sentences.
+        ``figures``: a record for each task and metric with the difference, its interval and the
+        result in words; ``value`` and ``other_value``: whose figures these are.
     """
     from simrec.data.sides import Sides
     from simrec.data.split import split_by_known
@@ -158,10 +158,9 @@ def compare(
             models[name] = [fitted_copy(copy, model, parts.train, tables) for copy in fresh]
     found = paired(models, parts, k=k, random_state=seeds[0])
     return {
-        "figures": records(found.table),
-        "value": found.table["model"].iloc[0],
-        "other_value": found.table["other"].iloc[0],
-        "verdict": found.sentences,
+        "figures": records(found),
+        "value": found["model"].iloc[0],
+        "other_value": found["other"].iloc[0],
     }
 
 

@@ -64,15 +64,9 @@ class RecommendTask(BatchTask):
         ids = table["user_id"]
         if ids.null_count:
             raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
-        found = tower.find(ids, table, "prior")
+        found = tower.find(ids, table, "error" if self.unknown == "error" else "prior")
         n = int(found.average.sum())
         n_new = int((found.rows >= found.n_known).sum()) - n
-        if n and self.unknown == "error":
-            raise InputError(
-                f"column user_id: {n} users the model does not know, for example "
-                f"{ids[int(np.argmax(found.average))].as_py()!r}. Give a table with their "
-                "features, or say --unknown prior (an average user) or --unknown skip."
-            )
         if n and self.unknown == "skip":
             keep = ~found.average
             ids = ids.filter(pa.array(keep))

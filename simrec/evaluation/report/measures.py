@@ -89,7 +89,7 @@ def compare_with_baselines(
     if has_ratings(split.train):
         rivals |= {"biases": BiasBaseline.fit(split.train), "mean": MeanBaseline.fit(split.train)}
     best: dict[tuple[str, str], Any] = {}
-    table = compare({"model": model, **rivals}, split, k, **settings).table
+    table = compare({"model": model, **rivals}, split, k, **settings)
     for row in table.to_dict("records"):
         key, errors = (row["task"], row["metric"]), row["metric"] == "rmse"
         if key in best and (row["value"] > best[key]["other_value"]) == errors:
