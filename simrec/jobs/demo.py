@@ -22,12 +22,6 @@ _PACKAGES = (
     *("simrec", "numpy", "scipy", "pandas", "pyarrow", "tensorflow", "tf-keras"),
     *("tensorflow-recommenders", "ray", "matplotlib"),
 )
-_NAMES = {
-    "warm": "known users, known items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "new users, new items",
-}
 
 
 def demo(
@@ -49,6 +43,7 @@ def demo(
     from simrec.data.synthetic import make_synthetic
     from simrec.evaluation.evaluate import evaluate
     from simrec.evaluation.report import report
+    from simrec.evaluation.tasks import TASK_NAMES
     from simrec.jobs.recommend import recommend
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower
@@ -78,7 +73,7 @@ def demo(
     errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}
     for task in tasks:
         task["rmse_two_simecs"] = errors.get(task["task"])
-    shown = [{**task, "task": _NAMES.get(task["task"], task["task"])} for task in tasks]
+    shown = [{**task, "task": TASK_NAMES[task["task"]]} for task in tasks]
     say("\nOne model, four tasks (RMSE; two_simecs: refine=False):\n")
     others = [name for name in tasks[0] if name.startswith("rmse_")]
     say(console.table(shown, ["task", "n", "rmse", *others]))

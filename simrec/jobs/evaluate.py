@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What is held out by chance to test a model.
+class HoldOut:
+    """What is held out to test a model, by chance or by time.
 
     Parameters
     ----------
@@ -28,19 +28,6 @@ class Shares:
         Share of the users to hold out whole.
     warm : float
         Share of the remaining ratings to hold out.
-    """
-
-    cold_items: float = 0.2
-    cold_users: float = 0.2
-    warm: float = 0.1
-
-
-@dataclass(frozen=True)
-class HoldOut(Shares):
-    """What is held out to test a model, by chance or by time.
-
-    Parameters
-    ----------
     split : str
         How to hold out: cold (items, users and ratings by chance) or time (what came last).
     at : str, optional
@@ -49,6 +36,9 @@ class HoldOut(Shares):
         Without it: share of the ratings, the latest, that a split by time holds out.
     """
 
+    cold_items: float = 0.2
+    cold_users: float = 0.2
+    warm: float = 0.1
     split: Literal["cold", "time"] = "cold"
     at: str | None = None
     test: float = 0.2
@@ -208,7 +198,6 @@ def report(
     out: Path,
     random_state: int = 0,
     k: int = 10,
-    hold_out: Shares = Shares(),
 ) -> dict[str, Any]:
     """Write a page that says whether to ship a model, what to do next, and why.
 
@@ -230,9 +219,8 @@ def report(
     check_apart(out, model=model, **data.paths)
     loaded = TwoTower.load(model)
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
-    settings: dict[str, Any] = {**vars(hold_out), **data.features(loaded.columns_)}
-    settings |= {"k": k, "random_state": random_state}
-    made = write(loaded, ratings, out, **settings)
+    features = data.features(loaded.columns_)
+    made = write(loaded, ratings, out, **features, k=k, random_state=random_state)
     return {
         "out": made["out"],
         "model_id": loaded.model_id_,

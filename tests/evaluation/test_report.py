@@ -92,7 +92,8 @@ def saved(tmp_path_factory):
         patch.setattr("simrec.model.lists.fit.MOST_DRAWS", 5)
         model = TwoTower(**options, random_state=0).fit(ratings, items=items, users=users)
     model.save(root / "model")
-    for name, rows in (("ratings", ratings), ("items", items), ("users", users)):
+    twice = pa.concat_tables([ratings, ratings.slice(0, 1)])  # a warning
+    for name, rows in (("ratings", twice), ("items", items), ("users", users)):
         pq.write_table(rows, root / f"{name}.parquet")
     return root
 
@@ -313,7 +314,7 @@ def about(found, kind):
 
 
 def test_alerts_find_what_was_planted(found):
-    assert about(found, "leak") == {"item: barcode"}
+    assert about(found, "leak") == set() and about(found, "data") == {"ratings"}
 
 
 def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
@@ -323,7 +324,7 @@ def test_a_feature_made_of_the_ratings_is_a_suspect(tested):
     leaky = make_tested_model(model, tested.ratings, **tables, random_state=1)
     said = {alert.about: alert.what for alert in tested_model.leaks(leaky, "items")}
     assert "mean rating" in said["item: average"]
-    assert "identifies" in said["item: barcode"]
+    assert "item: barcode" not in said
     assert list(tested_model.leaks(leaky, "users")) == []
 
 
@@ -448,7 +449,7 @@ def test_command_line(saved, tmp_path, capsys):
     for case, message in cases:
         assert main(case) == 2
         assert message in capsys.readouterr().err
-    assert pq.read_table(saved / "ratings.parquet").num_rows == 6000
+    assert pq.read_table(saved / "ratings.parquet").num_rows == 6001
 
 
 @pytest.mark.slow

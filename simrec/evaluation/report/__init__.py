@@ -51,9 +51,6 @@ def report(
     items: TableLike | None = None,
     users: TableLike | None = None,
     k: int = 10,
-    cold_items: float = 0.2,
-    cold_users: float = 0.2,
-    warm: float = 0.1,
     random_state: int = 0,
 ) -> dict[str, Any]:
     """Write a page that says whether to ship a model, what to do next, and why.
@@ -73,8 +70,6 @@ def report(
         The features it was fitted with.
     k : int
         Length of the lists.
-    cold_items, cold_users, warm : float
-        Shares to hold out; see `cold_start_split`.
     random_state : int
         Seed of the split and of all samples.
 
@@ -100,7 +95,6 @@ def report(
         items=items,
         users=users,
         random_state=random_state,
-        **{"cold_items": cold_items, "cold_users": cold_users, "warm": warm},
     )
     measures = measure(tested, k)
     Path(out).resolve().parent.mkdir(parents=True, exist_ok=True)

@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 KINDS = {"leak": "Leakage suspect", "data": "Data"}
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
-# Entities that a comparison needs; ratings an entity needs for its mean to mean something; features
-# of a column, such as its words, that are too many for a correlation to be told.
+# Entities a correlation needs; ratings an entity needs for its mean to mean something; features
+# of a column, such as its words, that are too many for one.
 _ENOUGH, _FOR_MEAN, _WIDEST = 20, 5, 300
 
 
@@ -152,23 +152,15 @@ def alerts(tested: TestedModel) -> list[Alert]:
 
 
 def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find features that identify an entity, or that know what its ratings will be."""
-    table, one, (ids, rows) = tested.tables[side], SINGULAR[side], entities(tested.ratings, side)
-    assert table is not None
+    """Find features that know what the ratings of an entity will be."""
+    one, (ids, rows) = SINGULAR[side], entities(tested.ratings, side)
     count = np.bincount(rows, minlength=len(ids))
     mean = np.bincount(rows, tested.ratings.values, minlength=len(ids)) / count
     places = tested.copy.towers_[side].ids.rows(ids.ids)
     steady = (places >= 0) & (count >= _FOR_MEAN)
     targets = {"the mean rating": mean[steady], "the number of ratings": np.log(count[steady])}
-    for column, kind in tested.encoder(side).columns_.items():
-        if identifies(table[column], kind):
-            distinct = pc.count_distinct(table[column]).as_py()
-            what = f"{distinct:,} different values for {table.num_rows:,} {side}: it identifies "
-            remedy = f"Most new {side} have a value never seen before, so it cannot help there. "
-            remedy += f"Leave it out (--{one}-columns {column}=ignore), or give a coarser one."
-            yield Alert("leak", f"{one}: {column}", f"{what}them.", remedy)
-            continue
-        X = sparse.csr_matrix(block(tested, side, column)[1][places[steady]])
+    for column in tested.encoder(side).columns_:
+        X = block(tested, side, column)[places[steady]]
         for name, target in targets.items():
             if (strength := correlation(X, target)) > _TOO_GOOD:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
@@ -186,12 +178,11 @@ def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
         yield Alert("data", side, what, "Add their rows.")
 
 
-def block(tested: TestedModel, side: Side, column: str) -> tuple[list[str], sparse.csr_matrix]:
-    """Return the features that a column became: their names, and a row for each entity."""
+def block(tested: TestedModel, side: Side, column: str) -> sparse.csr_matrix:
+    """Return the features that a column became, a row for each entity."""
     tower = tested.copy.towers_[side]
     own = np.flatnonzero(tower.encoder.groups_ == list(tower.encoder.columns_).index(column))
-    names = [tower.encoder.feature_names_[place] for place in own]
-    return names, sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
+    return sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
@@ -203,13 +194,3 @@ def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
     inputs = np.hstack([X.toarray(), np.ones((n, 1))])
     left = target - inputs @ np.linalg.lstsq(inputs, target, rcond=None)[0]
     return float(np.sqrt(max(0.0, 1 - (left @ left) / (n - k - 1) * (n - 1) / total)))
-
-
-def identifies(values: pa.ChunkedArray, kind: str) -> bool:
-    """Tell whether most entities have a value of their own."""
-    known = len(values) - values.null_count
-    measured = kind == "number" and not pa.types.is_integer(values.type)
-    if known < _ENOUGH or kind not in ("category", "number") or measured:
-        return False  # measurements differ from one another without naming anyone
-    # Whole numbers are spread over their range; names of one's own are not shared by half.
-    return len(pc.unique(values.drop_null())) > (0.95 if kind == "number" else 0.5) * known
