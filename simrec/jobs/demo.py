@@ -101,7 +101,7 @@ def demo(
     )
     say(console.table([{**row, "title": titles.get(row["item_id"])} for row in found]))
 
-    say("\nA page about the model, its quality and its reasons ...")
+    say("\nA page about the model and its quality ...")
     report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
     written = {name: str(path) for name, path in outputs.items()}
     say("\nOutputs:\n" + console.facts(written))

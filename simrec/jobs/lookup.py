@@ -8,12 +8,13 @@ import pyarrow.compute as pc
 
 from simrec.console import Id
 from simrec.data.ids import IdMap
-from simrec.data.messages import describe, no_column
+from simrec.data.messages import describe
 from simrec.errors import InputError
-from simrec.jobs.io.inputs import RankBy, open_table, read_id
+from simrec.jobs.io.inputs import open_table, read_id
 from simrec.jobs.options import Path
 
 if TYPE_CHECKING:
+    from simrec.data.ratings import Ratings
     from simrec.model.tower import Tower
     from simrec.model.two_tower import TwoTower
 
@@ -30,11 +31,10 @@ def recommend_one(
 
     model = TwoTower.load(path)
     own, items = model.columns_, tables["items"]
-    if new_user is None:
-        who: Any = read_id(str(user), model.users_, "user_id")
-    else:
-        who = _fold_in_newcomer(model, new_user, user, tables)
-    users = _features(model.towers_.users, tables["users"], [who])
+    who, ratings = _ratings_of(model, user, new_user)
+    users = _features(model.towers_.users, tables["users"], who)
+    if ratings is not None:
+        model = model.guests(ratings, users=users)
     whom = [who] if users is None else users
     given = {"items": items, "exclude": tables["exclude"]}
     table = model.recommend(whom, **given, output="arrow", **asked)
@@ -44,65 +44,48 @@ def recommend_one(
         columns["title"] = pa.array([titles.get(one) for one in ids])
     columns["score"] = table["score"]
     if "rating" in model.parts_ and ids:
-        ratings = model.predict([who], ids, items=items, users=users, unknown="prior")
-        columns["rating"] = pa.array(ratings)
+        predicted = model.predict([who], ids, items=items, users=users, unknown="prior")
+        columns["rating"] = pa.array(predicted)
     # Figures as far as float32 means them.
     shown = [
         {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
         for row in pa.table(columns).to_pylist()
     ]
-    return {
-        "job": "recommend",
-        own.user_id: Id.of(who),
-        "list": shown,
-        "scores": _score_words(model, asked["rank_by"]),
-    }
+    return {"job": "recommend", own.user_id: Id.of(who), "list": shown}
 
 
-def _fold_in_newcomer(
-    model: "TwoTower", path: Path, user: str | None, tables: Mapping[str, Any]
-) -> Any:
-    """Fold in the ratings of one new user; return the id, of the file, as given, or a free one."""
+def _ratings_of(
+    model: "TwoTower", user: str | None, path: Path | None
+) -> "tuple[Any, Ratings | None]":
+    """Return a user, by the id given, that of a file of ratings or a free one, and the ratings."""
     from simrec.data.ratings import Ratings
 
-    own, label = model.columns_, describe(path, "new_user")
-    ratings = open_table(path, "new_user", own).read()
-    if "item_id" not in ratings.column_names:
-        raise no_column([own.item_id], ratings.column_names, label)
-    if "user_id" in ratings.column_names:
-        several = pc.unique(ratings["user_id"]).to_pylist()
-        if len(several) != 1:
-            raise InputError(
-                f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
-                "them with simrec update, then give users and out."
-            )
-        who = several[0]
-    else:
-        ids = model.users_
-        free = pc.max(ids.ids).as_py() + 1 if pa.types.is_integer(ids.type) else "new user"
-        who = free if user is None else read_id(user, ids, "user_id")
-        column = pa.array([who] * len(ratings), ids.type)
-        ratings = ratings.append_column("user_id", column)
-    row = model.users_.rows([who], "user_id")[0]
-    if row >= 0 and model.towers_.users.counts[row]:
+    if path is None:
+        return read_id(str(user), model.users_, "user_id"), None
+    ids, label = model.users_, describe(path, "new_user")
+    source = open_table(path, "new_user", model.columns_)
+    source.require_columns("item_id")
+    ratings = source.read()
+    free = pc.max(ids.ids).as_py() + 1 if pa.types.is_integer(ids.type) else "new user"
+    who = free if user is None else read_id(user, ids, "user_id")
+    if "user_id" not in ratings.column_names:
+        ratings = ratings.append_column("user_id", pa.array([who] * len(ratings), ids.type))
+    several = pc.unique(ratings["user_id"]).to_pylist()
+    if len(several) != 1:
         raise InputError(
-            f"{label}: the model has ratings of user {who!r}; fold_in is for those without. Leave "
-            "out the column of users, or learn the ratings with simrec update."
+            f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
+            "them with simrec update, then give users and out."
         )
-    rating = "rating" if "rating" in model.parts_ else None
-    taken = Ratings.from_table(ratings, rating=rating, bounds=model.rating_bounds(), name=label)
-    items = _features(model.towers_.items, tables["items"], ratings["item_id"])
-    users = _features(model.towers_.users, tables["users"], [who])
-    model.fold_in(taken, items=items, users=users)
-    return who
+    rating, bounds = "rating" if "rating" in model.parts_ else None, model.rating_bounds()
+    return several[0], Ratings.from_table(ratings, rating=rating, bounds=bounds, name=label)
 
 
-def _features(tower: "Tower", path: Path | None, ids: Any) -> pa.Table | None:
-    """Return the rows of some entities in a table of features; None if it has none of them."""
+def _features(tower: "Tower", path: Path | None, who: Any) -> pa.Table | None:
+    """Return the row of an entity in a table of features; None if it has none."""
     if path is None or tower.encoder is None:
         return None
     table, listed = tower.read(path)
-    wanted = IdMap.from_values(ids, tower.id_column)
+    wanted = IdMap.from_values([who], tower.id_column)
     found = table.filter(pa.array(wanted.contains(listed, tower.id_column)))
     return found if len(found) and found.num_columns > 1 else None
 
@@ -118,14 +101,3 @@ def _titles(model: "TwoTower", ids: list[Any], items: Path | None) -> dict[Any, 
         known, place = unique_ids(listed, "items", "items")
         found |= titles(table.take(pa.array(place)).drop_columns(["item_id"]), known, ids)
     return found
-
-
-def _score_words(model: "TwoTower", rank_by: RankBy) -> str:
-    """Say what the scores of a list mean."""
-    if rank_by == "uptake":
-        return "logits of uptake"
-    if rank_by == "rating":
-        logits = model.parts_["rating"].output.kind == "sigmoid"
-        what = "logits" if logits else "not confined to the bounds"
-        return f"predicted ratings, {what}"
-    return "weighted sums of all components: no unit, comparable within one list only"
