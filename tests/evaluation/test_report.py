@@ -25,6 +25,7 @@ from simrec.evaluation.report import (
     page,
     percent,
     plural,
+    report,
     rise,
     tested_model,
     verdict,
@@ -473,6 +474,6 @@ def test_bounds_of_a_model_without_are_those_of_all_ratings(tmp_path):
     pair = (frame["user_id"] == held_out["user_id"]) & (frame["item_id"] == held_out["item_id"])
     frame.loc[pair, "rating"] = 0.5
     model = TwoTower(embedding_dim=2, epochs=2).fit(frame, items=data.items, users=data.users)
-    made = model.report(frame, tmp_path / "report.html", items=data.items, users=data.users)
+    made = report(model, frame, tmp_path / "report.html", items=data.items, users=data.users)
     assert len(made["tasks"]) == 4 and (tmp_path / "report.html").exists()
     assert model.bounds is None
