@@ -63,7 +63,6 @@ EXTRAS["test"] = [
     "hypothesis>=6.100,<7",
     # The tutorial is executed, and the API reference built.
     "ipykernel>=6.29,<8",
-    "mlflow-skinny>=3,<4",
     "mypy>=1.11",
     "nbclient>=0.10,<1",
     "nbformat>=5.10,<6",

@@ -89,7 +89,7 @@ def coverage(
     rng = np.random.default_rng(seed)
     big = models_and_split(*draw(rng, n_truth))
     options = {"k": K, "threshold": 4, "max_users": 10**9}
-    truth = compare(*big, n_bootstrap=1, **options).table.set_index("metric")["difference"]
+    truth = compare(*big, n_bootstrap=1, **options).set_index("metric")["difference"]
     held = {metric: [] for metric in truth.index}
     for number in range(n_comparisons):
         found = compare(
@@ -97,7 +97,7 @@ def coverage(
             n_bootstrap=n_bootstrap,
             random_state=number,
             **options,
-        ).table.set_index("metric")
+        ).set_index("metric")
         for metric in held:
             row = found.loc[metric]
             held[metric].append(row["low"] <= truth[metric] <= row["high"])

@@ -73,9 +73,9 @@ def measure(name: str, directory: Path) -> None:
             {names[2]: fits[0], names[3]: fits[3]},
         ):
             found = compare(pair, cold)
-            told = int(found.table["better"].notna().sum())
+            told = int(found["better"].notna().sum())
             against = " and ".join(pair)
-            lines.append(f"| {number} | {against} | {told} of {len(found.table)} |")
+            lines.append(f"| {number} | {against} | {told} of {len(found)} |")
     head = ["| split | models | figures told apart |", "| --- | --- | --- |"]
     write("## Compare: several fits of each model, and single ones", "", *head, *lines)
 

@@ -18,7 +18,7 @@ _PUBLIC = {
     "load_movielens": "simrec.data.movielens",
     "make_synthetic": "simrec.data.synthetic",
     "off_policy": "simrec.evaluation.off_policy",
-    "report": "simrec.evaluation.report.write",
+    "report": "simrec.evaluation.report",
     "replay": "simrec.evaluation.replay",
     "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import re
-import shutil
 import signal
 import sys
 import traceback
@@ -29,7 +28,6 @@ _GROUPS = {
     "data": "data",
     "hold_out": "what is held out",
     "model": "model",
-    "names": "names of columns",
     "batch": "how the job runs",
     "service": "the service",
 }
@@ -76,8 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _terminable():
             return _run(command, _values(command, [*words[1:], *early]))
     except InputError as error:
-        message = _in_options(str(error), command)
-        return _say(f"error: {message}", 2, error if verbose else None)
+        return _say(f"error: {error}", 2, error if verbose else None)
     except KeyboardInterrupt:
         return _say(f"interrupted{'' if command in _SERVICES else _GO_ON}", 130)
     except _Terminated:
@@ -123,14 +120,13 @@ def _run(command: str, values: dict[str, Any]) -> int:
     outcome: Any
     if command == "run":
         outcome = []
-        run = commands.function("run")
-        for result in run(values["file"], values.get("set", ()), progress, values.get("date")):
+        for result in commands.function("run")(**values, verbose=progress):
             _show(f"{result['job']}:", result, show)
             outcome.append(result)
     elif command == "demo":
         say = print if show else lambda text: None
         demo = commands.function("demo")
-        outcome = demo(**values, say=say, verbose=progress, program=program())
+        outcome = demo(**values, say=say, verbose=progress)
     else:
         arguments = commands.arguments(command, values, verbose=progress)
         outcome = call(commands.function(command), arguments)
@@ -148,17 +144,6 @@ def _show(title: str, outcome: Mapping[str, Any], show: bool) -> None:
     if show:
         text = console.result(outcome)
         print("\n".join(part for part in (title, text) if part) + "\n", flush=True)
-
-
-def program() -> str:
-    """Return how this program was called, so that commands it shows can be typed as they are."""
-    given = sys.argv[0]
-    if os.path.basename(given) != "simrec":
-        return f"{os.path.basename(sys.executable)} -m simrec.cli"
-    on_path = shutil.which("simrec")
-    same = on_path is not None and os.path.realpath(on_path) == os.path.realpath(given)
-    near = os.path.relpath(given)
-    return "simrec" if same else given if near.startswith("..") else near
 
 
 def _top_parser() -> argparse.ArgumentParser:
@@ -188,27 +173,14 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )
-    if command == "run":
-        parser.add_argument("file", metavar="FILE.toml", help="the pipeline")
-        parser.add_argument(
-            "--set",
-            action="append",
-            metavar="SECTION.OPTION=VALUE",
-            help="replace an option of the file; may be repeated",
-        )
-        parser.add_argument(
-            "--date", metavar="DATE", help="what {date} in paths stands for (default: today)"
-        )
-    else:
-        groups: dict[str, Any] = {"": parser}
-        for option in commands.options(command).values():
-            if option.name in COMMANDS[command].positional:
-                parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
-                continue
-            if option.group not in groups:
-                groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
-            also = [f"--{short}" for short, o in COMMANDS[command].also.items() if o == option.name]
-            _add_option(groups[option.group], option, also)
+    groups: dict[str, Any] = {"": parser}
+    for option in commands.options(command).values():
+        if option.name in COMMANDS[command].positional:
+            parser.add_argument(option.name, metavar=option.name.upper(), help=option.help)
+            continue
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(_GROUPS[option.group])
+        _add_option(groups[option.group], option)
     common = parser.add_argument_group("output")
     common.add_argument(
         "--json",
@@ -224,7 +196,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
+def _add_option(group: Any, option: Option) -> None:
     text = option.help[:1].upper() + option.help[1:]
     if not option.required and option.default is not None:
         default = option.default
@@ -240,19 +212,21 @@ def _add_option(group: Any, option: Option, also: Sequence[str] = ()) -> None:
         one = "{" + ",".join(option.words) + "}"
     if option.mapping:
         settings |= {"nargs": "+", "action": "extend", "metavar": "NAME=WORD"}
+    elif option.name == "set":  # one each time, so that FILE may follow
+        settings |= {"action": "append", "metavar": "SECTION.OPTION=VALUE"}
     elif option.count is not None:
         several = {2: ("LO", "HI"), "*": one}.get(option.count) or (one,) * int(option.count)
         settings |= {"nargs": option.count, "metavar": several}
     else:
         settings["metavar"] = one
-    group.add_argument(*also, option.flag, **settings)
+    group.add_argument(option.flag, **settings)
 
 
 def _values(command: str, words: Sequence[str]) -> dict[str, Any]:
     """Read the options of a command."""
     parser = _command_parser(command)
     values = vars(parser.parse_args(words))
-    options = {} if command == "run" else commands.options(command)
+    options = commands.options(command)
     for name in set(values) & set(options):
         try:
             if not isinstance(values[name], bool):
@@ -260,25 +234,6 @@ def _values(command: str, words: Sequence[str]) -> dict[str, Any]:
         except InputError as error:
             parser.error(f"argument {error}")
     return values
-
-
-def _in_options(message: str, command: str) -> str:
-    """Write arguments of Python in a message as options: ``rating=None`` as ``--rating none``."""
-    if command == "run":
-        return message
-    names = "|".join(commands.options(command))
-
-    def option(match: re.Match[str]) -> str:
-        name, value = match.groups()
-        words = re.sub(r"[\[\](),'\"]+", " ", value or "").split()
-        words = ["none" if word == "None" else word for word in words]
-        return " ".join([f"--{name.replace('_', '-')}", *words])
-
-    # After a word, that is; after a colon or a comma, it is a column of a row that is shown.
-    value = r"""('[^']*'|"[^"]*"|\([^)]*\)|[\w.-]*\w)?"""
-    message = re.sub(rf"(?<=[a-z] )({names})={value}", option, message)
-    # An option that a message begins with.
-    return re.sub(rf"^({names})(?=: )", lambda m: f"--{m[1].replace('_', '-')}", message)
 
 
 def _describe(error: Exception) -> str:

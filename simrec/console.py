@@ -12,10 +12,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud
 _MOST_DECIMALS = 4
 # Characters of a cell of a table.
 _WIDEST = 60
-# Reasons that are shown; the others are one row. JSON has all.
-_MOST_REASONS = 15
 # Lists of records that a result may hold.
-_TABLES = ("features", "figures", "policies", "list", "contributions", "neighbours")
+_TABLES = ("features", "figures", "policies", "list")
 # Columns of these that are shown, all where none are named.
 _COLUMNS = {"figures": ("task", "metric", "value", "other_value", "low", "high", "result")}
 # Baselines of lists: of the figures they have only this one is shown.
@@ -127,8 +125,7 @@ def result(values: Mapping[str, Any]) -> str:
     parts = [four_tasks(values["tasks"])] if values.get("tasks") else []
     for name in _TABLES:
         if values.get(name) or (name in values and name != "features"):
-            rows = _largest(values[name]) if name == "contributions" else values[name]
-            parts.append(table(rows, _COLUMNS.get(name)))
+            parts.append(table(values[name], _COLUMNS.get(name)))
     rest = {name: v for name, v in values.items() if name not in (*_TABLES, *_HIDDEN)}
     parts.append(facts(rest))
     return "\n\n".join(part for part in parts if part)
@@ -150,18 +147,6 @@ def four_tasks(records: Sequence[Mapping[str, Any]]) -> str:
             line[record["task"]] = f"{shown} ± {std:.4f}" if std else shown
         lines.append(line)
     return table(lines)
-
-
-def _largest(records: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Keep the largest contributions, in their order; the last row is the sum of the others."""
-    size = [-abs(record["contribution"]) for record in records]
-    least = sorted(size)[:_MOST_REASONS][-1] if records else 0
-    small = [record for record, by in zip(records, size, strict=True) if by > least]
-    if len(small) < 2:
-        return records
-    sums = {key: sum(one[key] for one in small) for key in ("bias", "taste", "contribution")}
-    rest = {"side": "", "feature": f"{len(small)} smaller ones", "value": "", **sums}
-    return [*(record for record in records if record not in small), rest]
 
 
 def _decimals(values: Sequence[float]) -> int:

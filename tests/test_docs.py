@@ -36,7 +36,6 @@ def test_commands_and_options_of_the_choosing_page_exist(repository):
     assert {name for name, _ in named} <= set(commands.COMMANDS)
     for name, rest in named:
         flags = {option.flag for option in commands.options(name).values()}
-        flags |= {f"--{short}" for short in commands.COMMANDS[name].also}
         assert set(re.findall(r"--[\w-]+", rest)) <= flags, name
     # Every command that people type is there.
     assert set(commands.COMMANDS) <= {name for name, _ in named}

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -10,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError, check_seed, named_arguments
+from simrec.errors import InputError, check_seed
 from simrec.evaluation.evaluate import Predictor
 from simrec.evaluation.tasks import (
-    TASK_NAMES,
     as_model,
     has_ratings,
     liked_threshold,
@@ -26,34 +24,10 @@ logger = logging.getLogger(__name__)
 # Probability with which an interval holds the true difference, and the share of the first model's
 # figure from which a difference matters.
 _LEVEL, _MARGIN = 0.95, 0.01
-_UNCLEAR = "they cannot be told apart"
 # Rows of bootstrap weights that are drawn at once: bounds the memory.
 _AT_ONCE = 2**22
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Models beside each other. Made by `compare`; prints as its sentences.
-
-    Attributes
-    ----------
-    table : pandas.DataFrame
-        A row for each task, metric and model but the first: task, metric, model, other (the first
-        model), n_users, value, other_value, difference (value - other_value), low and high (its
-        interval), better (the name of the better one, or None where it cannot be told or does not
-        matter), result (of `model`, in words).
-    sentences : list of str
-        For each model but the first: which is better at what, or that it cannot be told.
-    """
-
-    table: pd.DataFrame
-    sentences: list[str]
-
-    def __str__(self) -> str:
-        return "\n".join(self.sentences)
-
-
-@named_arguments
 def compare(
     models: Mapping[str, Predictor | str | Sequence[Predictor | str]],
     split: ColdStartSplit,
@@ -63,7 +37,7 @@ def compare(
     n_bootstrap: int = 2000,
     max_users: int = 5000,
     random_state: int = 0,
-) -> Comparison:
+) -> pd.DataFrame:
     """Compare fitted models on the four tasks of a split, each with the first.
 
     All answer the same ratings and make lists for the same users, so differences are paired.
@@ -94,8 +68,11 @@ def compare(
 
     Returns
     -------
-    Comparison
-        The table with intervals of 95%, and sentences. A model is called better where the interval
+    pandas.DataFrame
+        A row for each task, metric and model but the first: task, metric, model, other (the first
+        model), n_users, value, other_value, difference (value - other_value), low and high (its
+        interval of 95%), better (the name of the better one, or None where it cannot be told or
+        does not matter), result (of `model`, in words). A model is called better where the interval
         has one sign also when widened for the number of figures compared (Bonferroni), and the
         difference is at least 1%.
 
@@ -107,7 +84,7 @@ def compare(
     >>> without = TwoTower(epochs=4).fit(split.train)
     >>> with_items = TwoTower(epochs=4).fit(split.train, items=data.items)
     >>> found = compare({"without": without, "with items": with_items}, split, n_bootstrap=200)
-    >>> found.table.columns[:3].tolist()
+    >>> found.columns[:3].tolist()
     ['task', 'metric', 'model']
     """
     fits = _named(models, split)
@@ -140,9 +117,7 @@ def compare(
     for row in rows:
         row["better"] = _better(row, sum(r["model"] == row["model"] for r in rows))
         row["result"] = in_words(row)
-    table = pd.DataFrame(rows)
-    sentences = [_sentence(table[table["model"] == name]) for name in others]
-    return Comparison(table.drop(columns=["se", "freedom"]), sentences)
+    return pd.DataFrame(rows).drop(columns=["se", "freedom"])
 
 
 def in_words(row: Mapping[str, Any]) -> str:
@@ -169,21 +144,21 @@ def in_words(row: Mapping[str, Any]) -> str:
 
 def _named(models: Any, split: Any) -> dict[str, list[Any]]:
     """Return the fits of each model by its name; refuse anything else."""
-    if not isinstance(models, Mapping):
+    if (
+        not isinstance(models, Mapping)
+        or len(models) < 2
+        or not all(len(fits) for fits in models.values() if isinstance(fits, list | tuple))
+    ):
         raise InputError(
-            'compare needs a mapping of names to models, such as {"a": a, "b": b}, and a split; '
-            f"got {type(models).__name__}."
+            'compare needs a mapping of names to two models or more, such as {"a": a, "b": [b0, '
+            f"b1]}}; got {models!r:.200}."
         )
     if not isinstance(split, ColdStartSplit):
         raise InputError(
             "compare needs a split (see cold_start_split, time_split) whose training part the "
             f"models were fitted on; got {type(split).__name__}."
         )
-    if len(models) < 2:
-        raise InputError(f"compare needs two models or more, got {len(models)}: give a mapping.")
     fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
-    if not all(fits.values()):
-        raise InputError("compare: a list of fits of a model is empty.")
     return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
@@ -195,40 +170,6 @@ def _better(row: Mapping[str, Any], n: int) -> str | None:
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
         return None
     return row["model"] if (difference > 0) == (row["metric"] != "rmse") else row["other"]
-
-
-def _sentence(table: pd.DataFrame) -> str:
-    """Say which of two models is better at what."""
-    name, other = table["model"].iloc[0], table["other"].iloc[0]
-    parts = []
-    for who, whom in ((name, other), (other, name)):
-        won = table[table["better"] == who]
-        what = [
-            f"{'lists' if r['metric'] != 'rmse' else 'ratings'} for {TASK_NAMES[r['task']]} "
-            f"({_figure(r, who)} against {_figure(r, whom)})"
-            for r in won.to_dict("records")
-        ]
-        if what:
-            parts.append(f"{who} is better than {whom} at {joined(what)}")
-    small = int(table["result"].str.endswith("matter").sum())
-    open_ = int(table["better"].isna().sum()) - small
-    if not parts and not small:
-        return (
-            f"{name} and {other}: it cannot be told which is better at any of {len(table)} figures."
-        )
-    rest = [
-        f"on {n} of {len(table)} figures {what}"
-        for n, what in ((small, "the difference is too small to matter"), (open_, _UNCLEAR))
-        if n
-    ]
-    parts = parts or [f"{name} and {other} do not differ by much"]
-    text = "; ".join(parts) + "."
-    return f"{text} {joined(rest).capitalize()}." if rest else text
-
-
-def _figure(row: Mapping[str, Any], who: str) -> str:
-    value = row["value"] if who == row["model"] else row["other_value"]
-    return f"{row['metric'].upper() if who == row['better'] else ''} {value:.4f}".strip()
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
 from simrec.data.tables import TableLike, with_usual_ids
-from simrec.errors import InputError, named_arguments
+from simrec.errors import InputError
 from simrec.evaluation.baselines import (
     LIST_BASELINES,
     BiasBaseline,
@@ -57,7 +57,6 @@ class Predictor(Protocol):
         """Return a prediction for each (user_id, item_id) row of a table."""
 
 
-@named_arguments
 def evaluate(
     model: Predictor | str | os.PathLike[str],
     split: ColdStartSplit | Ratings | TableLike | Callable[[int], ColdStartSplit],

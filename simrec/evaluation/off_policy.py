@@ -13,9 +13,7 @@ from simrec.errors import InputError
 _LOG = ["list_id", "user_id", "item_id", "propensity", "reward"]
 
 
-def off_policy(
-    log: TableLike, lists: TableLike, *, model: TableLike | None = None, most: float = np.inf
-) -> pd.DataFrame:
+def off_policy(log: TableLike, lists: TableLike, *, model: TableLike | None = None) -> pd.DataFrame:
     """Estimate the reward of a list of other items, from lists that were shown.
 
     The reward of a list is the sum of what its items earn; what an item earns does not depend on
@@ -33,8 +31,6 @@ def off_policy(
     model : table or path, optional
         Expected rewards for the doubly robust estimate: user_id, item_id and reward of the pairs of
         both tables; 0 for those that are not there.
-    most : float
-        The largest weight of an item; smaller ones trade variance for bias.
 
     Returns
     -------
@@ -71,7 +67,7 @@ def off_policy(
     pairs = ["user_id", "item_id"]
     own = target.rename(columns={"propensity": "target"})
     shown = shown.merge(own[[*pairs, "target"]], on=pairs, how="left")
-    weight = np.minimum(shown["target"].fillna(0.0) / shown["propensity"], most)
+    weight = shown["target"].fillna(0.0) / shown["propensity"]
     list_id = shown["list_id"]
 
     def by_list(values: Any) -> pd.Series:

@@ -55,14 +55,11 @@ class Replay:
         lists), fits, updates, seconds.
     sentence : str
         How often the model has to be fitted again, with the figures behind it.
-    k : int
-        Length of the lists.
     """
 
     periods: pd.DataFrame
     policies: pd.DataFrame
     sentence: str
-    k: int
 
     def __str__(self) -> str:
         return f"{self.policies.to_string(index=False)}\n{self.sentence}"
@@ -176,7 +173,7 @@ def replay(
                 policy.learn(known, test, newcomers, end)
     frame = pd.DataFrame(rows)
     summary = pd.DataFrame([_summary(frame, policy, k) for policy in living])
-    return Replay(frame, summary, _sentence(frame, summary, k), k)
+    return Replay(frame, summary, _sentence(frame, summary, k))
 
 
 def _summary(part: pd.DataFrame, policy: Policy, k: int) -> dict[str, Any]:

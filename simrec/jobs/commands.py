@@ -3,7 +3,7 @@
 import dataclasses
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from simrec.jobs.options import Option, options_of
@@ -21,48 +21,48 @@ class Command:
     once: bool = False  # at most one such section in a file
     positional: tuple[str, ...] = ()  # options given without their names
     without: tuple[str, ...] = ()  # settings of the model that it decides by itself
-    also: Mapping[str, str] = field(default_factory=dict)  # shorter names of options
 
 
-_PAIR = {"user": "user_id", "item": "item_id"}
-_SUMMARIES = {
-    "demo": "train, evaluate, score, recommend and report on a sample",
-    "train": "train a model from ratings and features, save it",
-    "update": "learn new ratings into a trained model, as a new version of it",
-    "evaluate": "hold out items, users and ratings, train, and print the four-task table",
-    "compare": "say which of two models is better at what, or that it cannot be told",
-    "replay": "walk through history: how often must a model be trained again?",
-    "score": "add a predicted rating to each (user, item) row of a table",
-    "recommend": "find the best items for each user, or print those of one",
-    "audience": "find the best users for each item, such as a new one",
-    "similar": "find the items that are most like one of them",
-    "explain": "tell what adds how much to the score of a user and an item",
-    "export": "write a model for TensorFlow, Faiss or a vector database",
-    "report": "write a page on a model for people who decide: quality, reasons, warnings",
-    "serve": "answer by HTTP: lists, scores, new items and feedback",
-    "studio": "serve a model with a page to try it by hand",
-    "run": "run the jobs of a pipeline file (TOML)",
-    "doctor": "show versions, threads and memory, and try a small model",
+COMMANDS = {
+    "demo": Command("train, evaluate, score, recommend and report on a sample", section=False),
+    "train": Command("train a model from ratings and features, save it", fits=True, once=True),
+    "update": Command(
+        "learn new ratings into a trained model, as a new version of it", "train", once=True
+    ),
+    "evaluate": Command(
+        "hold out items, users and ratings, train, and print the four-task table",
+        fits=True,
+        once=True,
+        without=("random_state",),
+    ),
+    "compare": Command(
+        "say which of two models is better at what, or that it cannot be told",
+        "evaluate",
+        positional=("a", "b"),
+    ),
+    "replay": Command(
+        "walk through history: how often must a model be trained again?", "evaluate", fits=True
+    ),
+    "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
+    "recommend": Command("find the best items for each user, or print those of one", batch=True),
+    "audience": Command(
+        "find the best users for each item, such as a new one", "recommend", batch=True
+    ),
+    "export": Command("write a model for TensorFlow, Faiss or a vector database", "serve"),
+    "report": Command(
+        "write a page on a model for people who decide: quality, features, warnings", "evaluate"
+    ),
+    "serve": Command("answer by HTTP: lists, scores, new items and feedback", section=False),
+    "studio": Command("serve a model with a page to try it by hand", "serve", section=False),
+    "run": Command(
+        "run the jobs of a pipeline file (TOML)", "pipeline", section=False, positional=("file",)
+    ),
+    "doctor": Command(
+        "show versions, threads and memory, and try a small model", "demo", section=False
+    ),
 }
-_SETTINGS: dict[str, dict[str, Any]] = {
-    **{key: {"section": False} for key in ("demo", "serve")},
-    **{key: {"batch": True} for key in ("score", "recommend")},
-    **{key: {"module": "lookup", "also": _PAIR} for key in ("similar", "explain")},
-    "audience": {"batch": True, "module": "recommend"},
-    "train": {"fits": True, "once": True},
-    "update": {"module": "train", "once": True},
-    "evaluate": {"fits": True, "once": True, "without": ("random_state",)},
-    "compare": {"module": "evaluate", "positional": ("a", "b")},
-    "replay": {"module": "evaluate", "fits": True},
-    "report": {"module": "evaluate"},
-    "studio": {"module": "serve", "section": False},
-    "run": {"module": "pipeline", "section": False},
-    "doctor": {"module": "demo", "section": False},
-    "export": {"module": "serve"},
-}
-COMMANDS = {name: Command(text, **_SETTINGS.get(name, {})) for name, text in _SUMMARIES.items()}
 # Parameters that the command line decides by itself.
-_NOT_OPTIONS = ("verbose", "program", "file", "overrides", "date")
+_NOT_OPTIONS = ("verbose",)
 SECTIONS = tuple(name for name, command in COMMANDS.items() if command.section)
 
 

@@ -22,24 +22,16 @@ _PACKAGES = (
     *("simrec", "numpy", "scipy", "pandas", "pyarrow", "tensorflow", "tf-keras"),
     *("tensorflow-recommenders", "ray", "matplotlib"),
 )
-_NAMES = {
-    "warm": "known users, known items",
-    "new_items": "new items",
-    "new_users": "new users",
-    "new_both": "new users, new items",
-}
 
 
 def demo(
     out: str | os.PathLike = "demo",
     say: Callable[[str], None] = print,
     verbose: int = 1,
-    program: str = "simrec",
 ) -> dict[str, Any]:
     """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 
-    `say` shows a piece of text; `program` is how the command line was called, for the commands that
-    are shown.
+    `say` shows a piece of text.
 
     Parameters
     ----------
@@ -50,7 +42,8 @@ def demo(
     from simrec.data.split import cold_start_split
     from simrec.data.synthetic import make_synthetic
     from simrec.evaluation.evaluate import evaluate
-    from simrec.evaluation.report.write import report
+    from simrec.evaluation.report import report
+    from simrec.evaluation.tasks import TASK_NAMES
     from simrec.jobs.recommend import recommend
     from simrec.jobs.score import score
     from simrec.model.two_tower import TwoTower
@@ -80,7 +73,7 @@ def demo(
     errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}
     for task in tasks:
         task["rmse_two_simecs"] = errors.get(task["task"])
-    shown = [{**task, "task": _NAMES.get(task["task"], task["task"])} for task in tasks]
+    shown = [{**task, "task": TASK_NAMES[task["task"]]} for task in tasks]
     say("\nOne model, four tasks (RMSE; two_simecs: refine=False):\n")
     others = [name for name in tasks[0] if name.startswith("rmse_")]
     say(console.table(shown, ["task", "n", "rmse", *others]))
@@ -108,22 +101,15 @@ def demo(
     )
     say(console.table([{**row, "title": titles.get(row["item_id"])} for row in found]))
 
-    say("\nA page about the model, its quality and its reasons ...")
+    say("\nA page about the model and its quality ...")
     report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
     written = {name: str(path) for name, path in outputs.items()}
     say("\nOutputs:\n" + console.facts(written))
-    model_option = ["--model", written["model"]]
-    newcomer = ["--user", str(found[0]["user_id"]), "--users", str(new_users)]
-    item = ["--item", str(found[0]["item_id"])]
-    commands = [
-        ["recommend", *model_option, *newcomer, "--k", "5"],
-        ["similar", *model_option, *item],
-        ["explain", *model_option, *newcomer, *item],
-    ]
-    go_on = [f"{program} {shlex.join(words)}" for words in commands]
-    say("\nGo on with:\n" + "\n".join(f"  {command}" for command in go_on))
-    by_hand = shlex.join(["studio", *model_option])
-    say(f"\nTry it by hand, in a browser (pip install 'simrec[serve]'):\n  {program} {by_hand}")
+    words = shlex.join(["--model", written["model"]])
+    newcomer = shlex.join(["--user", str(found[0]["user_id"]), "--users", str(new_users)])
+    go_on = [f"simrec recommend {words} {newcomer} --k 5", f"simrec studio {words}"]
+    say("\nGo on with (the studio needs pip install 'simrec[serve]'):")
+    say("\n".join(f"  {command}" for command in go_on))
     return {"job": "demo", "tasks": tasks, "outputs": written, "go_on": go_on}
 
 

@@ -1,10 +1,8 @@
 """Judge models: evaluate, compare, replay history, and write the report."""
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
 from simrec.errors import InputError
@@ -19,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Shares:
-    """What is held out by chance to test a model.
+class HoldOut:
+    """What is held out to test a model, by chance or by time.
 
     Parameters
     ----------
@@ -30,19 +28,6 @@ class Shares:
         Share of the users to hold out whole.
     warm : float
         Share of the remaining ratings to hold out.
-    """
-
-    cold_items: float = 0.2
-    cold_users: float = 0.2
-    warm: float = 0.1
-
-
-@dataclass(frozen=True)
-class HoldOut(Shares):
-    """What is held out to test a model, by chance or by time.
-
-    Parameters
-    ----------
     split : str
         How to hold out: cold (items, users and ratings by chance) or time (what came last).
     at : str, optional
@@ -51,6 +36,9 @@ class HoldOut(Shares):
         Without it: share of the ratings, the latest, that a split by time holds out.
     """
 
+    cold_items: float = 0.2
+    cold_users: float = 0.2
+    warm: float = 0.1
     split: Literal["cold", "time"] = "cold"
     at: str | None = None
     test: float = 0.2
@@ -133,8 +121,8 @@ def compare(
     Returns
     -------
     dict
-        ``figures``: a record for each task and metric with the difference and its interval;
-        ``value`` and ``other_value``: whose figures these are; ``verdict``: sentences.
+        ``figures``: a record for each task and metric with the difference, its interval and the
+        result in words; ``value`` and ``other_value``: whose figures these are.
     """
     from simrec.data.sides import Sides
     from simrec.data.split import split_by_known
@@ -160,17 +148,15 @@ def compare(
             models[name] = [fitted_copy(copy, model, parts.train, tables) for copy in fresh]
     found = paired(models, parts, k=k, random_state=seeds[0])
     return {
-        "figures": records(found.table),
-        "value": found.table["model"].iloc[0],
-        "other_value": found.table["other"].iloc[0],
-        "verdict": found.sentences,
+        "figures": records(found),
+        "value": found["model"].iloc[0],
+        "other_value": found["other"].iloc[0],
     }
 
 
 @job
 def replay(
     data: DataOptions,
-    out: Path | None = None,
     model: "TwoTower | None" = None,
     every: str = "7d",
     refit: str = "28d",
@@ -182,8 +168,6 @@ def replay(
 
     Parameters
     ----------
-    out : path, optional
-        An HTML page to write, with pictures and the table of periods.
     every : str
         Length of a period, after which models learn: 7d, 12h, 2w.
     refit : str
@@ -194,21 +178,13 @@ def replay(
         Without it: share of the ratings, the earliest, that the first fit learns from.
     """
     from simrec.evaluation.replay import replay as walk
-    from simrec.evaluation.report.write import check_out, replay_page
     from simrec.model.two_tower import TwoTower
-    from simrec.storage.files import write_text
 
-    if out is not None:
-        check_out(out)
     model = model or TwoTower()
     ratings = data.load_ratings(model.bounds)
     when: dict[str, Any] = {"every": every, "refit": refit, "at": at, "train": train}
     found = walk(model, ratings, k=k, **when, **data.features())
-    if out is not None:
-        FilePath(out).resolve().parent.mkdir(parents=True, exist_ok=True)
-        write_text(out, replay_page(found, every, refit))
     return {
-        **({} if out is None else {"out": os.fspath(out)}),
         "policies": records(found.policies),
         "verdict": [found.sentence],
         "periods": records(found.periods),
@@ -220,10 +196,8 @@ def report(
     model: Path,
     data: DataOptions,
     out: Path,
-    item_name: str | None = None,
     random_state: int = 0,
     k: int = 10,
-    hold_out: Shares = Shares(),
 ) -> dict[str, Any]:
     """Write a page that says whether to ship a model, what to do next, and why.
 
@@ -234,22 +208,19 @@ def report(
     ----------
     out : path
         The HTML file to write; an earlier report there is replaced.
-    item_name : str, optional
-        Column of the items that names them; by default the one that looks like a title.
     random_state : int
         Seed of the split and of all samples.
     """
-    from simrec.evaluation.report.write import check_out
-    from simrec.evaluation.report.write import report as write
+    from simrec.evaluation.report import check_out
+    from simrec.evaluation.report import report as write
     from simrec.model.two_tower import TwoTower
 
     check_out(out)
     check_apart(out, model=model, **data.paths)
     loaded = TwoTower.load(model)
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
-    settings: dict[str, Any] = {**vars(hold_out), **data.features(loaded.columns_)}
-    settings |= {"item_name": item_name, "k": k, "random_state": random_state}
-    made = write(loaded, ratings, out, **settings)
+    features = data.features(loaded.columns_)
+    made = write(loaded, ratings, out, **features, k=k, random_state=random_state)
     return {
         "out": made["out"],
         "model_id": loaded.model_id_,

@@ -32,9 +32,7 @@ _HELP = {
     "items": "Features of items the model does not know, by item_id",
     "users": "Features of users the model does not know, by user_id",
     "k": "Length of the lists",
-    "name_column": "Column of the items with their names; by default what looks like a title",
     "rank_by": "Which score: both (the blend of all components), rating or uptake",
-    "feedback": "A few ratings of users or items without any, folded in first; for printed answers",
 }
 
 
@@ -239,25 +237,13 @@ def _read_type(hint: Any) -> dict[str, Any] | None:
 def parameter_help(docstring: str) -> dict[str, str]:
     """Return the first sentence of each entry in the Parameters section of a NumPy docstring."""
     match = re.search(r"^Parameters\n-+\n(.*?)(?=^\w[^\n]*\n-{3,}|\Z)", docstring, re.M | re.S)
-    if match is None:
-        return {}
     help_texts: dict[str, str] = {}
-    names: list[str] = []
-    lines: list[str] = []
-
-    def finish() -> None:
-        text = " ".join(line.strip() for line in lines if line.strip())
-        sentence = re.split(r"(?<=[.;:]) (?=[A-Z(`])", text, maxsplit=1)[0].rstrip(".;:")
-        help_texts.update(dict.fromkeys(names, sentence.replace("``", "").replace("`", "")))
-
-    for line in match.group(1).splitlines():
-        if line and not line[0].isspace():
-            finish()
-            names = [name.strip() for name in line.split(" : ")[0].split(",")]
-            lines = []
-        else:
-            lines.append(line)
-    finish()
+    entries = re.findall(r"^(\w[^\n:]*)[^\n]*\n((?:[ \n].*\n?)*)", match[1] if match else "", re.M)
+    for names, text in entries:
+        words = " ".join(text.split())
+        sentence = re.split(r"(?<=[.;:]) (?=[A-Z(`])", words, maxsplit=1)[0].rstrip(".;:")
+        for name in names.split(","):
+            help_texts[name.strip()] = sentence.replace("`", "")
     return help_texts
 
 

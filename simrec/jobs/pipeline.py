@@ -18,7 +18,7 @@ from simrec.jobs import commands
 from simrec.jobs.commands import COMMANDS
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.io.inputs import ModelReference, unless_empty
-from simrec.jobs.io.outputs import OutputDirectory, check_apart
+from simrec.jobs.io.outputs import check_apart
 from simrec.jobs.options import Option, call, nearest, options_of
 from simrec.jobs.train import DataOptions
 
@@ -29,7 +29,7 @@ _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
 # Columns that the tables of these options need.
 _PAIR = ("user_id", "item_id")
 _COLUMNS = {
-    **dict.fromkeys(("ratings", "pairs", "feedback", "exclude", "eligible"), _PAIR),
+    **dict.fromkeys(("ratings", "pairs", "exclude", "eligible"), _PAIR),
     **{"items": ("item_id",), "users": ("user_id",)},
 }
 _MODELS, _WRITTEN = ("model", "a", "b"), ("out", "checkpoint")
@@ -48,17 +48,27 @@ def section_options(section: str) -> dict[str, Option]:
 
 def run(
     file: str | os.PathLike,
-    overrides: Sequence[str] = (),
-    verbose: int = 1,
+    set: tuple[str, ...] = (),
     date: str | None = None,
+    verbose: int = 1,
 ) -> Iterator[dict[str, Any]]:
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 
-    `overrides` replace options of the file, as ``section.option=value``; paths among them are
-    relative to the working directory. ``{date}`` in paths is `date`, by default today. All sections
-    are checked, with their inputs and outputs, before the first job starts.
+    All sections are checked, with their inputs, before the first job starts.
+
+    Parameters
+    ----------
+    file : path
+        The pipeline (TOML).
+    set : sequence of str
+        Options of the file to replace, as section.option=value; paths among them are relative to
+        the working directory.
+    date : str, optional
+        What {date} in paths stands for; today by default.
+    verbose : int
+        Whether models show their progress.
     """
-    jobs = list(_plan(read(file, overrides, date), str(file)))
+    jobs = list(_plan(read(file, set, date), str(file)))
     outputs: list[tuple[str, str, Columns]] = []
     for name, values in jobs:
         try:
@@ -113,9 +123,8 @@ def _option(section: str, key: str, where: Any) -> Option:
 
 def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]:
     values = {}
-    also = COMMANDS[section].also if section in COMMANDS else {}
-    for given, value in table.items():
-        option = _option(section, also.get(given, given), path)
+    for name, value in table.items():
+        option = _option(section, name, path)
         try:
             found = option.check(value)
         except InputError as error:
@@ -123,7 +132,7 @@ def _check(path: Path, section: str, table: Mapping[str, Any]) -> dict[str, Any]
         is_word = not isinstance(found, str) or found in option.choices
         if option.path and not is_word and "://" not in found:
             found = os.path.normpath(path.resolve().parent / found)
-        values[option.name] = found
+        values[name] = found
     return values
 
 
@@ -211,7 +220,6 @@ def _check_job(
     check_apart(out, **inputs)
     for earlier in outputs:
         check_apart(out, **{f"the output of [{earlier[0]}]": earlier[1]})
-    _check_replaceable(section, out, values)
     outputs.append((section, out, own))
 
 
@@ -221,23 +229,3 @@ def _maker(
     """Return the earlier job that writes a path, or the directory it lies in."""
     inside = [one for one in outputs if f"{path.rstrip('/')}/".startswith(f"{one[1].rstrip('/')}/")]
     return inside[-1] if inside else None
-
-
-def _check_replaceable(section: str, out: str, values: Mapping[str, Any]) -> None:
-    """Raise InputError if an output cannot be written, or would destroy what no job wrote."""
-    from simrec.evaluation.report.write import check_out
-    from simrec.model.export import formats
-    from simrec.storage import artifacts
-
-    if COMMANDS[section].batch:
-        job = OutputDirectory(out, {}, True)
-        if values.get("overwrite"):
-            job.finished()
-    else:
-        models = dict.fromkeys(("train", "update"), artifacts.check_replaceable)
-        {**models, "export": formats.check_replaceable}.get(section, check_out)(out)
-    above = Path(os.path.realpath(out)).parent
-    while not above.exists():
-        above = above.parent
-    if not (above.is_dir() and os.access(above, os.W_OK)):
-        raise InputError(f"out: {out}: {above} is no directory that can be written to")

@@ -12,14 +12,7 @@ from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
-from simrec.jobs.io.inputs import (
-    IdNames,
-    ModelReference,
-    NameOptions,
-    RankBy,
-    open_model,
-    open_table,
-)
+from simrec.jobs.io.inputs import ModelReference, RankBy, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
@@ -71,15 +64,9 @@ class RecommendTask(BatchTask):
         ids = table["user_id"]
         if ids.null_count:
             raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
-        found = tower.find(ids, table, "prior")
+        found = tower.find(ids, table, "error" if self.unknown == "error" else "prior")
         n = int(found.average.sum())
         n_new = int((found.rows >= found.n_known).sum()) - n
-        if n and self.unknown == "error":
-            raise InputError(
-                f"column user_id: {n} users the model does not know, for example "
-                f"{ids[int(np.argmax(found.average))].as_py()!r}. Give a table with their "
-                "features, or say --unknown prior (an average user) or --unknown skip."
-            )
         if n and self.unknown == "skip":
             keep = ~found.average
             ids = ids.filter(pa.array(keep))
@@ -127,10 +114,7 @@ def recommend(
     rank_by: RankBy = "both",
     eligible: Path | None = None,
     new_items_only: bool = False,
-    feedback: Path | None = None,
     unknown: Unknown = "error",
-    name_column: str | None = None,
-    names: NameOptions = NameOptions(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Find the best items for each user, or for one and print them.
@@ -170,18 +154,15 @@ def recommend(
     if out is None:
         if eligible is not None:
             raise InputError("eligible: is for lists that are written; give items instead.")
-        loaded, own = open_model(model, names, feedback, items, users)
-        paths = {"items": items, "users": users, "exclude": exclude}
+        tables = {"items": items, "users": users, "exclude": exclude}
         asked["unknown"] = "prior" if unknown == "prior" else "error"
-        return recommend_one(loaded, own, user, new_user, paths, asked, name_column)
+        return recommend_one(model, user, new_user, tables, asked)
     seen = None if exclude == "rated" else exclude
     given = {"items": items, "exclude": seen, "eligible": eligible}
-    if feedback is not None:
-        raise InputError("feedback: is for one list; simrec update learns ratings into a model.")
     check_apart(out, model=model, users=users, **given)
     reference = ModelReference.of(model)
-    own = names.over(reference.columns)
-    tables = {
+    own = reference.columns
+    sources = {
         name: None if path is None else open_table(path, name, own) for name, path in given.items()
     }
     loaded = reference.load()
@@ -192,13 +173,13 @@ def recommend(
         **asked,
         "rated": exclude is not None,
         "unknown": unknown,
-        **{name: table and table.identity() for name, table in tables.items()},
+        **{name: table and table.identity() for name, table in sources.items()},
     }
 
     def prepare(scratch: Scratch) -> RecommendTask:
         tower = loaded.towers_.items
         candidates = Candidates.collect(
-            tower, heads.items, tables["items"], new_items_only, scratch
+            tower, heads.items, sources["items"], new_items_only, scratch
         )
         schema = pa.schema(
             [
@@ -210,7 +191,7 @@ def recommend(
         )
 
         def lists(name: str) -> ItemLists | None:
-            table = tables[name]
+            table = sources[name]
             return None if table is None else ItemLists.read(table, name, candidates.ids, scratch)
 
         return RecommendTask(
@@ -231,7 +212,7 @@ def recommend(
     if batch.engine == "local":
         batch = replace(batch, workers=batch.workers or 1)
     # Features of a user, the results with ids, and a share of the lists of seen items.
-    catalogue = tables["items"]
+    catalogue = sources["items"]
     n_items = len(loaded.items_) if catalogue is None else catalogue.rows
     rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
     row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
@@ -270,7 +251,6 @@ def audience(
     k: int = 10,
     rank_by: RankBy = "both",
     reach: int = 10,
-    names: IdNames = IdNames(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Find the users for whom each item adds most: whom to tell of new items.
@@ -291,7 +271,7 @@ def audience(
             raise InputError(f"{name}: expected at least 1, got {value}")
     check_apart(out, model=model, items=items, users=users)
     reference = ModelReference.of(model)
-    own = names.over(reference.columns)
+    own = reference.columns
     loaded = reference.load()
     candidates, identity, user_type = None, None, loaded.users_.type
     if users is not None:

@@ -12,7 +12,7 @@ from simrec.data.tables import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Entities, Unknown
-from simrec.jobs.io.inputs import IdNames, ModelReference, open_table
+from simrec.jobs.io.inputs import ModelReference, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
 from simrec.scoring.output import Output
@@ -57,7 +57,6 @@ def score(
     users: Path | None = None,
     unknown: Unknown = "error",
     select: tuple[str, ...] | None = None,
-    names: IdNames = IdNames(),  # noqa: B008 (frozen)
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Predict the rating of each (user, item) row; without ratings, the probability of uptake.
@@ -75,7 +74,7 @@ def score(
     check_apart(out, model=model, pairs=pairs, items=items, users=users)
     source = open_source(pairs, "pairs")
     reference, paths = ModelReference.of(model), Sides(items, users)
-    own = names.over(reference.columns)
+    own = reference.columns
     ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
     source.require(ids.users, ids.items)
 

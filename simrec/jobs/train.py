@@ -72,7 +72,8 @@ def train(
         raise InputError(f"timeout: expected seconds from 1 on, got {timeout}")
     if address is not None and engine != "ray":
         raise InputError("address: of a Ray cluster; add --engine ray")
-    work = Training(model, data, out, checkpoint)
+    # Workers may have other working directories.
+    work = Training(model, data.absolute(), absolute(out), absolute(checkpoint))
     with claim(out, **data.paths):
         try:
             if engine == "local" and workers in (None, 1):
@@ -95,7 +96,6 @@ def _with_workers(
     from simrec.jobs.engine import ray
     from simrec.jobs.io.portions import Portions
 
-    work = work.absolute()
     target = FilePath(os.path.realpath(work.out))
     files.remove_leftovers(target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -117,15 +117,6 @@ class Training:
     out: Path
     checkpoint: Path
     portions: "Portions | None" = None
-
-    def absolute(self) -> "Training":
-        """Return the same with paths that do not depend on the working directory."""
-        return replace(
-            self,
-            data=self.data.absolute(),
-            out=absolute(self.out),
-            checkpoint=absolute(self.checkpoint),
-        )
 
     def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
         """Train as one of the workers, or alone; after a first attempt, from the checkpoint."""

@@ -13,7 +13,7 @@ from simrec.data.ids import one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableLike
-from simrec.errors import InputError, named_arguments, wrong_argument
+from simrec.errors import InputError
 from simrec.model.answer.answers import Answers
 from simrec.model.checkpoint import Run
 from simrec.model.fit import fit_model
@@ -147,12 +147,8 @@ class TwoTower(Answers):
         """Name the new word for an argument that is gone."""
         if "method" in params:
             raise InputError("method: two SimEcs and nothing else are now refine=False.")
-        for name in params:
-            if name not in cls._names():
-                raise TypeError(wrong_argument(cls.__name__, name, cls._names()))
         return super().__new__(cls)
 
-    @named_arguments
     def fit(
         self,
         ratings: Ratings | TableLike,
@@ -190,7 +186,6 @@ class TwoTower(Answers):
         fit_model(self, taken, Sides(items, users), run)
         return self
 
-    @named_arguments
     def fold_in(
         self,
         ratings: Ratings | TableLike | None,
@@ -220,7 +215,6 @@ class TwoTower(Answers):
         self._learn(ratings, Sides(items, users), only_new=True)
         return self
 
-    @named_arguments
     def update(
         self,
         ratings: Ratings | TableLike,

@@ -13,35 +13,19 @@ pytestmark = pytest.mark.slow
 PHONE, DESK = (390, 844), (1280, 900)
 # Where an element is, what is in it, and how large its letters are on the screen.
 _FIGURES = """
-return [...document.querySelectorAll('svg.chart, table.bars')].map(e => {
+return [...document.querySelectorAll('table.bars')].map(e => {
   const box = e.getBoundingClientRect();
-  const marks = [...e.querySelectorAll('.mark, .dot, .bar')].map(m => m.getBoundingClientRect());
-  const words = [...e.querySelectorAll('text, th')].filter(t => t.getBoundingClientRect().width);
+  const marks = [...e.querySelectorAll('.bar')].map(m => m.getBoundingClientRect());
+  const words = [...e.querySelectorAll('th')].filter(t => t.getBoundingClientRect().width);
   return {
     hidden: e.closest('details') !== null && !e.closest('details').open,
-    label: e.getAttribute('aria-label') || (e.caption && e.caption.textContent) || '',
+    label: (e.caption && e.caption.textContent) || '',
     left: box.left, right: box.right, width: box.width, height: box.height,
     marks: marks.length, seen: marks.filter(m => m.width > 0 && m.height > 0).length,
     inside: marks.filter(m => m.left >= box.left - 1 && m.right <= box.right + 1
                            && m.top >= box.top - 1 && m.bottom <= box.bottom + 1).length,
-    letters: Math.min(...words.map(t => parseFloat(getComputedStyle(t).fontSize)
-      * (t.ownerSVGElement ? t.getScreenCTM().a : 1))),
-    colours: new Set([...e.querySelectorAll('.mark, .dot, .bar')].map(m =>
-      getComputedStyle(m)[m.tagName === 'SPAN' ? 'backgroundColor' : 'fill'])).size,
+    letters: Math.min(...words.map(t => parseFloat(getComputedStyle(t).fontSize))),
   };
-});
-"""
-_LABELS = """
-return [...document.querySelectorAll('svg.chart')].flatMap(svg => {
-  const boxes = [...svg.querySelectorAll('text')].map(t => [t.textContent,
-    t.getBoundingClientRect()]).filter(([_, b]) => b.width);
-  const found = [];
-  boxes.forEach(([a, p], i) => boxes.slice(i + 1).forEach(([b, q]) => {
-    const wide = Math.min(p.right, q.right) - Math.max(p.left, q.left);
-    const high = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-    if (wide > 2 && high > 3) found.push([a, b, wide, high]);
-  }));
-  return found;
 });
 """
 
@@ -91,8 +75,8 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
     # Nothing makes the page wider than the screen.
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     figures = [f for f in browser.execute_script(_FIGURES) if not f["hidden"]]
-    # Two of ratings revealed, two of features, the most recommended.
-    assert len(figures) >= 5
+    # Two of features, the most recommended.
+    assert len(figures) >= 3
     for figure in figures:
         label = figure["label"]
         assert label
@@ -101,32 +85,8 @@ def test_everything_is_drawn_inside_the_screen(open_page, size):
         assert figure["marks"] >= 2 and figure["seen"] == figure["marks"], label
         assert figure["inside"] == figure["marks"], label
         assert figure["letters"] >= 10, label
-    body = "return parseFloat(getComputedStyle(document.querySelector('#examples > p')).fontSize)"
+    body = "return parseFloat(getComputedStyle(document.querySelector('#shown > p')).fontSize)"
     assert browser.execute_script(body) >= 15
-
-
-def test_labels_of_a_chart_are_not_cut_off(browser, tmp_path):
-    from simrec.evaluation.report.write import environment, line_chart
-
-    drawn = line_chart(
-        ["2008-01", "2010-01", "2013-11"], {"a": [1, 2, 3]}, "month", "RMSE", "a rises"
-    )
-    words = '{% extends "base.html" %}{% from "macros.html" import chart %}'
-    words += "{% block body %}{{ chart(drawn) }}{% endblock %}"
-    made = environment().from_string(words).render(title="Chart", drawn=drawn)
-    (tmp_path / "chart.html").write_text(made, encoding="utf-8")
-    browser.get((tmp_path / "chart.html").as_uri())
-    ends = browser.execute_script(
-        "const box = document.querySelector('svg.chart').getBoundingClientRect();"
-        "return [...document.querySelectorAll('svg.chart text')]"
-        ".map(t => t.getBoundingClientRect()).map(t => [t.left - box.left, box.right - t.right])"
-    )
-    assert len(ends) > 6 and min(map(min, ends)) >= -0.5
-
-
-@pytest.mark.parametrize("size", [PHONE, DESK], ids=["phone", "desk"])
-def test_no_labels_overlap(open_page, size):
-    assert open_page(size).execute_script(_LABELS) == []
 
 
 def test_the_first_screen_of_a_phone_says_whether_to_ship(open_page):
@@ -214,7 +174,7 @@ def test_light_and_dark(open_page):
         browser = open_page(PHONE, scheme)
         style = "return getComputedStyle(document.querySelector('{}')).{}"
         paper = luminance(browser.execute_script(style.format("body", "backgroundColor")))
-        for element, name in (("main p", "color"), ("figcaption", "color"), ("svg text", "fill")):
+        for element, name in (("main p", "color"), ("caption", "color"), ("footer p", "color")):
             ink = luminance(browser.execute_script(style.format(element, name)))
             high, low = max(ink, paper), min(ink, paper)
             assert (high + 0.05) / (low + 0.05) >= 4.5, (scheme, element)
@@ -226,6 +186,6 @@ def test_the_picture_is_not_blank(open_page):
     browser = open_page(PHONE)
     shot = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
     assert len(base64.b64decode(shot)) > 20_000
-    for key in ("shown", "features", "first", "intervals", "examples"):
+    for key in ("shown", "features"):
         height = f"return document.getElementById('{key}').getBoundingClientRect().height"
         assert browser.execute_script(height) > 150, key

@@ -91,7 +91,7 @@ def test_k_takes_no_more_memory_than_there_are_items(model_directory, tmp_path, 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["train", "--ratings", "R", "--random-state", "-1"], "--random-state: expected a whole"),
+        (["train", "--ratings", "R", "--random-state", "-1"], "random_state: expected a whole"),
     ],
 )
 def test_odd_values(tables, model_directory, tmp_path, capsys, words, message):
@@ -221,36 +221,18 @@ def test_sections_take_what_commands_take(tables, tmp_path):
         [update]
         ratings = "few.parquet"
         out = "updated"
-        [[similar]]
-        item_id = "i00"
+        [[recommend]]
+        user = "100"
         k = 3
-        [[similar]]
-        item_id = "i01"
+        [[recommend]]
+        user = "900"
         """
     (tmp_path / "pipeline.toml").write_text(text)
-    train, update, items, others = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
+    train, update, one, other = pipeline.run(tmp_path / "pipeline.toml", verbose=0)
     assert TwoTower.load(tmp_path / "model").embedding_dim == 2
     assert update["parent"] == train["model_id"] and update["new_users"] == 1
-    assert [n["rank"] for n in items["neighbours"]] == [1, 2, 3]
-    assert others["item_id"] == "i01" and len(others["neighbours"]) == 10
+    assert [row["rank"] for row in one["list"]] == [1, 2, 3]
+    assert other["user_id"] == 900 and len(other["list"]) == 10
     (tmp_path / "pipeline.toml").write_text("[data]\nratings='r'\n[update]\nmodel='m'\nout='o'")
     with pytest.raises(InputError, match=r"\[update\] lacks 'ratings'"):
         list(pipeline.run(tmp_path / "pipeline.toml"))
-
-
-def test_similar(tables, model_directory, capsys):
-    words = ["similar", "--model", str(model_directory)]
-    assert main([*words, "--item-id", "i00", "--k", "3"]) == 0
-    shown = capsys.readouterr().out
-    expected = TwoTower.load(model_directory).similar_items("i00", k=3, output="arrow")
-    for item in expected["item_id"].to_pylist():
-        assert item in shown
-    assert main([*words, "--item-id", "n0", "--items", str(tables / "new_items.parquet")]) == 0
-    assert "similarity" in capsys.readouterr().out
-    for bad, message in (
-        (["--item-id", "n0"], "--items"),
-        (["--item-id", "zz", "--items", str(tables / "items.parquet")], "no item_id 'zz'"),
-        (["--item-id", "i00", "--k", "0"], "k must be"),
-    ):
-        assert main([*words, *bad]) == 2
-        assert message in capsys.readouterr().err

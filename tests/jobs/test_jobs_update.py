@@ -1,6 +1,4 @@
-"""Feedback inside jobs, exploring, updating and explaining from the command line."""
-
-import json
+"""Updating from the command line."""
 
 import numpy as np
 import pyarrow as pa
@@ -26,18 +24,11 @@ def feedback(tables, tmp_path_factory):
     return path
 
 
-def pairs_of(path):
-    items = [f"i{i:02d}" for i in range(30)]
-    table = pa.table({"user_id": [900] * 30 + [901] * 30 + [100] * 30, "item_id": items * 3})
-    pq.write_table(table, path)
-    return path
-
-
-def test_bad_feedback_is_named(model_directory, tmp_path, capsys):
+def test_bad_ratings_of_a_newcomer_are_named(model_directory, tmp_path, capsys):
     bad = pa.table({"user_id": [900], "item_id": ["i00"], "rating": [99.0]})
     pq.write_table(bad, tmp_path / "bad.parquet")
-    words = ["recommend", "--model", str(model_directory), "--user", "900"]
-    assert main([*words, "--feedback", str(tmp_path / "bad.parquet")]) == 2
+    words = ["recommend", "--model", str(model_directory)]
+    assert main([*words, "--new-user", str(tmp_path / "bad.parquet")]) == 2
     assert "bad.parquet): 1 of 1 ratings lie outside" in capsys.readouterr().err
 
 
@@ -93,9 +84,10 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     assert pq.read_table(tmp_path / "r")["item_id"].to_pylist() == expected["item_id"].to_pylist()
     code, err = run(*recommend, "--rank-by", "rating", "--out", tmp_path / "x")
     assert code == 2 and "no rating" in err
-    more = ("--feedback", feedback, "--users", tables / "new_users.parquet")
-    assert run(*recommend, *more, "--user", 900)[0] == 0
-    assert "one list" in run(*recommend, *more, "--out", tmp_path / "f")[1]
+    one = pq.read_table(feedback).slice(0, 3)
+    pq.write_table(one, tmp_path / "one.parquet")
+    more = ("--new-user", tmp_path / "one.parquet", "--users", tables / "new_users.parquet")
+    assert run(*recommend, *more)[0] == 0
     few = ("--ratings", feedback, "--rating", "none", "--out", tmp_path / "updated")
     assert run("update", "--model", model, *few)[0] == 0
     updated = TwoTower.load(tmp_path / "updated")
@@ -103,39 +95,6 @@ def test_interactions_without_ratings(tables, feedback, tmp_path, capsys):
     assert len(updated.users_) == len(loaded.users_) + 2
 
 
-def test_explain(model_directory, capsys):
-    assert (
-        main(["explain", "--model", str(model_directory), "--user-id", "100", "--item-id", "i00"])
-        == 0
-    )
-    shown = capsys.readouterr().out
-    assert "how they rated" in shown
-    words = [
-        "explain",
-        "--model",
-        str(model_directory),
-        "--user-id",
-        "100",
-        "--item-id",
-        "i00",
-        "--json",
-    ]
-    assert main(words) == 0
-    result = json.loads(capsys.readouterr().out)
-    total = sum(part["contribution"] for part in result["contributions"])
-    assert total == pytest.approx(result["score"], abs=1e-5)
-    pair = pa.table({"user_id": [100], "item_id": ["i00"]})
-    assert result["predicted"] == pytest.approx(TwoTower.load(model_directory).predict(pair)[0])
-
-
-def test_explain_new_item(tables, model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user-id", "100", "--item-id", "n0"]
-    assert main(words) == 2
-    assert "neither ratings nor features" in capsys.readouterr().err
-    assert main([*words, "--items", str(tables / "new_items.parquet")]) == 0
-
-
-def test_explain_wants_a_number(model_directory, capsys):
-    words = ["explain", "--model", str(model_directory), "--user-id", "anna", "--item-id", "i00"]
-    assert main(words) == 2
+def test_an_id_of_one_list_is_of_the_kind_of_the_model(model_directory, capsys):
+    assert main(["recommend", "--model", str(model_directory), "--user", "anna"]) == 2
     assert "whole numbers, got 'anna'" in capsys.readouterr().err

@@ -9,10 +9,8 @@ import pytest
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, replay
 from simrec.cli import main
-from simrec.data.ids import IdMap
 from simrec.data.tables import read_table
 from simrec.errors import InputError
-from simrec.jobs.io.inputs import read_id
 
 OWN = {"user_id": "userId", "item_id": "movieId", "rating": "stars", "timestamp": "at"}
 NAMES = ["--user-id", "userId", "--item-id", "movieId", "--rating", "stars"]
@@ -99,7 +97,7 @@ def test_jobs(root, tables, tmp_path, capsys):
     lists = pq.read_table(tmp_path / "lists.parquet")
     assert lists.column_names == ["userId", "movieId", "score", "rank"]
     capsys.readouterr()
-    assert run("recommend", *model, "--user", 9001, "--feedback", tmp_path / "few.parquet") == 0
+    assert run("recommend", *model, "--new-user", tmp_path / "few.parquet") == 0
     assert "9001" in capsys.readouterr().out
     vectors = ["--format", "parquet", "--items", root / "new_items.parquet"]
     assert run("export", *model, *vectors, "--side", "item", "--out", tmp_path / "export") == 0
@@ -108,7 +106,7 @@ def test_jobs(root, tables, tmp_path, capsys):
         run("update", *model, "--ratings", tmp_path / "few.parquet", "--out", tmp_path / "m") == 0
     )
     assert TwoTower.load(tmp_path / "m").columns_.item_id == "movieId"
-    # The usual names, and others where they are said.
+    # The usual names, and no others.
     assert (
         run(
             "score",
@@ -124,12 +122,6 @@ def test_jobs(root, tables, tmp_path, capsys):
     )
     others = pq.read_table(root / "pairs.parquet").rename_columns(["u", "m", "note"])
     pq.write_table(others, tmp_path / "others.parquet")
-    renamed = ["--pairs", tmp_path / "others.parquet", "--user-id", "u", "--item-id", "m"]
-    new = pq.read_table(root / "new_items.parquet")
-    pq.write_table(new.rename_columns(["m", *new.column_names[1:]]), tmp_path / "new.parquet")
-    items = ["--items", tmp_path / "new.parquet"]
-    assert run("score", *model, *renamed, *items, "--out", tmp_path / "others") == 0
-    assert pq.read_table(tmp_path / "others").column_names == ["u", "m", "note", "score"]
     assert (
         run("score", *model, *pairs[:1], tmp_path / "others.parquet", "--out", tmp_path / "x") == 2
     )
@@ -144,11 +136,6 @@ def test_the_names_are_data_and_not_believed(root, tmp_path):
     for wrong in ({"user_id": 3}, {"user": "x"}, {"item_id": None}):
         with pytest.raises(InputError, match="columns are"):
             Columns.from_dict(wrong)
-
-
-def test_an_id_on_the_command_line_needs_no_leading_zeros():
-    ids = IdMap.from_values(["000050", "x"])
-    assert [read_id(text, ids, "item_id") for text in ("50", "x", "51")] == ["000050", "x", "51"]
 
 
 def test_unknown_ids_are_named_by_the_column_of_the_table(root, tmp_path, capsys):

@@ -187,9 +187,7 @@ def test_the_second_night(tmp_path, tables):
     [
         (("pairs.parquet", "absent.parquet"), r"\[score\] .*absent.parquet"),
         (("pairs.parquet", "items.parquet"), r"\[score\] .*items.parquet: no column 'user_id'"),
-        (("lists.csv", "mine"), r"\[recommend\] .*mine: .*holds other files"),
         (("lists.csv", "model"), r"\[recommend\] .*model: is .*model"),
-        (("lists.csv", "note.txt/lists"), r"\[recommend\] out: .*note.txt is no directory"),
         (
             ('out = "lists.csv"', 'out = "s"\n[[export]]\nformat = "parquet"\nout = "s"'),
             "output of",
@@ -200,9 +198,6 @@ def test_the_second_night(tmp_path, tables):
     ],
 )
 def test_all_sections_are_checked_before_the_first_starts(tmp_path, tables, change, message):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("years of work")
-    (tmp_path / "note.txt").write_text("")
     text = NIGHTLY.format(tables=tables, pairs=tables / "pairs.parquet")
     path = write(tmp_path, text.replace(*change))
     with pytest.raises(InputError, match=message):

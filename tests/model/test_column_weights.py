@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from scipy import sparse
+from simrec.model.lists.popularity_encoder import popularity_encoder
 
 from simrec.model.lists.column_weights import ColumnRegression, Weighed
-from simrec.model.lists.popularity_encoder import popularity_encoder
 
 N = 400
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-
-from simrec import Ratings, TwoTower
-from simrec.data.sides import Sides
 from simrec.model.lists.components import PairWeight
 from simrec.model.lists.content import Content, ContentSetting
 from simrec.model.lists.uptake.encoders import feature_weights, full_columns
+
+from simrec import Ratings, TwoTower
+from simrec.data.sides import Sides
 from simrec.model.prepare import Encoding, prepare
 
 N_USERS, N_ITEMS, N_NEW = 90, 80, 20

@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from simrec.model.lists.spectrum import EXPONENT
 
 from simrec import TwoTower
-from simrec.model.lists.spectrum import EXPONENT
 
 N_USERS, N_ITEMS = 150, 60
 

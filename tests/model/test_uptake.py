@@ -6,14 +6,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import sparse
-
-from simrec import InputError, TwoTower
-from simrec.model.lists.blend import list_quality
 from simrec.model.lists.uptake.add_pairs import NewRidge, Pairs, moved_by_pairs, spread_axes
 from simrec.model.lists.uptake.choices import noise
 from simrec.model.lists.uptake.encoders import Regression, idf_of
 from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
 from simrec.model.lists.uptake.sweeps import factorize
+
+from simrec import InputError, TwoTower
+from simrec.model.lists.blend import list_quality
 from simrec.model.run.workers import Workers
 
 N_USERS, N_ITEMS, N_NEW = 500, 240, 60

@@ -1,10 +1,8 @@
 """All that a report shows in figures, measured once on the copy that was tested."""
 
-import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.ratings import Ratings
-from simrec.data.sides import ID_COLUMNS, SIDES, Side, other
+from simrec.data.sides import ID_COLUMNS, SIDES, Side
 from simrec.data.split import ColdStartSplit
 from simrec.evaluation.baselines import (
     LIST_BASELINES,
@@ -24,19 +22,14 @@ from simrec.evaluation.baselines import (
 )
 from simrec.evaluation.compare import compare, in_words
 from simrec.evaluation.evaluate import catalogue_figures, four_tasks
-from simrec.evaluation.report.examples import Example, examples
 from simrec.evaluation.report.tested_model import Alert, TestedModel, alerts, entities
 from simrec.evaluation.tasks import Task, has_ratings
 
 logger = logging.getLogger(__name__)
 
-NOMINAL = (0.5, 0.8, 0.9, 0.95)
 # Users whose lists are counted.
 _USERS = 2000
-STEPS = (0, 1, 2, 5, 10, 20)
 ALL = "(all features)"
-# Ratings of an entity that stay hidden at least, and how many entities to follow.
-_TO_MEASURE, _ENTITIES, _FEW = 5, 500, 10
 # Ratings that are asked for, at most.
 _SAMPLE = 20_000
 
@@ -54,11 +47,8 @@ class Measures:
     baselines: tuple[str, ...]
     tasks: pd.DataFrame
     gains: pd.DataFrame
-    revealed: dict[Side, pd.DataFrame]
     importance: dict[Side, pd.DataFrame]
-    calibration: pd.DataFrame
     listed: dict[str, Any]
-    examples: list[Example]
     alerts: list[Alert]
 
 
@@ -68,18 +58,15 @@ def measure(tested: TestedModel, k: int = 10) -> Measures:
     split, items = tested.split, tested.tables.items
     lists = fit_list_baselines(split.train, items, tested.threshold)
     how: dict[str, Any] = {"threshold": tested.threshold, "random_state": tested.random_state}
-    logger.info("revealing ratings of new items and users, shuffling features")
+    logger.info("shuffling features")
     return Measures(
         tested,
         k,
         tuple(lists),
         four_tasks(tested.copy, split, k, items=items, lists=lists, **how),
         compare_with_baselines(tested.copy, split, lists, k, **how),
-        {side: reveal(tested, side) for side in SIDES},
         {side: shuffle_features(tested, side) for side in SIDES},
-        calibrate(tested),
         count_lists(tested, k),
-        examples(tested),
         alerts(tested),
     )
 
@@ -102,7 +89,7 @@ def compare_with_baselines(
     if has_ratings(split.train):
         rivals |= {"biases": BiasBaseline.fit(split.train), "mean": MeanBaseline.fit(split.train)}
     best: dict[tuple[str, str], Any] = {}
-    table = compare({"model": model, **rivals}, split, k, **settings).table
+    table = compare({"model": model, **rivals}, split, k, **settings)
     for row in table.to_dict("records"):
         key, errors = (row["task"], row["metric"]), row["metric"] == "rmse"
         if key in best and (row["value"] > best[key]["other_value"]) == errors:
@@ -117,17 +104,18 @@ def compare_with_baselines(
     return pd.DataFrame(best.values())
 
 
-def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[..., np.ndarray]:
-    """Return a function that says how wrong a model is about each rating, or a sample of them.
+def errors_on(tested: TestedModel, ratings: Ratings) -> Callable[..., np.ndarray]:
+    """Return a function that says how wrong a model is about each rating.
 
     For ratings that is prediction minus rating. Otherwise the model is asked which of two items a
-    user took up, or (`draw`) which of two users took up an item; one did, the other is drawn at
-    random: 1 for a wrong answer, 0 for a right one. Tables of features are for the model.
+    user took up; one they did, the other is drawn at random: 1 for a wrong answer, 0 for a right
+    one. Tables of features are for the model.
     """
     rng = np.random.default_rng(tested.random_state)
-    pairs, (ids, _), column = pairs_of(ratings), entities(ratings, draw), ID_COLUMNS[draw]
-    drawn = ids.take(rng.integers(max(len(ids), 1), size=len(ratings)))
-    others = pairs.set_column(pairs.column_names.index(column), column, drawn)
+    # The pairs alone, without what is to be predicted.
+    pairs = ratings.to_arrow().select(["user_id", "item_id"])
+    drawn = ratings.items.take(rng.integers(max(ratings.n_items, 1), size=len(ratings)))
+    others = pairs.set_column(pairs.column_names.index("item_id"), "item_id", drawn)
 
     def errors(model: Any, **tables: Any) -> np.ndarray:
         predicted = np.asarray(model.predict(pairs, unknown="prior", **tables), np.float64)
@@ -142,47 +130,6 @@ def errors_on(tested: TestedModel, ratings: Ratings, draw: Side) -> Callable[...
 def mean_error(tested: TestedModel, errors: np.ndarray) -> float:
     """Return the RMSE of ratings, or the share of wrong choices between two."""
     return float(np.sqrt(np.mean(errors**2)) if tested.rates else np.mean(errors))
-
-
-def reveal(tested: TestedModel, side: Side) -> pd.DataFrame:
-    """Measure the error on held-out users (items) of whom 0, 1, 2, ... ratings are revealed.
-
-    The same ratings are predicted each time: those that are never revealed. Returns revealed,
-    error, entities; empty if too few entities have enough ratings.
-    """
-    places, shown, rest, steps = divide(tested.new(side), side, tested.random_state)
-    errors, n = errors_on(tested, rest, draw=other(side)), len(entities(rest, side)[0])
-    rows = []
-    for step in steps:
-        model = tested.copy
-        if step:
-            model = copy.copy(model).fold_in(shown.select(places < step))
-        rows.append({"revealed": step, "error": mean_error(tested, errors(model)), "entities": n})
-    return pd.DataFrame(rows)
-
-
-def divide(
-    ratings: Ratings, side: Side, seed: int
-) -> tuple[np.ndarray, Ratings, Ratings, tuple[int, ...]]:
-    """Choose entities with enough ratings, and put the ratings of each in a random order.
-
-    Returns the places (from 0) of the ratings that may be revealed, these ratings, those that are
-    predicted, and the steps that enough entities allow.
-    """
-    rng = np.random.default_rng(seed)
-    rows = entities(ratings, side)[1]
-    place = pd.Series(rng.random(len(rows))).groupby(rows).rank().to_numpy(np.int64) - 1
-    counts = np.bincount(rows)
-    # As many steps as at least half of the entities, or ten of them, have ratings for.
-    wanted = max(min(_FEW, len(counts) // 2), 2)
-    steps = tuple(s for s in STEPS if (counts >= s + _TO_MEASURE).sum() >= wanted)
-    if len(steps) < 2:
-        return place[:0], ratings.select(place[:0]), ratings.select(place[:0]), ()
-    enough = np.flatnonzero(counts >= steps[-1] + _TO_MEASURE)
-    chosen = np.isin(rows, rng.permutation(enough)[:_ENTITIES])
-    early = chosen & (place < steps[-1])
-    rest = sample(ratings.select(chosen & ~early), rng)
-    return place[early], ratings.select(early), rest, steps
 
 
 def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.DataFrame:
@@ -200,7 +147,7 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     if held_out.num_rows < 2:
         return pd.DataFrame()
     rng = np.random.default_rng(tested.random_state)
-    errors = errors_on(tested, sample(ratings, rng), draw="items")
+    errors = errors_on(tested, sample(ratings, rng))
     start = mean_error(tested, errors(tested.copy))
     rows: list[dict[str, Any]] = []
     for name in [*encoder.columns_, ALL]:
@@ -217,35 +164,11 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     return pd.DataFrame([*sorted(rows[:-1], key=lambda row: -row["rise"]), rows[-1]])
 
 
-def pairs_of(ratings: Ratings) -> pa.Table:
-    """Return the pairs alone, without what is to be predicted."""
-    return ratings.to_arrow().select(["user_id", "item_id"])
-
-
 def sample(ratings: Ratings, rng: np.random.Generator) -> Ratings:
     """Draw some ratings where there are many."""
     if len(ratings) <= _SAMPLE:
         return ratings
     return ratings.select(np.sort(rng.choice(len(ratings), _SAMPLE, replace=False)))
-
-
-def calibrate(tested: TestedModel) -> pd.DataFrame:
-    """Count the held-out ratings in intervals that should hold 50, 80, ... percent of them.
-
-    Returns task, nominal, observed; empty without ratings.
-    """
-    rng = np.random.default_rng(tested.random_state)
-    rows: list[dict[str, Any]] = []
-    for task, all_ratings in tested.split.tasks().items() if tested.rates else ():
-        ratings = sample(all_ratings, rng)
-        if not len(ratings):
-            continue
-        mean, std = tested.copy.predict(pairs_of(ratings), unknown="prior", return_std=True)
-        for nominal in NOMINAL:
-            half = NormalDist().inv_cdf(0.5 + nominal / 2) * std
-            inside = float(np.mean(np.abs(ratings.values - mean) <= half))
-            rows.append({"task": task, "nominal": nominal, "observed": inside})
-    return pd.DataFrame(rows)
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:

@@ -1,12 +1,11 @@
 """A model, and a copy of it that is tested: it has not seen the ratings it is asked for.
 
-And what to look at before trusting it: leaks, sensitive features, missing rows.
+And what to look at before trusting it: leaks, missing rows.
 """
 
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,6 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
-from simrec.errors import InputError
 from simrec.evaluation.tasks import (
     check_tables,
     fitted_copy,
@@ -35,24 +33,19 @@ from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
 
-KINDS = {"leak": "Leakage suspect", "sensitive": "Sensitive", "data": "Data"}
+KINDS = {"leak": "Leakage suspect", "data": "Data"}
 # Correlation with the mean rating (or the number of ratings) that is too good to be known before.
 _TOO_GOOD = 0.9
-# Entities that a comparison needs; ratings an entity needs for its mean to mean something; features
-# of a column, such as its words, that are too many for a correlation to be told.
+# Entities a correlation needs; ratings an entity needs for its mean to mean something; features
+# of a column, such as its words, that are too many for one.
 _ENOUGH, _FOR_MEAN, _WIDEST = 20, 5, 300
-_SENSITIVE = re.compile(
-    r"(?:^|[^a-z])(?:gender|sex|age|birth\w*|race|ethnic\w*|religion|national\w*|citizen\w*|health"
-    r"|disab\w*|income|salary|zip\w*|post\w*|orientation|politic\w*|marital|language|email|phone"
-    r"|address)(?:$|[^a-z])"
-)
 
 
 @dataclass(frozen=True, eq=False)
 class TestedModel:
     """A model that has seen all ratings, and a copy of it that has seen ``split.train`` alone.
 
-    The figures of the copy are shown. `item_name` is the column of items that names them.
+    The figures of the copy are shown.
     """
 
     __test__ = False  # no class of tests, whatever its name
@@ -62,7 +55,6 @@ class TestedModel:
     ratings: Ratings
     split: ColdStartSplit
     tables: Sides[pa.Table | None]
-    item_name: str | None
     random_state: int
 
     @property
@@ -99,9 +91,11 @@ class TestedModel:
 
     @cached_property
     def _names(self) -> dict[Any, str]:
-        if self.tables.items is None or self.item_name is None:
+        table = self.tables.items
+        title = title_column(table and table.drop_columns("item_id"))
+        if table is None or title is None:
             return {}
-        columns = self.tables.items.select(["item_id", self.item_name]).to_pydict()
+        columns = table.select(["item_id", title]).to_pydict()
         return {i: str(n) for i, n in zip(*columns.values(), strict=True) if n is not None}
 
 
@@ -117,7 +111,6 @@ def make_tested_model(
     *,
     items: TableLike | None = None,
     users: TableLike | None = None,
-    item_name: str | None = None,
     random_state: int = 0,
     **shares: float,
 ) -> TestedModel:
@@ -126,18 +119,11 @@ def make_tested_model(
     usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
     tables = usual.map(lambda table: None if table is None else read_table(table))
     check_tables(model, tables)
-    if item_name is None:
-        item_name = title_column(tables.items and tables.items.drop_columns("item_id"))
-    elif tables.items is not None and item_name not in tables.items.column_names:
-        names = ", ".join(tables.items.column_names)
-        raise InputError(
-            f"items: no column {item_name!r} for their names; the columns are {names}."
-        )
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
     fresh = unfitted_copy(model, ratings=ratings, quiet=True)
     copy = fitted_copy(fresh, model, split.train, tables)
-    return TestedModel(model, copy, ratings, split, tables, item_name, random_state)
+    return TestedModel(model, copy, ratings, split, tables, random_state)
 
 
 @dataclass(frozen=True)
@@ -158,46 +144,23 @@ def alerts(tested: TestedModel) -> list[Alert]:
             what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
-        found += [*leaks(tested, side), *without_row(tested, side), *sensitive(tested, side)]
+        found += [*leaks(tested, side), *without_row(tested, side)]
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
     return sorted(found, key=lambda alert: list(KINDS).index(alert.kind))
 
 
-def is_sensitive(column: str) -> bool:
-    """Tell by its name whether a column is about what people may not be judged by."""
-    return _SENSITIVE.search(column.lower()) is not None
-
-
-def sensitive(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find columns of users that may not be allowed to be used."""
-    columns = [name for name in tested.encoder(side).columns_ if is_sensitive(name)]
-    if columns and side == "users":
-        what = "the model uses what people may not be judged by, and its reasons can show it."
-        ignore = " ".join(f"{column}=ignore" for column in columns)
-        remedy = f"Make sure that it may; if not, --user-columns {ignore}."
-        yield Alert("sensitive", f"user: {', '.join(columns)}", what, remedy)
-
-
 def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find features that identify an entity, or that know what its ratings will be."""
-    table, one, (ids, rows) = tested.tables[side], SINGULAR[side], entities(tested.ratings, side)
-    assert table is not None
+    """Find features that know what the ratings of an entity will be."""
+    one, (ids, rows) = SINGULAR[side], entities(tested.ratings, side)
     count = np.bincount(rows, minlength=len(ids))
     mean = np.bincount(rows, tested.ratings.values, minlength=len(ids)) / count
     places = tested.copy.towers_[side].ids.rows(ids.ids)
     steady = (places >= 0) & (count >= _FOR_MEAN)
     targets = {"the mean rating": mean[steady], "the number of ratings": np.log(count[steady])}
-    for column, kind in tested.encoder(side).columns_.items():
-        if identifies(table[column], kind):
-            distinct = pc.count_distinct(table[column]).as_py()
-            what = f"{distinct:,} different values for {table.num_rows:,} {side}: it identifies "
-            remedy = f"Most new {side} have a value never seen before, so it cannot help there. "
-            remedy += f"Leave it out (--{one}-columns {column}=ignore), or give a coarser one."
-            yield Alert("leak", f"{one}: {column}", f"{what}them.", remedy)
-            continue
-        X = sparse.csr_matrix(block(tested, side, column)[1][places[steady]])
+    for column in tested.encoder(side).columns_:
+        X = block(tested, side, column)[places[steady]]
         for name, target in targets.items():
             if (strength := correlation(X, target)) > _TOO_GOOD:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
@@ -215,12 +178,11 @@ def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
         yield Alert("data", side, what, "Add their rows.")
 
 
-def block(tested: TestedModel, side: Side, column: str) -> tuple[list[str], sparse.csr_matrix]:
-    """Return the features that a column became: their names, and a row for each entity."""
+def block(tested: TestedModel, side: Side, column: str) -> sparse.csr_matrix:
+    """Return the features that a column became, a row for each entity."""
     tower = tested.copy.towers_[side]
     own = np.flatnonzero(tower.encoder.groups_ == list(tower.encoder.columns_).index(column))
-    names = [tower.encoder.feature_names_[place] for place in own]
-    return names, sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
+    return sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
@@ -232,13 +194,3 @@ def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
     inputs = np.hstack([X.toarray(), np.ones((n, 1))])
     left = target - inputs @ np.linalg.lstsq(inputs, target, rcond=None)[0]
     return float(np.sqrt(max(0.0, 1 - (left @ left) / (n - k - 1) * (n - 1) / total)))
-
-
-def identifies(values: pa.ChunkedArray, kind: str) -> bool:
-    """Tell whether most entities have a value of their own."""
-    known = len(values) - values.null_count
-    measured = kind == "number" and not pa.types.is_integer(values.type)
-    if known < _ENOUGH or kind not in ("category", "number") or measured:
-        return False  # measurements differ from one another without naming anyone
-    # Whole numbers are spread over their range; names of one's own are not shared by half.
-    return len(pc.unique(values.drop_null())) > (0.95 if kind == "number" else 0.5) * known

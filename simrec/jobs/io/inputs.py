@@ -2,7 +2,6 @@
 
 import functools
 import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 
 from simrec.data.ids import IdMap
-from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, USUAL, Columns, Side
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
@@ -21,7 +19,6 @@ from simrec.storage.artifacts import MANIFEST, read_manifest
 if TYPE_CHECKING:
     from simrec.data.ratings import Ratings
     from simrec.data.tables import TableLike
-    from simrec.model.tower import Tower
     from simrec.model.two_tower import TwoTower
 
 # As in `TwoTower`; here so that the options of a command are known without importing the model.
@@ -116,50 +113,6 @@ class DataOptions:
         return replace(columns, **{n: own for n, own in given.items() if own != getattr(USUAL, n)})
 
 
-@dataclass(frozen=True)
-class IdNames:
-    """Names of columns of ids, where they are not those that the model was trained with.
-
-    Parameters
-    ----------
-    user_id : str, optional
-        Name of the users' column; by default as in training, or user_id.
-    item_id : str, optional
-        Name of the items' column; by default as in training, or item_id.
-    """
-
-    user_id: str | None = None
-    item_id: str | None = None
-
-    def over(self, columns: Columns) -> Columns:
-        """Return the names in training, but for those that are given."""
-        given = {name: own for name, own in asdict(self).items() if own is not None}
-        return replace(columns, **given)
-
-
-@dataclass(frozen=True)
-class NameOptions(IdNames):
-    """Names of columns, those of a few ratings of one user too.
-
-    Parameters
-    ----------
-    user_id : str, optional
-        Name of the users' column; by default as in training, or user_id.
-    item_id : str, optional
-        Name of the items' column; by default as in training, or item_id.
-    rating : str, optional
-        Name of the ratings' column in feedback; by default as in training, or rating.
-    timestamp : str, optional
-        Name of the column of times in feedback, likewise.
-    weight : str, optional
-        Name of the column of weights in feedback, likewise.
-    """
-
-    rating: str | None = None
-    timestamp: str | None = None
-    weight: str | None = None
-
-
 def open_table(path: Path, name: str, own: Columns) -> Source:
     """Open a table; its columns are called as SimRec calls them."""
     return open_source(path, name).renamed(own.renaming())
@@ -187,11 +140,6 @@ def read_id(text: str, ids: IdMap, column: str) -> int | str:
             raise InputError(
                 f"{column}: the ids of the model are whole numbers, got {text!r}"
             ) from None
-    if text.isdecimal() and not ids.contains([text])[0]:
-        # The id that is this number, such as 000050 for 50.
-        with suppress(InputError, OverflowError):
-            row = int(ids.rows([int(text)])[0])
-            return text if row < 0 else ids.take([row])[0].as_py()
     return text
 
 
@@ -242,53 +190,3 @@ def _load(path: str, model_id: str) -> "TwoTower":
             "Start the job again."
         )
     return load(TwoTower, path, evidence=False)
-
-
-def open_model(
-    model: Path,
-    names: NameOptions = NameOptions(),
-    feedback: Path | None = None,
-    items: Path | None = None,
-    users: Path | None = None,
-) -> "tuple[TwoTower, Columns]":
-    """Load a model with a few ratings folded in; return it, and what columns are called."""
-    from simrec.model.two_tower import TwoTower
-
-    loaded = TwoTower.load(os.fspath(model))
-    own = names.over(loaded.columns_)
-    if feedback is not None:
-        ratings = open_table(feedback, "feedback", own).read()
-        fold_in(loaded, ratings, describe(feedback, "feedback"), items, users, own)
-    return loaded, own
-
-
-def fold_in(
-    model: "TwoTower",
-    ratings: pa.Table,
-    label: str,
-    items: Path | None,
-    users: Path | None,
-    own: Columns,
-) -> None:
-    """Fold ratings in, with the features of those who are in them; `label` is for messages."""
-    from simrec.data.ratings import Ratings
-
-    def features(path: Path | None, tower: "Tower") -> pa.Table | None:
-        column = tower.id_column
-        if path is None or tower.encoder is None or column not in ratings.column_names:
-            return None
-        source = open_table(path, tower.side, own)
-        source.require_columns(column)
-        if len(source.schema.names) == 1:
-            return None  # a list of ids, which says whom to answer for
-        wanted = IdMap.from_values(ratings[column], column)
-        found = [
-            block.filter(pa.array(wanted.contains(block[column], column)))
-            for block in source.all_batches()
-        ]
-        return pa.concat_tables(found) if sum(map(len, found)) else None
-
-    rating = "rating" if "rating" in model.parts_ else None
-    taken = Ratings.from_table(ratings, rating=rating, bounds=model.rating_bounds(), name=label)
-    given = model.towers_.items, model.towers_.users
-    model.fold_in(taken, items=features(items, given[0]), users=features(users, given[1]))

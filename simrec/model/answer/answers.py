@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side, Sides
 from simrec.data.tables import TableKind, TableLike
-from simrec.errors import InputError, named_arguments
+from simrec.errors import InputError
 from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose
 from simrec.model.answer.similar import Liked, similar
@@ -28,7 +28,6 @@ from simrec.simec.options import r_squared
 class Answers(ListAnswers):
     """Everything that asks a fitted model and leaves it as it is."""
 
-    @named_arguments
     def predict(
         self,
         pairs: Any,
@@ -159,7 +158,6 @@ class Answers(ListAnswers):
         """
         return self._returned(self._embed("users", users, rank_by), output)
 
-    @named_arguments
     def explain(
         self,
         user_id: Any,
@@ -255,7 +253,6 @@ class Answers(ListAnswers):
         total = pc.add(table["bias"], table["taste"])
         return self._returned(table.append_column("contribution", total), output)
 
-    @named_arguments
     def similar_items(
         self, item: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
     ) -> Any:
@@ -285,7 +282,6 @@ class Answers(ListAnswers):
         """
         return self._returned(self._similar("items", item, k, rank_by), output)
 
-    @named_arguments
     def similar_users(
         self, user: Any, k: int = 10, rank_by: RankBy = "both", output: TableKind = "pandas"
     ) -> Any:

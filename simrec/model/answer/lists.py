@@ -11,7 +11,7 @@ import pyarrow as pa
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, check_seed, is_number, is_whole, named_arguments
+from simrec.errors import InputError, check_seed, is_number, is_whole
 from simrec.model.answer.recommend import (
     Level,
     attributes,
@@ -44,7 +44,6 @@ def check_k(k: Any, name: str = "k") -> int:
 class ListAnswers(FittedModel):
     """Rankings of a fitted model, which leave it as it is."""
 
-    @named_arguments
     def recommend(
         self,
         users: Any = None,
