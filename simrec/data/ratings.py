@@ -40,9 +40,6 @@ class Ratings:
         Time of each rating, int64, float64 or datetime64, if there was such a column.
     n_duplicates : int
         How many rows were merged away because their pair occurred before.
-    weights : numpy.ndarray or None
-        How much each interaction counts, float32, if there was such a column: play counts, dwell
-        time. At least 0.
     has_ratings : bool
         Whether `values` are ratings; False for interactions without.
     columns : Columns
@@ -69,26 +66,16 @@ class Ratings:
     values: np.ndarray
     timestamps: np.ndarray | None = None
     n_duplicates: int = 0
-    weights: np.ndarray | None = None
     has_ratings: bool = True
     columns: Columns = USUAL
 
     def __post_init__(self) -> None:
-        arrays = (self.user_rows, self.item_rows, self.values, self.timestamps, self.weights)
+        arrays = (self.user_rows, self.item_rows, self.values, self.timestamps)
         for array in arrays:
             if array is not None:
                 if array.shape != (len(self.values),):
                     raise ValueError("Ratings: the arrays must have one entry for each rating")
                 array.flags.writeable = False
-
-    @property
-    def strength(self) -> np.ndarray:
-        """How strong each pair is: its rating; without ratings its weight.
-
-        >>> ratings.strength
-        array([5., 3., 4.], dtype=float32)
-        """
-        return self.values if self.has_ratings or self.weights is None else self.weights
 
     @classmethod
     def from_table(
@@ -99,7 +86,6 @@ class Ratings:
         item_id: str = "item_id",
         rating: str | None = "rating",
         timestamp: str | None = "timestamp",
-        weight: str | None = "weight",
         bounds: tuple[float, float] | None = None,
         name: str | None = None,
     ) -> "Ratings":
@@ -107,8 +93,7 @@ class Ratings:
 
         Where a (user, item) pair occurs in several rows, the rating with the latest time is kept,
         or the mean of all (of the latest, if several are) where there are no times to decide; it
-        stands where the pair came first. Weights add up. Such rows are counted in `n_duplicates`
-        and logged.
+        stands where the pair came first. Such rows are counted in `n_duplicates` and logged.
 
         Parameters
         ----------
@@ -123,8 +108,6 @@ class Ratings:
         timestamp : str or None
             Column of the times: numbers, dates or timestamps. The default is used if it is there;
             another name has to be there. None leaves times aside.
-        weight : str or None
-            Column of the weights, numbers of at least 0; found like `timestamp`.
         bounds : (float, float), optional
             Lowest and highest possible rating; ratings outside of them are refused.
         name : str, optional
@@ -147,18 +130,16 @@ class Ratings:
                 source.check_bounds(*bounds, name=name)
             return source
         label = describe(source, name)
-        columns = Columns(user_id, item_id, rating, timestamp, weight)
+        columns = Columns(user_id, item_id, rating, timestamp)
         table = _read_columns(source, columns, name)
         for column in (user_id, item_id):
             check_ids(table.column(column), column, label, table=table)
-        times = weights = None
+        times = None
         values = np.ones(table.num_rows, dtype=np.float32)
         if rating is not None:
-            values = _finite_numbers(table, rating, label, "rating")
+            values = _finite_numbers(table, rating, label)
         if timestamp is not None and timestamp in table.column_names:
             times = _timestamps(table, timestamp, label)
-        if weight is not None and weight in table.column_names:
-            weights = _finite_numbers(table, weight, label, "weight")
         columns_of_ids = [table.column(user_id), table.column(item_id)]
         with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
             each = map if table.num_rows < 10_000 else pool.map
@@ -166,7 +147,7 @@ class Ratings:
         del columns_of_ids
         del table  # most of the memory in use here
         arrays = (user_rows, item_rows, values, times)
-        ratings = cls(users, items, *arrays, 0, weights, rating is not None, columns)
+        ratings = cls(users, items, *arrays, 0, rating is not None, columns)
         if bounds is not None:
             ratings.check_bounds(*bounds, name=label)
         rows = repeated_pairs(user_rows, item_rows, len(items))
@@ -235,7 +216,7 @@ class Ratings:
         return sparse.csr_matrix(sparse.coo_matrix((self.values, coordinates), shape=shape))
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of user_id, item_id, rating and, if known, timestamp and weight.
+        """Return a table of user_id, item_id, rating and, if known, timestamp.
 
         Examples
         --------
@@ -247,7 +228,6 @@ class Ratings:
             "item_id": _ids_of(self.items, self.item_rows),
             "rating": self.values,
             "timestamp": self.timestamps,
-            "weight": self.weights,
         }
         return pa.table({name: column for name, column in columns.items() if column is not None})
 
@@ -275,7 +255,6 @@ class Ratings:
             item_rows=item_rows,
             values=self.values[which],
             timestamps=None if self.timestamps is None else self.timestamps[which],
-            weights=None if self.weights is None else self.weights[which],
             n_duplicates=0,
         )
 
@@ -311,14 +290,11 @@ def liked_from(bounds: tuple[float, float]) -> float:
 
 def _read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
     """Read the columns of a ratings table that are used."""
-    rating, extra = columns.rating, [columns.timestamp, columns.weight]
-    named = [c for c in (columns.user_id, columns.item_id, rating, *extra) if c is not None]
+    rating, ids = columns.rating, (columns.user_id, columns.item_id)
+    named = [c for c in (*ids, rating, columns.timestamp) if c is not None]
     if len(set(named)) < len(named):
-        raise InputError(
-            "user_id, item_id, rating, timestamp and weight must be different columns."
-        )
-    optional = [c for c in ("timestamp", "weight") if c in extra]  # read if they are there
-    ids = (columns.user_id, columns.item_id)
+        raise InputError("user_id, item_id, rating and timestamp must be different columns.")
+    optional = [c for c in named if c == "timestamp"]  # read if it is there
     needed = [c for c in named if c not in optional]
     try:
         return read_table(source, needed, optional=optional, dictionaries=ids, name=name)
@@ -328,18 +304,18 @@ def _read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.T
         raise InputError(f"{error} For interactions without ratings pass rating=None.") from error
 
 
-def _finite_numbers(table: pa.Table, column: str, label: str, what: str) -> np.ndarray:
-    """Take ratings or weights (`what`) as float32, refusing what is not a finite number."""
+def _finite_numbers(table: pa.Table, column: str, label: str) -> np.ndarray:
+    """Take ratings as float32, refusing what is not a finite number."""
     numbers = table.column(column)
     kind = numbers.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
         example = numbers[0].as_py() if len(numbers) else None
         raise InputError(
-            f"{label}: column {column!r} holds {kind} values, such as {example!r}; {what}s must "
+            f"{label}: column {column!r} holds {kind} values, such as {example!r}; ratings must "
             f"be numbers. Convert the column, for example with .astype('float32') in pandas."
         )
     if numbers.null_count:
-        problem = f"have no {what} (null)"
+        problem = "have no rating (null)"
         raise bad_rows(label, column, null_mask(numbers), problem, "Drop these rows.", table)
     if pa.types.is_decimal(kind):
         numbers = numbers.cast(pa.float64())
@@ -351,9 +327,6 @@ def _finite_numbers(table: pa.Table, column: str, label: str, what: str) -> np.n
             bad, problem = np.isinf(values), "are infinite or too large for float32"
             remedy = "Drop or rescale them."
         raise bad_rows(label, column, bad, problem, remedy, table)
-    if what == "weight" and (values < 0).any():
-        remedy = "Weights say how much an interaction counts: drop or correct these rows."
-        raise bad_rows(label, column, values < 0, "are below 0", remedy, table)
     return values
 
 
@@ -447,7 +420,7 @@ def _merge_duplicates(ratings: Ratings, rows: np.ndarray, label: str) -> Ratings
     starts = np.flatnonzero(np.r_[True, np.diff(keys[order]) != 0])
     counts, rows = np.diff(np.r_[starts, len(order)]), rows[order]
     first = rows[starts]
-    times, weights, latest = ratings.timestamps, ratings.weights, None
+    times, latest = ratings.timestamps, None
     counted = np.ones(len(rows))
     if times is not None:
         latest = np.maximum.reduceat(times[rows], starts)
@@ -467,15 +440,11 @@ def _merge_duplicates(ratings: Ratings, rows: np.ndarray, label: str) -> Ratings
         array[first] = values
         return array[keep]
 
-    if weights is not None:
-        totals = np.add.reduceat(weights[rows].astype(np.float64), starts)
-        weights = kept(weights, np.minimum(totals, np.finfo(np.float32).max))
     return replace(
         ratings,
         user_rows=ratings.user_rows[keep],
         item_rows=ratings.item_rows[keep],
         values=kept(ratings.values, sums / np.add.reduceat(counted, starts)),
         timestamps=None if times is None else kept(times, latest),
-        weights=weights,
         n_duplicates=len(rows) - len(first),
     )

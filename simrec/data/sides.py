@@ -103,7 +103,6 @@ class Columns:
     item_id: str = "item_id"
     rating: str | None = "rating"
     timestamp: str | None = "timestamp"
-    weight: str | None = "weight"
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Columns":

@@ -190,7 +190,6 @@ def fingerprint(data: Prepared) -> str:
     ratings = data.ratings
     first = data.workers.places(ratings.n_users).start
     columns = [ratings.item_rows, ratings.values]
-    columns += [] if ratings.weights is None else [ratings.weights]
     total = np.zeros(2, np.uint64)
     for start in range(0, len(ratings), _PIECE):
         at = slice(start, start + _PIECE)

@@ -22,7 +22,7 @@ from simrec.model.params import Settings
 from simrec.model.part import Part
 from simrec.model.posterior.problem import Problem
 from simrec.model.posterior.sweeps import Log, posteriors
-from simrec.model.prepare import Encoding, Prepared, check_weights, prepare
+from simrec.model.prepare import Encoding, Prepared, prepare
 from simrec.model.rating.content_block import add_block, choose_coefficient
 from simrec.model.rating.output import choose_output
 from simrec.model.rating.part import RatingPart
@@ -77,7 +77,6 @@ def fit_model(
                 if checkpoint is not None:
                     write_rating(checkpoint, rating, more, progress.history)
             chosen |= more
-        check_weights(data)
         if _has_lists(data, settings):
             quick = settings.quick(chosen)
             lists = fit_lists(

@@ -28,8 +28,6 @@ from simrec.scoring.threads import row_blocks
 logger = logging.getLogger(__name__)
 
 
-# Sum of weights beyond which single precision would not do.
-_MOST_WEIGHT = 1e15
 # Entities from which the encoding of features is learned, at most.
 _MOST_ROWS = 1 << 18
 
@@ -176,7 +174,7 @@ def read_ratings(
     if isinstance(source, Ratings):
         return Ratings.from_table(source, bounds=bounds, name="ratings")
     name = describe(source, "ratings")
-    more = ("rating", "timestamp", "weight")
+    more = ("rating", "timestamp")
     ids, own = ["user_id", "item_id"], columns.renaming()
     table = read_table(source, ids, optional=more, rename=own, dictionaries=ids, name="ratings")
     if "rating" not in table.column_names:
@@ -232,18 +230,6 @@ def pair_matrix(ratings: Ratings, values: np.ndarray | None = None) -> sparse.cs
     data = np.ones(len(ratings), np.float32) if values is None else values.astype(np.float32)
     shape = (ratings.n_users, ratings.n_items)
     return sparse.csr_matrix((data, (ratings.user_rows, ratings.item_rows)), shape=shape)
-
-
-def check_weights(data: Prepared) -> None:
-    """Refuse weights that nothing can be learned from."""
-    if data.ratings.weights is None:
-        return
-    total = data.workers.total(float(data.ratings.weights.sum(dtype=np.float64)))
-    if not 0 < total < _MOST_WEIGHT:
-        raise InputError(
-            f"weight: the weights sum to {total:.3g}, expected a number above 0 and below "
-            f"{_MOST_WEIGHT:.0e}. Give them in another unit, or leave the column out."
-        )
 
 
 def _side(

@@ -50,7 +50,6 @@ def sample_users(
         np.concatenate(workers.gather(place[ratings.user_rows[here]])),
         gathered(ratings.item_rows),
         gathered(ratings.values),
-        weights=None if ratings.weights is None else gathered(ratings.weights),
         has_ratings=ratings.has_ratings,
     )
     groups = sides.map(lambda side: side.groups)

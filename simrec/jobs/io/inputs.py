@@ -45,8 +45,6 @@ class DataOptions:
         Name of the ratings' column; none for interactions without ratings.
     timestamp : str, optional
         Name of the column that says which of two ratings of a pair is the later one.
-    weight : str, optional
-        Name of the column that says how much each interaction counts, such as how often it was.
     """
 
     ratings: Path
@@ -56,7 +54,6 @@ class DataOptions:
     item_id: str = "item_id"
     rating: str | None = "rating"
     timestamp: str | None = "timestamp"
-    weight: str | None = "weight"
 
     @property
     def paths(self) -> dict[str, Path | None]:
@@ -79,7 +76,7 @@ class DataOptions:
         table = read_table(
             self.ratings,
             ids if own.rating is None else [*ids, "rating"],
-            optional=("timestamp", "weight"),
+            optional=("timestamp",),
             rename=own.renaming(),
             dictionaries=ids,
             name="ratings",

@@ -143,7 +143,7 @@ class Portions:
         """Look at the footers of the tables' files."""
         ratings = open_source(data.ratings, "ratings")
         ratings.require(data.user_id, data.item_id)
-        wanted = (data.user_id, data.item_id, data.rating, data.timestamp, data.weight)
+        wanted = (data.user_id, data.item_id, data.rating, data.timestamp)
         columns = [name for name in ratings.schema.names if name in wanted]
         users = None
         if data.users is not None:

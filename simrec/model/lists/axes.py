@@ -16,7 +16,7 @@ from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.scoring.threads import row_blocks
 
 # Eigenvectors beyond those wanted, and passes over the histories, of the randomised range finder.
-_MORE, _PASSES = 16, 4
+_MORE, _PASSES = 16, 3
 # Power of an item's count by which its column is divided: tail items are not lost among others.
 _EXPONENT = 0.25
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -57,14 +58,20 @@ class UptakeDraw:
     def __init__(self, held: HeldOut, weight: PairWeight, seed: int) -> None:
         self.held, self.weight, self._seed = held, weight, seed
         self.embedding_dim = 0
+        self.model: UptakeModel
 
     def learn(self, embedding_dim: int) -> None:
-        """Learn embeddings of so many coordinates."""
-        if embedding_dim != self.embedding_dim:
+        """Learn embeddings of so many coordinates; of fewer than before, keep the first ones."""
+        if embedding_dim == self.embedding_dim:
+            return
+        data, weight = self.held.data, self.weight
+        if embedding_dim < self.embedding_dim:
+            self.model = self.model.first(embedding_dim, data, weight)
+        else:
             rng = np.random.default_rng(self._seed)
-            self.model = UptakeModel.of(self.held.data, self.weight, embedding_dim, rng)
-            self.embedding_dim = embedding_dim
-            self._inputs: dict[str, np.ndarray] = {}
+            self.model = UptakeModel.of(data, weight, embedding_dim, rng)
+        self.embedding_dim = embedding_dim
+        self._inputs: dict[str, np.ndarray] = {}
 
     def inputs(self, task: str) -> np.ndarray:
         """Return coordinates of histories, of features and a constant of the users of a task."""
@@ -145,7 +152,7 @@ def choose_uptake(
 
     def quality(dim: int) -> float:
         found = []
-        for one in some:
+        for one in map(copy, some):
             one.learn(dim)
             task = one.held.tasks["known_users"]
             if len(task.users):
@@ -154,10 +161,12 @@ def choose_uptake(
         return _mean(found)
 
     dim = embedding_dim or DIM
-    if embedding_dim is None:
-        reached = quality(dim)
-        while dim < _MOST_DIM and (wider := quality(2 * dim)) >= _WORTH * reached:
-            dim, reached = 2 * dim, wider
+    while embedding_dim is None and dim < _MOST_DIM:
+        for one in some:
+            one.learn(2 * dim)
+        if quality(2 * dim) < _WORTH * quality(dim):
+            break
+        dim *= 2
     for one in draws:
         one.learn(dim)
     cold = [one for one in draws if one.held.cold][:_DRAWS]

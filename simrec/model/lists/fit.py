@@ -191,11 +191,12 @@ class _Draw:
         return found
 
     def of_targets(self, name: str) -> dict[str, np.ndarray]:
-        """Return the scores of what users take up, and of what they like."""
+        """Return the scores of parts, and of what users take up and what they like."""
         items = self.uptake.items(self.held.tasks[name], self._encoder).T
         maps = self.uptake.model.users.maps(OF_TASK[name])
         inputs = self.uptake.inputs(name)
-        return {target: (inputs @ one) @ items for target, one in maps.items()}
+        found = {target: (inputs @ one) @ items for target, one in maps.items()}
+        return {**self.of_parts(name), **found}
 
     def of_mix(self, name: str, mix: Mix) -> dict[str, np.ndarray]:
         """Return the scores of parts, and of implicit feedback as mixed."""
@@ -215,7 +216,7 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     weights: dict[str, dict[str, float]] = {}
     mixes: dict[Known, Mix] = {}
 
-    def choose(task: str, scores: Callable[[_Draw], dict[str, np.ndarray]]) -> None:
+    def choose(task: str, mix: Mix | None = None) -> None:
         scored = []
         warm_only = task == "known_users" and not all(draw.held.cold for draw in draws)
         for draw in draws:
@@ -223,16 +224,15 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
                 # A component without a spread has nothing to say; nor has one that gives all new
                 # users the same list, since what most people like is known: popularity.
                 axis = 0 if task == "new_users" else 1
-                found = {
-                    n: z for n, z in scores(draw).items() if n == "popularity" or spread(z, axis)
-                }
+                every = draw.of_targets(task) if mix is None else draw.of_mix(task, mix)
+                found = {n: z for n, z in every.items() if n == "popularity" or spread(z, axis)}
                 groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
                 scored += _drawn(draw.held.tasks[task], found, groups)
         if scored:
             weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(scored)
 
     for task in ("known_users", "few_pairs", "new_users"):
-        choose(task, lambda draw, task=task: {**draw.of_parts(task), **draw.of_targets(task)})
+        choose(task)
     fallback = {"rating": 1.0, "popularity": 0.1} if rated else {"popularity": 1.0}
     known = weights.get("known_users", fallback)
     kinds: dict[Known, dict[str, float]] = {
@@ -245,8 +245,8 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         mix = {name: w for name, w in found.items() if name not in rest}
         mixes[kind] = mix or {"taken": 1.0}
         kinds[kind] = {**rest, **({"uptake": 1.0} if mix else {})}
-    choose("new_items", lambda draw: draw.of_mix("new_items", mixes["known"]))
-    choose("new_both", lambda draw: draw.of_mix("new_both", mixes["nothing"]))
+    choose("new_items", mixes["known"])
+    choose("new_both", mixes["nothing"])
     new = weights.get("new_items", kinds["known"])
     # What suits known users may say nothing of new items to a user of whom nothing is known.
     both = weights.get("new_both", new)

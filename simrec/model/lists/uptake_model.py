@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy import sparse
@@ -60,6 +60,12 @@ class UptakeModel:
         if len(projection) > _FEATURES:
             projection = find_axes(X, np.ones(X.shape[1]), _FEATURES, rng, workers).V
         return cls(axes, cls._users(data, weight, axes, projection, extra), projection, mean)
+
+    def first(self, n: int, data: Prepared, weight: PairWeight) -> UptakeModel:
+        """Return the model with the first n coordinates."""
+        axes = self.axes.first(n)
+        users = self._users(data, weight, axes, self.projection, _rows_of_features(data))
+        return replace(self, axes=axes, users=users)
 
     @staticmethod
     def _users(
