@@ -63,7 +63,7 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
 
 
 def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Yield what to predict of each item."""
+    """Yield what to predict of each item: what is fast to predict first."""
     ratings, workers, side = data.ratings, data.workers, data.sides.items
     counts = np.maximum(side.counts, 1)
     d = int(np.clip(_NUMBERS // side.X.shape[1], 1, _COORDINATES))
@@ -72,8 +72,8 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
         axes = find_axes(pairs, counts, d, rng, workers)
         return np.asarray(axes.V * np.sqrt(axes.e / counts[:, None]))
 
-    yield coordinates(pair_matrix(ratings))
     yield np.log1p(counts)
+    residuals = None
     if ratings.has_ratings:
         mean = workers.total(float(ratings.values.sum())) / workers.total(len(ratings))
         off = np.bincount(ratings.item_rows, ratings.values - mean, minlength=len(counts))
@@ -81,7 +81,10 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
         left = ratings.values - mean - bias[ratings.item_rows]
         own = np.bincount(ratings.user_rows, left) / (np.bincount(ratings.user_rows) + _SHRINK)
         yield bias
-        yield coordinates(pair_matrix(ratings, left - own[ratings.user_rows]))
+        residuals = left - own[ratings.user_rows]
+    yield coordinates(pair_matrix(ratings))
+    if residuals is not None:
+        yield coordinates(pair_matrix(ratings, residuals))
 
 
 def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:

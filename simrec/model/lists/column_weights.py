@@ -63,9 +63,11 @@ class ColumnRegression:
     ) -> None:
         # What nearly all rows have, such as coordinates of vectors, is faster as a dense matrix.
         full = np.bincount(Z.indices, minlength=Z.shape[1]) > _FULL * Z.shape[0]
-        self._thin, self._full = np.flatnonzero(~full), np.flatnonzero(full)
-        self._Z, self._dense, self._groups = Z[:, self._thin], Z[:, self._full].toarray(), groups
-        self._ZT = self._Z.T.tocsr()
+        # Features in another order, so that each kind is a block.
+        self._order, self._n_thin = np.argsort(full, kind="stable"), int((~full).sum())
+        Z = sparse.csr_matrix(Z[:, self._order])
+        self._Z, self._dense = Z[:, : self._n_thin], Z[:, self._n_thin :].toarray()
+        self._ZT, self._groups = self._Z.T.tocsr(), groups[self._order]
         self._mean = np.asarray(Z.mean(0), np.float32).ravel()
         self._y = y.astype(np.float32).reshape(len(y), -1)
         fold = rng.permutation(len(y)) % _FOLDS
@@ -160,19 +162,24 @@ class ColumnRegression:
         off = self._y - mean
         found = self._solve(off, np.ones_like(off), weighed, None, _TOLERANCE_OF_WEIGHTS)
         weights = self._back(found, weighed.columns)
-        return np.append(weights[:, 0], mean - self._mean @ weights)
+        in_order = np.empty(len(weights), np.float32)
+        in_order[self._order] = weights[:, 0]
+        return np.append(in_order, mean - self._mean @ weights)
 
     def _back(self, P: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the weights of features that a combination of rows stands for."""
-        back = -self._mean[:, None] * P.sum(0)
-        back[self._thin] += self._ZT @ P
-        back[self._full] += self._dense.T @ P
-        return np.asarray(back * columns[self._groups][:, None])
+        back = np.empty((len(self._mean), P.shape[1]), np.float32)
+        back[: self._n_thin] = self._ZT @ P
+        back[self._n_thin :] = self._dense.T @ P
+        back -= self._mean[:, None] * P.sum(0)
+        back *= columns[self._groups][:, None]
+        return back
 
     def _image(self, P: np.ndarray, columns: np.ndarray) -> np.ndarray:
         weights = self._back(P, columns)
-        image = self._Z @ weights[self._thin] + self._dense @ weights[self._full]
-        return np.asarray(image) - self._mean @ weights
+        image = np.asarray(self._Z @ weights[: self._n_thin])
+        image += self._dense @ weights[self._n_thin :]
+        return image - self._mean @ weights
 
     def _solve(
         self,
