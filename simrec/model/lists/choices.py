@@ -28,7 +28,7 @@ from simrec.model.run.progress import Step, no_step
 # Penalties of the item encoder that are tried.
 _PENALTIES = tuple(0.3 * 3.0**k for k in range(7))
 # Coordinates; twice as many where lists of known users gain so much by them.
-DIM, _MOST_DIM, _WORTH = 256, 1024, 1.02
+DIM, _MOST_DIM, _WORTH = 512, 1024, 1.02
 # Draws and users of a task that choices look at, at most; coordinates for new items.
 _DRAWS, _USERS, _LOOKED_AT = 4, 600, 128
 # What is known of the users of a task.
