@@ -231,8 +231,11 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         if scored:
             weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(scored)
 
+    def of_all(task: str) -> Callable[[_Draw], dict[str, np.ndarray]]:
+        return lambda draw: {**draw.of_parts(task), **draw.of_targets(task)}
+
     for task in ("known_users", "few_pairs", "new_users"):
-        choose(task, lambda draw, task=task: {**draw.of_parts(task), **draw.of_targets(task)})
+        choose(task, of_all(task))
     fallback = {"rating": 1.0, "popularity": 0.1} if rated else {"popularity": 1.0}
     known = weights.get("known_users", fallback)
     kinds: dict[Known, dict[str, float]] = {
