@@ -536,7 +536,7 @@ class TestSimilar:
     def test_popularity_makes_nobody_alike(self, lister):
         """By uptake too: what an item is to all users does not count."""
         part, counts = lister.parts_["uptake"], lister.towers_.users.counts
-        users, items = part.heads.users.vectors[:, :-1], part.heads.items.vectors[:, :-1]
+        users, items = part.heads.users.vectors, part.heads.items.vectors
         scores = users @ items.T
         scores = scores - np.average(scores, axis=0, weights=counts)
         x, y = scores[:, 0], scores[:, 1]
