@@ -227,7 +227,7 @@ class TestLater:
         ask = pa.table({"user_id": np.full(40, 30_000), "item_id": np.arange(40)})
         np.testing.assert_allclose(once.predict(ask), twice.predict(ask), atol=0.05)
 
-    def test_a_pair_twice_is_no_other_history(self, planted, model):
+    def test_a_pair_twice_is_no_other_pair(self, planted, model):
         """A user who takes up again what they have is encoded from the same history."""
         items = planted.train[3].indices[:6].astype(np.int64)
         pairs = pa.table({"user_id": np.full(6, 30_000), "item_id": items})
@@ -235,6 +235,8 @@ class TestLater:
         twice = copy.copy(once).update(pairs.slice(0, 2))
         counts = [np.diff(one.rated_[one.users_.rows([30_000])].indptr) for one in (once, twice)]
         assert counts[0] == counts[1] == 6
+        vectors = [one.parts_["uptake"].heads.items.vectors for one in (once, twice)]
+        np.testing.assert_array_equal(*vectors)  # nor are there more who took the items up
 
     def test_fold_in_encodes_as_fit_does(self, planted, model):
         """A newcomer with the history of a known user has that user's vector."""

@@ -151,6 +151,8 @@ class UptakePart(Part):
         """
         fitted = np.asarray(self.fitted[rows])
         here = np.isin(later.rows.items, rows[fitted])
+        if later.again is not None:  # these are in it already
+            here &= ~later.again
         users = [later.rows.users[here]]
         items = [np.searchsorted(rows, later.rows.items[here])]
         pairs = columns(rated, rows[~fitted])
