@@ -30,7 +30,7 @@ from simrec.evaluation.report.advice import (
 from simrec.evaluation.report.examples import examples, reasons
 from simrec.evaluation.report.measures import measure
 from simrec.evaluation.report.tested_model import make_tested_model
-from simrec.evaluation.report.write import environment, line_chart, page
+from simrec.evaluation.report.write import environment, line_chart, page, report
 from simrec.evaluation.tasks import TASK_NAMES
 
 SECTIONS = [
@@ -588,6 +588,7 @@ def test_bounds_of_a_model_without_are_those_of_all_ratings(tmp_path):
     pair = (frame["user_id"] == held_out["user_id"]) & (frame["item_id"] == held_out["item_id"])
     frame.loc[pair, "rating"] = 0.5
     model = TwoTower(embedding_dim=2, epochs=2).fit(frame, items=data.items, users=data.users)
-    made = model.report(frame, tmp_path / "report.html", items=data.items, users=data.users)
-    assert len(made["tasks"]) == 4 and (tmp_path / "report.html").exists()
+    out = tmp_path / "report.html"
+    made = report(model, frame, out, items=data.items, users=data.users)
+    assert len(made["tasks"]) == 4 and out.exists()
     assert model.bounds is None
