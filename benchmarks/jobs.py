@@ -98,7 +98,7 @@ def make_model(path: Path, n_users: int, n_items: int, dim: int) -> None:
     model.rated_ = sparse.csr_matrix((n_users, n_items), dtype=np.float32)
     model.liked_ = model.rated_.astype(np.int8)
     ones = Sides(np.ones((2, 1), np.float32), np.ones((3, 1), np.float32))
-    model.blend_ = Blend({"rating": ones}, few=5.0, many=10.0)
+    model.blend_ = Blend({"rating": ones})
     model.schema_, model.chosen_, model.history_ = {}, {}, []
     model.parent_, model.updates_, model.columns_ = None, [], USUAL
     model.save(path)

@@ -33,6 +33,7 @@ class LaterRatings:
     values: np.ndarray
     features: Sides[Sparse] | None = None  # encoded features of all items and users
     at: np.ndarray | None = None  # day of each, since 1970; None where it is not known
+    again: np.ndarray | None = None  # which pairs had been rated before; None where none had
 
 
 @dataclass(eq=False)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from scipy import sparse
-from simrec.model.lists.popularity_encoder import popularity_encoder
 
 from simrec.model.lists.column_weights import ColumnRegression, Weighed
 
@@ -59,15 +58,6 @@ def test_a_column_that_says_all_is_penalised_less(planted):
     plain = more.plain()
     chosen = more.chosen(plain)
     assert chosen.columns[2] > 1 and chosen.error < 0.5 * plain.error
-
-
-def test_popularity_is_the_mean_where_features_do_not_help(planted):
-    _, groups, y = planted
-    noise = sparse.csr_matrix(np.random.default_rng(3).normal(size=(N, 38)), dtype=np.float32)
-    for rng in (np.random.default_rng(0), None):
-        encoder = popularity_encoder(noise, groups, y, rng)
-        np.testing.assert_allclose(encoder(noise)[:, 1], y.mean(), atol=1e-5)
-        np.testing.assert_array_equal(encoder(noise)[:, 2], 1)
 
 
 def test_a_wide_column_that_harms_at_full_weight_is_kept_with_a_smaller_one():

@@ -127,7 +127,7 @@ def test_the_block_is_saved(fitted, tmp_path):
     model = TwoTower(embedding_dim=2, epochs=2).fit(few)
     model.parts_, model.rated_, model.liked_ = {"rating": part}, data.rated(), None
     model.towers_ = data.sides.map(lambda side: side.tower)
-    model.blend_ = Blend({"rating": Sides(np.ones((2, 1)), np.ones((3, 1)))}, 1.0, 2.0)
+    model.blend_ = Blend({"rating": Sides(np.ones((2, 1)), np.ones((3, 1)))})
     model.save(tmp_path / "model")
     loaded = TwoTower.load(tmp_path / "model")
     assert np.array_equal(loaded.predict(rest), model.predict(rest))

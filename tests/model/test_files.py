@@ -48,6 +48,16 @@ def fill(model, name, value):
     put(model, name, array)
 
 
+def change(model, name, **values):
+    """Change some values of a document."""
+    document(model, name, {**json.loads((model / f"{name}.json").read_text()), **values})
+
+
+def lists_factors(model):
+    """Name an array of factors of lists."""
+    return min(path.stem for path in model.glob("lists_*_items.npy"))
+
+
 def output(model, content):
     document(model, "parts", {"rating": content})
 
@@ -93,7 +103,32 @@ BAD = {
     "ratings without spread": lambda m: put(m, "rating_evidence_units", np.array([3.0, 0.0])),
     "no parts": lambda m: document(m, "parts", {}),
     "a part of another kind": lambda m: document(m, "parts", {"exec": {}}),
-    "a weight that is no number": lambda m: document(m, "lists", {"few": None, "many": 9}),
+    "no component with a weight": lambda m: [path.unlink() for path in m.glob("lists_*.npy")],
+    "NaN weights of lists": lambda m: fill(m, lists_factors(m), np.nan),
+    "fewer kinds of items": lambda m: cut(m, lists_factors(m), 1),
+    "a slope that is no number": lambda m: change(m, "uptake", slope="1"),
+    "a slope that is no fraction": lambda m: change(m, "uptake", slope=True),
+    "an unknown number of uptake": lambda m: change(m, "uptake", exec=1),
+    "a mean weight of 0": lambda m: change(m, "uptake", mean_weight=0),
+    "a mean weight of text": lambda m: change(m, "uptake", mean_weight="1"),
+    "no mean weight": lambda m: document(m, "uptake", {}),
+    "likes from text on": lambda m: change(m, "popularity", liked="4"),
+    "a fading of text": lambda m: change(
+        m, "popularity", fading={"rate": "1", "until": 0, "scale": 1}
+    ),
+    "fewer likes": lambda m: cut(m, "popularity_likes", 3),
+    "infinite likes": lambda m: fill(m, "popularity_likes", np.inf),
+    "fewer inputs of histories": lambda m: cut(m, "uptake_inputs", 3),
+    "NaN inputs of histories": lambda m: fill(m, "uptake_inputs", np.nan),
+    "items that are fitted by half": lambda m: put(m, "uptake_fitted", np.full(50, 0.5)),
+    "fewer kinds of users": lambda m: cut(m, "uptake_maps", 2),
+    "maps to another width": lambda m: put(
+        m, "uptake_maps", np.load(m / "uptake_maps.npy")[:, :, 1:]
+    ),
+    "infinite maps": lambda m: fill(m, "uptake_maps", np.inf),
+    "fewer features of users": lambda m: cut(m, "uptake_projection", 1),
+    "no spread": lambda m: fill(m, "uptake_spread", 0),
+    "a spread of fewer coordinates": lambda m: cut(m, "uptake_spread", 1),
     "a rated item beyond the items": lambda m: fill(m, "rated_indices", 10**6),
     "fewer users who rated": lambda m: cut(m, "rated_indptr", 3),
     "fewer vectors of uptake": lambda m: cut(m, "uptake_items_vectors", 3),

@@ -1,14 +1,14 @@
 """First ratings count in lists, by how well the items are liked."""
 
 import copy
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from simrec.model.lists.spectrum import EXPONENT
 
-from simrec import TwoTower
+from simrec import Ratings, TwoTower
+from simrec.model.lists.blend import item_kinds, user_kinds
+from simrec.model.lists.pair_weight import PairWeight
 
 N_USERS, N_ITEMS = 150, 60
 
@@ -39,51 +39,35 @@ def test_ones_and_fives_for_the_same_items_give_opposite_lists(model):
     assert even(model, 1.0) <= 0.1
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.3])
-def test_a_new_item_in_ease_is_its_regression_on_the_others(model, slope):
-    rng = np.random.default_rng(1)
-    part, counts = model.parts_["ease"], np.asarray(model.towers_.items.counts)
-    X = (model.rated_.toarray() > 0).astype(float)
-    ratings = rng.integers(1, 6, len(X))
-    users = (
-        np.asarray(part.heads.users.vectors)
-        if slope
-        else X @ (np.asarray(part.heads.items.vectors) * np.asarray(part.numbers)[:, None])
-    )
-    head = replace(part.heads.users, vectors=users.astype(np.float32))
-    weighed = replace(
-        part, weight=replace(part.weight, slope=slope), heads=part.heads.with_side("users", head)
-    )
-    changed = copy.copy(model)
-    changed.parts_ = {**model.parts_, "ease": weighed}
-    took = np.flatnonzero(rng.random(len(X)) < np.where(X[:, 0] > 0, 0.6, 0.1))
-    pairs = {"user_id": took, "item_id": [777] * len(took), "rating": ratings[took]}
-    changed.fold_in(pa.table(pairs))
-    found = changed.parts_["ease"]
-    row = int(changed.towers_.items.ids.rows(pa.array([777]))[0])
-    e, ridge = part.eigenvalues, part.ridge
-    score = (
-        X
-        @ (np.asarray(part.heads.items.vectors) * np.asarray(part.numbers)[:, None])
-        * (e / (e + ridge))
-    ) @ np.asarray(found.heads.items.vectors[row])
-    Y = X * counts**-EXPONENT
-    x = np.zeros(len(X))
-    x[took] = 1
-    expected = Y @ np.linalg.solve(Y.T @ Y + ridge * np.eye(Y.shape[1]), Y.T @ x)
-    assert np.corrcoef(score, expected)[0, 1] > 0.99
-    assert score.mean() == pytest.approx(expected.mean(), rel=0.02)
-
-
 def test_an_item_with_few_pairs_is_ranked_partly_as_a_new_one(model):
     counts = np.array([0, 1, 4, 5, 100])
-    kinds = model.blend_.kinds("items", counts)
+    kinds = item_kinds(counts)
     assert kinds == pytest.approx(np.array([[1, 0], [0.8, 0.2], [0.2, 0.8], [0, 1], [0, 1]]))
     popularity = model.parts_["popularity"]
     rows = np.arange(3)
     between = popularity.between(rows, np.array([0, 2, 5]), None)
     vectors, prior = np.asarray(between.heads.items.vectors[rows]), popularity.heads.items.prior
-    logs = np.log1p(np.asarray(popularity.numbers[rows]))
+    logs = np.log1p(np.asarray(popularity.likes[rows]))
     assert vectors[:, 0] == pytest.approx(logs * [0, 0.4, 1])
     assert vectors[:, 1] == pytest.approx(prior[1] * np.array([1, 0.6, 0]))
     assert vectors[:, 2] == pytest.approx([1, 0.6, 0])
+
+
+def test_a_user_with_few_pairs_is_encoded_as_such():
+    """From ten pairs on a history counts as whole; between five and ten, in part."""
+    kinds = user_kinds(np.array([0, 1, 5, 7, 10, 500]))
+    assert kinds.sum(1) == pytest.approx(np.ones(6))
+    assert kinds[:, 0].tolist() == [1, 0, 0, 0, 0, 0]
+    assert kinds[:, 2] == pytest.approx([0, 0, 0, np.log2(7 / 5), 1, 1])
+
+
+def test_a_pair_counts_by_its_rating():
+    """One standard deviation above the mean counts a quarter more."""
+    columns = {"user_id": [1, 2, 3, 4], "item_id": [1, 1, 1, 1]}
+    rated = Ratings.from_table(pa.table({**columns, "rating": [1.0, 1.0, 5.0, 5.0]}))
+    weight = PairWeight.of(rated, 4.0)
+    assert weight(np.array([1.0, 3.0, 5.0])) == pytest.approx([0.75, 1, 1.25])
+    taken = Ratings.from_table(pa.table(columns), rating=None)
+    assert PairWeight.of(taken, 0.0)(np.ones(3)).tolist() == [1, 1, 1]
+    same = Ratings.from_table(pa.table({**columns, "rating": [3.0] * 4}))
+    assert PairWeight.of(same, 4.0)(np.array([3.0, 5.0])).tolist() == [1, 1]

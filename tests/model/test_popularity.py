@@ -7,7 +7,10 @@ import pyarrow as pa
 import pytest
 
 from simrec import InputError, Ratings, TwoTower
+from simrec.data.sides import Sides
 from simrec.model.lists.fading import Fading, day_of, find_fading
+from simrec.model.lists.popularity import fit_popularity
+from simrec.model.prepare import Encoding, prepare
 
 DAY = 86400
 
@@ -64,10 +67,10 @@ def test_fading_is_saved_and_goes_on_with_updates(model, two_eras, tmp_path):
     fading = loaded.parts_["popularity"].fading
     everything = Ratings.from_arrow(pa.concat_tables([two_eras, later]))
     part = loaded.parts_["popularity"]
-    liked = everything.values >= part.weight.liked
+    liked = everything.values >= part.liked
     weights = fading.weights(day_of(everything)[liked])
     expected = np.bincount(everything.item_rows[liked], weights, minlength=everything.n_items)
-    np.testing.assert_allclose(part.numbers, expected, rtol=1e-4)
+    np.testing.assert_allclose(part.likes, expected, rtol=1e-4)
     np.testing.assert_allclose(part.heads.items.vectors[:, 0], np.log1p(expected), rtol=1e-4)
 
 
@@ -78,9 +81,10 @@ def test_new_items_come_in_alike_at_once_and_one_by_one(model):
     at_once.update(later)
     for k in range(3):
         one_by_one.update(later.slice(k, 1))
-    for name in ("popularity", "ease"):
+    parts = [one.parts_["popularity"] for one in (at_once, one_by_one)]
+    np.testing.assert_allclose(*[part.likes for part in parts], rtol=1e-5)
+    for name in ("popularity", "uptake"):
         parts = [one.parts_[name] for one in (at_once, one_by_one)]
-        np.testing.assert_allclose(*[part.numbers for part in parts], rtol=1e-5)
         np.testing.assert_allclose(
             *[part.heads.items.vectors[-1] for part in parts], rtol=1e-4, atol=1e-5
         )
@@ -94,7 +98,7 @@ def test_folded_in_likes_count_as_those_of_the_latest_day(model, day):
     if day is not None:
         later = later.append_column("timestamp", pa.array([day * DAY]))
     part = copy.copy(model).fold_in(later).parts_["popularity"]
-    assert part.numbers[-1] == pytest.approx(part.fading.scale, rel=0.05)
+    assert part.likes[-1] == pytest.approx(part.fading.scale, rel=0.05)
 
 
 def test_likes_of_ten_days_ago_count_half():
@@ -126,3 +130,23 @@ def test_what_is_refused(two_eras):
     for bad in (0, -1.0, "never", True, float("inf")):
         with pytest.raises(InputError, match="half_life must be"):
             TwoTower(half_life=bad).fit(two_eras)
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_popularity_of_new_items_is_the_mean_where_features_do_not_help(tells):
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=(400, 30))
+    share = np.exp(0.5 * (x[:, 0] if tells else rng.normal(size=400)) - 3)
+    users, items = np.nonzero(rng.random((200, 400)) < share)
+    ratings = Ratings.from_table(pa.table({"user_id": users, "item_id": items}), rating=None)
+    table = pa.table({"item_id": np.arange(400), **{f"x{k}": x[:, k] for k in range(30)}})
+    data = prepare(ratings, None, Sides(table, None), Encoding(Sides({}, {}), 2, 5))
+    for source in (rng, None):
+        head = fit_popularity(data, 0.0, source).heads.items
+        told = head.encoder(data.sides.items.X[:, :-1])
+        logs = np.asarray(head.vectors[data.sides.items.rated_rows, 0])
+        np.testing.assert_allclose(told[:, 2], 1, atol=1e-6)
+        if tells and source is not None:
+            assert np.corrcoef(told[:, 1], logs)[0, 1] > 0.6
+        else:
+            np.testing.assert_allclose(told[:, 1], logs.mean(), atol=1e-4)

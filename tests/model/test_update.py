@@ -264,6 +264,27 @@ class TestUpdate:
             before = vectors(fitted, "users")[fitted.users_.rows([user])[0]]
             assert np.array_equal(vectors(model, "users")[model.users_.rows([user])[0]], before)
 
+    def test_a_pair_counts_by_its_last_rating(self, model, split):
+        """In histories too, whether it is rated again at once, later, or beside new ids."""
+        some = split.train.to_arrow().slice(0, 4)
+        weight = model.parts_["uptake"].weight
+        for _ in range(2):
+            for stars in (1.0, 5.0):
+                again = some.set_column(2, "rating", pa.array([stars] * 4, pa.float32()))
+                new = {
+                    "user_id": [-7, 10**6],
+                    "item_id": [-int(stars), 10**7],
+                    "rating": [3.0, 3.0],
+                }
+                new = pa.table(new).cast(again.select(["user_id", "item_id", "rating"]).schema)
+                both = [again.select(new.column_names), new]
+                before = model.rated_.nnz
+                model.update(pa.concat_tables(both))
+                rows = model.users_.rows(some["user_id"]), model.items_.rows(some["item_id"])
+                found = np.asarray(model.rated_[rows[0]][:, rows[1]].todense()).diagonal()
+                np.testing.assert_allclose(found, weight(np.full(4, stars)), rtol=1e-6)
+                assert model.rated_.nnz - before <= 2
+
 
 class TestAddRatings:
     def test_in_two_parts_as_in_one(self, fitted, split):
@@ -536,7 +557,7 @@ class TestSimilar:
     def test_popularity_makes_nobody_alike(self, lister):
         """By uptake too: what an item is to all users does not count."""
         part, counts = lister.parts_["uptake"], lister.towers_.users.counts
-        users, items = part.heads.users.vectors[:, :-1], part.heads.items.vectors[:, :-1]
+        users, items = part.heads.users.vectors, part.heads.items.vectors
         scores = users @ items.T
         scores = scores - np.average(scores, axis=0, weights=counts)
         x, y = scores[:, 0], scores[:, 1]

@@ -6,15 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import sparse
-from simrec.model.lists.uptake.add_pairs import NewRidge, Pairs, moved_by_pairs, spread_axes
-from simrec.model.lists.uptake.choices import noise
-from simrec.model.lists.uptake.encoders import Regression, idf_of
-from simrec.model.lists.uptake.least_squares import ridges, solve_rows, start_vectors
-from simrec.model.lists.uptake.sweeps import factorize
 
-from simrec import InputError, TwoTower
+from simrec import TwoTower
 from simrec.model.lists.blend import list_quality
-from simrec.model.run.workers import Workers
 
 N_USERS, N_ITEMS, N_NEW = 500, 240, 60
 
@@ -58,6 +52,12 @@ def quality(U, V, hits, exclude=None):
     return float(list_quality(z[some], hit[some], hit[some].sum(1)).mean())
 
 
+def folded(model, users, items):
+    """Fold pairs into a copy of a model."""
+    table = pa.table({"user_id": users.astype(np.int64), "item_id": items.astype(np.int64)})
+    return copy.copy(model).fold_in(table)
+
+
 @pytest.fixture(scope="module")
 def planted():
     return Planted()
@@ -77,75 +77,6 @@ def chance(hits, seed=0):
     rng = np.random.default_rng(seed)
     U, V = rng.standard_normal((hits.shape[0], 4)), rng.standard_normal((hits.shape[1], 4))
     return quality(U, V, hits)
-
-
-class TestLeastSquares:
-    # Fewer and more pairs than coordinates; so many that conjugate gradients solve for a row.
-    @pytest.mark.parametrize("n_items", [5, 40, 200])
-    def test_solve_rows_is_dense_weighted_least_squares(self, n_items):
-        rng = np.random.default_rng(1)
-        d = 8
-        R = sparse.random_array((12, n_items), density=0.6, rng=rng, format="csr")
-        R = sparse.csr_matrix(R, dtype=np.float32)
-        V, prior = rng.standard_normal((n_items, d)), rng.standard_normal((12, d))
-        V, prior = V.astype(np.float32), prior.astype(np.float32)
-        ridge, zero = rng.uniform(0.5, 2, 12), rng.uniform(0.1, 1, 12)
-        explained = rng.uniform(0, 0.5, R.nnz).astype(np.float32)
-        found = solve_rows(R, V, ridge, zero, explained, prior)
-        for r in range(12):
-            at = slice(R.indptr[r], R.indptr[r + 1])
-            A, c, y = V[R.indices[at]], R.data[at], 1 - explained[at]
-            H = A.T @ (c[:, None] * A) + zero[r] * V.T @ V + ridge[r] * np.eye(d)
-            exact = np.linalg.solve(H, A.T @ (c * y) + ridge[r] * prior[r])
-            np.testing.assert_allclose(found[r], exact, atol=2e-4)
-
-    def test_rows_of_no_confidence_are_nothing(self):
-        """Beside one that takes several steps: what is solved already must stay."""
-        rng = np.random.default_rng(4)
-        R = sparse.csr_matrix(np.ones((2, 90), np.float32))
-        R.data[:90] = 0
-        V = rng.standard_normal((90, 40)).astype(np.float32)
-        found = solve_rows(R, V, np.ones(2), np.full(2, 0.1))
-        assert not found[0].any()
-        assert np.isfinite(found[1]).all()
-        assert found[1].any()
-
-    def test_no_pairs_no_prior_is_nothing(self):
-        V = np.random.default_rng(0).standard_normal((7, 3)).astype(np.float32)
-        found = solve_rows(sparse.csr_matrix((2, 7), dtype=np.float32), V, np.ones(2), np.ones(2))
-        assert not found.any()
-
-    @pytest.mark.parametrize("shape", [(30, 6), (30, 80), (30, 1200)])
-    @pytest.mark.parametrize("by_rarity", [False, True])
-    def test_regression_is_ridge(self, shape, by_rarity):
-        rng = np.random.default_rng(2)
-        X = sparse.csr_matrix(sparse.random_array(shape, density=0.3, rng=rng), dtype=np.float32)
-        Y = rng.standard_normal((30, 4)).astype(np.float32)
-        encoder = Regression(X, idf_of(X) if by_rarity else None, 0.5).encoder(Y)
-        Z = np.hstack([encoder.inputs(X).toarray(), np.ones((30, 1))]).astype(np.float64)
-        exact = np.linalg.solve(Z.T @ Z + 0.5 * np.eye(Z.shape[1]), Z.T @ Y)
-        np.testing.assert_allclose(encoder(X), Z @ exact, atol=0.1)
-
-    def test_noise_is_what_the_ridge_is_relative_to(self):
-        """At the unit ridge hardly anything is left of pairs without structure, below it much."""
-        rng = np.random.default_rng(3)
-        R = sparse.csr_matrix((rng.random((400, 300)) < 0.05).astype(np.float32))
-
-        def left(share):
-            U, V = factorize(
-                R, start_vectors(R, 32, rng), share * noise(R.shape, float(R.sum()), 0.3), 0.3, 6
-            )
-            values = np.linalg.svd(U @ V.T, compute_uv=False)
-            return values[1:]  # the first is that pairs are there at all
-
-        assert left(1.5).max() < 0.1 * left(0.25).max()
-
-    def test_unit_of_noise_on_half_the_users(self):
-        R = sparse.csr_matrix(np.random.default_rng(4).random((400, 300)) < 0.05, dtype=np.float32)
-        expected = (200**-0.5 + 300**-0.5) / (400**-0.5 + 300**-0.5)
-        assert noise((200, R.shape[1]), float(R[:200].sum()), 0.3) / noise(
-            R.shape, float(R.sum()), 0.3
-        ) == pytest.approx(expected, rel=0.1)
 
 
 class TestLists:
@@ -174,24 +105,6 @@ class TestLists:
         name = "held_out_ndcg@20_new_items"
         assert noisy.chosen_[name] < 0.85 * model.chosen_[name]
 
-    @pytest.mark.slow
-    def test_weights_count_where_they_help(self, planted):
-        rng, pairs = np.random.default_rng(0), planted.train.tocoo()
-        spurious = rng.integers(0, [N_USERS, N_ITEMS], (3 * planted.train.nnz, 2))
-        users, items = (
-            np.concatenate([own, more.astype(own.dtype)])
-            for own, more in zip((pairs.row, pairs.col), spurious.T, strict=True)
-        )
-        real = np.arange(len(users)) < pairs.nnz
-        found, first = np.unique(np.column_stack([users, items]), axis=0, return_index=True)
-        table = {"user_id": found[:, 0], "item_id": found[:, 1]}
-        tell = pa.table({**table, "weight": np.where(real[first], 5.0, 0.05)})
-        assert TwoTower().fit(tell).chosen_["uptake_weighted"]
-        chance = pa.table({**table, "weight": rng.permutation(tell["weight"].to_numpy())})
-        one, two = (TwoTower().fit(one) for one in (chance, pa.table(table)))
-        assert not one.chosen_["uptake_weighted"]
-        np.testing.assert_array_equal(one.predict(tell), two.predict(tell))
-
     def test_prior_user_ranks_by_popularity(self, planted, model):
         ids = pa.array([10_000])
         best = model.recommend(ids, k=10, items=pa.array(range(N_ITEMS)), unknown="prior")
@@ -213,35 +126,23 @@ class TestLists:
 
 
 class TestLife:
-    def test_fold_in_of_nothing_is_the_cold_answer(self, fitted):
-        cold = fitted.heads.users.encoder(sparse.csr_matrix((3, 0), dtype=np.float32))
-        nothing = sparse.csr_matrix((3, N_ITEMS + N_NEW), dtype=np.float32)
-        none = np.zeros(3, bool)
-        found = fitted.solver.solve(
-            "users",
-            Pairs(nothing, nothing.data),
-            cold,
-            none,
-            cold,
-            fitted.heads.items.vectors,
-            fitted.axes.users,
-        )
-        np.testing.assert_allclose(found, cold, atol=1e-6)
+    def test_a_user_without_pairs_has_the_cold_answer(self, fitted):
+        none, d = sparse.csr_matrix((3, 0), dtype=np.float32), fitted.heads.items.width
+        found = fitted.users(np.zeros((3, d), np.float32), none, np.zeros(3))
+        np.testing.assert_allclose(found, fitted.heads.users.encoder(none), atol=1e-6)
 
-    def test_batch_equals_single(self, planted, fitted):
-        few = planted.held_out[:6]
-        cold = fitted.heads.users.encoder(sparse.csr_matrix((6, 0), dtype=np.float32))
-
-        def solve(rows):
-            own, none = few[rows], np.zeros(len(rows), bool)
-            return fitted.solver.solve(
-                *("users", Pairs(own, own.data), cold[rows], none, cold[rows]),
-                *(fitted.heads.items.vectors[:N_ITEMS], fitted.axes.users),
-            )
-
-        together = solve(np.arange(6))
+    def test_batch_equals_single(self, planted, model):
+        pairs = planted.held_out[:6].tocoo()
+        together = folded(model, 30_000 + pairs.row, pairs.col)
         for k in range(6):
-            np.testing.assert_allclose(solve(np.array([k]))[0], together[k], atol=1e-5)
+            own = pairs.row == k
+            single = folded(model, 30_000 + pairs.row[own], pairs.col[own])
+            rows = [one.users_.rows([30_000 + k])[0] for one in (together, single)]
+            vectors = [
+                one.parts_["uptake"].heads.users.vectors[row]
+                for one, row in zip((together, single), rows, strict=True)
+            ]
+            np.testing.assert_allclose(*vectors, atol=1e-5)
 
     def test_few_pairs_move_towards_them(self, planted, model):
         user = int(np.argmax(np.diff(planted.train.indptr)))
@@ -262,45 +163,6 @@ class TestLife:
         ask = pa.table({"user_id": np.arange(50), "item_id": np.full(50, item)})
         np.testing.assert_allclose(grown.predict(ask), model.predict(ask), atol=0.08)
 
-    def test_axes_of_no_spread_are_plain(self):
-        np.testing.assert_array_equal(spread_axes(np.zeros((5, 3), np.float32)), np.eye(3))
-
-    def test_nobody_moves(self):
-        R, some = sparse.csr_matrix((0, 30)), np.ones((30, 5), np.float32)
-        axes = np.eye(4, dtype=np.float32)
-        moved = moved_by_pairs(R, some[:0], some, axes, NewRidge(1.0, 0.1, 0.5, 0, 9))
-        assert moved.shape == (0, 5)
-
-    def test_done_entities_forget_their_prior(self):
-        rng = np.random.default_rng(0)
-        partners = rng.standard_normal((30, 5)).astype(np.float32)
-        R = sparse.csr_matrix((rng.random((4, 30)) < 0.5).astype(np.float32))
-        prior = rng.standard_normal((4, 5)).astype(np.float32)
-        ridge = NewRidge(1.0, 0.1, 0.5, 0, 9)
-        moved = moved_by_pairs(R, prior, partners, np.eye(4, dtype=np.float32), ridge)
-        plain = solve_rows(R, partners[:, :-1], ridges(R, 0.1, 0.5), np.full(4, 0.5))
-        np.testing.assert_allclose(moved[:, :-1], plain, atol=1e-5)
-
-
-def test_workers_take_as_many_steps(monkeypatch):
-    """Whether a regression has converged is for the first worker to say: bits may differ."""
-
-    class Second(Workers):
-        size, rank, calls = 2, 1, 0
-
-        def sum(self, array):
-            self.calls += 1
-            return array
-
-        def first(self, array):
-            return np.ones_like(array)
-
-    X = sparse.random_array((50, 600), density=0.1, rng=0, format="csr", dtype=np.float32)
-    workers = Second()
-    monkeypatch.setattr("simrec.model.lists.uptake.encoders._STEPS", 7)
-    Regression(sparse.csr_matrix(X), None, 1e6, workers).encoder(np.ones((50, 2), "f4"))
-    assert workers.calls == 2 + 7
-
 
 class TestDegenerate:
     def test_users_have_few_ratings(self):
@@ -319,7 +181,7 @@ class TestDegenerate:
         model = TwoTower(embedding_dim=2).fit(pa.table(columns))
         for k in range(8):
             model.update(pa.table({"user_id": [100 + k, 100 + k], "item_id": [k, k + 1]}))
-        for head in model.parts_["ease"].heads:
+        for head in model.parts_["uptake"].heads:
             assert np.abs(head.vectors).max() < 100
 
     @pytest.mark.parametrize(
@@ -344,16 +206,10 @@ class TestDegenerate:
         grown.fold_in(pa.table(more))
         assert np.isfinite(grown.recommend(pa.array([99]), k=3)["score"].to_numpy()).all()
 
-    def test_features_of_zeros_and_weights(self):
+    def test_features_of_zeros(self):
         rng = np.random.default_rng(0)
         pairs = np.unique(rng.integers(0, [40, 25], (300, 2)), axis=0)
-        table = pa.table(
-            {
-                "user_id": pairs[:, 0],
-                "item_id": pairs[:, 1],
-                "weight": rng.integers(1, 100, len(pairs)).astype(float),
-            }
-        )
+        table = pa.table({"user_id": pairs[:, 0], "item_id": pairs[:, 1]})
         items = pa.table({"item_id": np.arange(30), "x": np.zeros(30), "y": [None] * 29 + ["a"]})
         model = TwoTower().fit(table, items=items)
         best = model.recommend(pa.array([0, 1]), k=5, items=pa.array(range(30)))
@@ -371,23 +227,88 @@ class TestLater:
         ask = pa.table({"user_id": np.full(40, 30_000), "item_id": np.arange(40)})
         np.testing.assert_allclose(once.predict(ask), twice.predict(ask), atol=0.05)
 
-    def test_the_unit_of_weights_does_not_matter(self, planted):
-        pairs = planted.train.tocoo()
-        table = {"user_id": pairs.row, "item_id": pairs.col}
-        new = pa.table({"user_id": [50_000] * 4, "item_id": pairs.col[:4]})
-        ask = pa.table({"user_id": [50_000] * 30, "item_id": np.arange(30)})
-        answers = []
-        for weight in (1.0, 100.0):
-            weighted = pa.table({**table, "weight": np.full(len(pairs.row), weight)})
-            fit = TwoTower(embedding_dim=8).fit(weighted)
-            given = new.append_column("weight", pa.array(np.full(4, weight)))
-            answers.append(fit.fold_in(given).predict(ask))
-        np.testing.assert_allclose(*answers, atol=1e-3)
+    def test_a_pair_twice_is_no_other_pair(self, planted, model):
+        """A user who takes up again what they have is encoded from the same history."""
+        items = planted.train[3].indices[:6].astype(np.int64)
+        pairs = pa.table({"user_id": np.full(6, 30_000), "item_id": items})
+        once = copy.copy(model).fold_in(pairs)
+        twice = copy.copy(once).update(pairs.slice(0, 2))
+        counts = [np.diff(one.rated_[one.users_.rows([30_000])].indptr) for one in (once, twice)]
+        assert counts[0] == counts[1] == 6
+        vectors = [one.parts_["uptake"].heads.items.vectors for one in (once, twice)]
+        np.testing.assert_array_equal(*vectors)  # nor are there more who took the items up
 
-    def test_weights_of_nothing_are_refused(self):
-        table = pa.table({"user_id": [1, 2], "item_id": [1, 2], "weight": [0.0, 0.0]})
-        with pytest.raises(InputError, match="weights sum to 0"):
-            TwoTower().fit(table)
+    def test_fold_in_encodes_as_fit_does(self, planted, model):
+        """A newcomer with the history of a known user has that user's vector."""
+        for user in (3, 4, 5):
+            items = planted.train[user].indices
+            grown = folded(model, np.full(len(items), 30_000), items)
+            vectors = grown.parts_["uptake"].heads.users.vectors
+            known, new = grown.users_.rows([user, 30_000])
+            np.testing.assert_allclose(vectors[new], vectors[known], atol=1e-5)
+
+    def test_new_items_move_from_their_features_to_their_pairs(self, planted, model):
+        """Two items with the same users differ by what is left of their features, then not."""
+        two, n_left = [N_ITEMS, N_ITEMS + 1], {0: 1.0, 1: 0.8, 2: 0.6, 4: 0.2, 5: 0.0, 9: 0.0}
+
+        def vectors(n):
+            grown = copy.copy(model)
+            if n:
+                pairs = {"user_id": np.tile(np.arange(n), 2), "item_id": np.repeat(two, n)}
+                grown.update(pa.table(pairs))
+            return np.asarray(grown.parts_["uptake"].heads.items.vectors)[grown.items_.rows(two)]
+
+        cold = vectors(0)
+        assert np.abs(cold[0] - cold[1]).max() > 1e-3
+        for n, left in n_left.items():
+            found = vectors(n)
+            np.testing.assert_allclose(found[0] - found[1], left * (cold[0] - cold[1]), atol=1e-5)
+
+    def test_a_new_item_is_its_regression_on_histories(self, planted):
+        """With all pairs of a known item it comes close to it, but for the ridge."""
+        model = TwoTower(embedding_dim=8, random_state=1).fit(planted.table())
+        item = int(np.argmax(np.bincount(planted.train.indices)))
+        users = np.flatnonzero(planted.train[:, [item]].toarray())
+        grown = copy.copy(model)
+        grown.update(pa.table({"user_id": users, "item_id": np.full(len(users), 50_000)}))
+        part = grown.parts_["uptake"]
+        new = part.heads.items.vectors[grown.items_.rows([50_000])[0]]
+        known = model.parts_["uptake"].heads.items.vectors[item]
+        shrunk = known * (1 - 5.0 / part.spread)  # `spread` is the eigenvalue and a ridge of 5
+        assert np.linalg.norm(new - shrunk) < 0.1 * np.linalg.norm(shrunk)
+
+    def test_pairs_of_a_new_item_one_by_one_as_at_once(self, planted, model):
+        columns = {"user_id": np.arange(7), "item_id": np.full(7, N_ITEMS)}
+        pairs = pa.table(columns)
+        at_once, one_by_one = copy.copy(model).fold_in(pairs), copy.copy(model)
+        for k in range(7):
+            one_by_one.update(pairs.slice(k, 1))
+        row = model.items_.rows([N_ITEMS])[0]
+        found = [
+            np.asarray(one.parts_["uptake"].heads.items.vectors[row])
+            for one in (at_once, one_by_one)
+        ]
+        np.testing.assert_allclose(*found, atol=1e-5)
+
+    def test_nothing_grows_from_update_to_update(self, planted):
+        """Items are regressed on the others: none is explained by itself or by newer ones."""
+        model = TwoTower(embedding_dim=100, random_state=1).fit(planted.table())
+        item = int(np.argmax(np.bincount(planted.train.indices)))
+        fans = np.flatnonzero(planted.train[:, [item]].toarray())
+        others = np.setdiff1d(np.arange(N_USERS), fans)[: len(fans)]
+        users = np.concatenate([fans, fans, others])
+        items = np.repeat([50_000, 50_001, item], [len(fans), len(fans), len(others)])
+        order = np.random.default_rng(0).permutation(len(users))
+        pairs = pa.table({"user_id": users[order], "item_id": items[order]})
+        at_once, in_parts = copy.copy(model).update(pairs), copy.copy(model)
+        for some in np.array_split(np.arange(len(users)), 30):
+            in_parts.update(pairs.take(some))
+        once, parts = (
+            np.asarray(one.parts_["uptake"].heads.items.vectors)[one.items_.rows([50_000, item])]
+            for one in (at_once, in_parts)
+        )
+        lengths = [np.linalg.norm(one, axis=1) for one in (once, parts)]
+        np.testing.assert_allclose(*lengths, rtol=0.3)
 
 
 @pytest.fixture(scope="module")

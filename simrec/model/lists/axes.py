@@ -98,8 +98,9 @@ def find_axes(
     order = np.argsort(-e)[:d]
     e, V = e[order], V[:, order]
     e = np.maximum(e, 1e-9 * max(float(e[0]), 1e-30))
-    V *= np.where((V**3).sum(0) < 0, -1, 1)  # rounding would choose the sign
-    return Axes(V.astype(np.float32), e.astype(np.float32), scale)
+    V = V.astype(np.float32, copy=False)
+    V *= np.where(np.einsum("ij,ij,ij->j", V, V, V) < 0, -1, 1)  # rounding would choose the sign
+    return Axes(V, e.astype(np.float32), scale)
 
 
 def _eigh(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +125,7 @@ def _leading(
         gram += image.T @ image
     # The last bits turn eigenvectors of nearly equal eigenvalues: the first worker decides.
     e, W = (workers.first(one) for one in np.linalg.eigh(workers.sum(gram)))
-    return e, V @ W
+    return e, V @ W.astype(np.float32)
 
 
 def _orthonormal(V: np.ndarray) -> np.ndarray:

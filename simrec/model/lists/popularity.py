@@ -115,7 +115,8 @@ class PopularityPart(Part):
         x, pieces = entity.features, np.asarray(vector, np.float64)[None]
         names, values = [f"average {SINGULAR[entity.side]}"], [""]
         if entity.count:
-            names, values = ["who took it up"], [f"{entity.count:,} pairs"]
+            names = ["who took it up" if entity.side == "items" else "what they took up"]
+            values = [f"{entity.count:,} pairs"]
         elif x is not None and x.nnz and entity.encoder is not None:
             pieces = encoded_by_column(entity.encoder, x, self.heads[entity.side].encoder)
             words = entity.encoder.words(x)

@@ -122,13 +122,13 @@ class UptakePart(Part):
             part = part._with_users(learned.users, later, rated)
         return part, learned
 
-    def _coordinates(self, rated: Sparse, users: np.ndarray) -> np.ndarray:
-        """Return the coordinates of users' histories."""
+    def _coordinates(self, rated: Sparse, users: np.ndarray, inputs: Array) -> np.ndarray:
+        """Return the coordinates of users' histories; see the attribute `inputs`."""
         histories = sparse.csr_matrix(rated[users])
         used, place = np.unique(histories.indices, return_inverse=True)
         shape = (len(users), len(used))
         histories = sparse.csr_matrix((histories.data, place, histories.indptr), shape=shape)
-        factors = np.asarray(self.inputs[used], np.float32)[:, None]
+        factors = np.asarray(inputs[used], np.float32)[:, None]
         return np.asarray(histories @ (np.asarray(self.heads.items.vectors[used]) * factors))
 
     def _with_users(self, users: np.ndarray, later: LaterRatings, rated: Sparse) -> UptakePart:
@@ -138,17 +138,21 @@ class UptakePart(Part):
         if later.features is not None:
             X = later.features.users[users]
         counts = np.diff(rated[users].indptr)
-        vectors = self.users(self._coordinates(rated, users), X, counts)
+        vectors = self.users(self._coordinates(rated, users, self.inputs), X, counts)
         return replace(self, heads=self.heads.with_side("users", head.changed(users, vectors)))
 
     def _with_items(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> UptakePart:
         """Regress who took an item up on the users' coordinates, as the embeddings of `fit` do.
 
         An item that had no pairs in `fit` is drawn towards what its features say over its first
-        pairs, and is no evidence of taste before.
+        pairs, and is no evidence of taste before. The coordinates are those of items that had, and
+        these count in histories as much as before: nothing grows from update to update because it
+        is explained by itself.
         """
         fitted = np.asarray(self.fitted[rows])
         here = np.isin(later.rows.items, rows[fitted])
+        if later.again is not None:  # these are in it already
+            here &= ~later.again
         users = [later.rows.users[here]]
         items = [np.searchsorted(rows, later.rows.items[here])]
         pairs = columns(rated, rows[~fitted])
@@ -156,21 +160,25 @@ class UptakePart(Part):
         items.append(np.repeat(np.flatnonzero(~fitted), np.diff(pairs.indptr)))
         who, place = np.unique(np.concatenate(users), return_inverse=True)
         weights = np.maximum(np.diff(rated[who].indptr), 1) ** -0.5 / self.mean
-        pulls = self._coordinates(rated, who) * (weights[:, None] / self.spread)
+        inputs = np.array(self.inputs)
+        known = np.where(self.fitted, inputs, 0)
+        pulls = self._coordinates(rated, who, known) * (weights[:, None] / self.spread)
         shape = (len(rows), len(who))
         ones = np.ones(len(place), np.float32)
         which = sparse.csr_matrix((ones, (np.concatenate(items), place)), shape=shape)
         moved = np.asarray(which @ pulls, np.float32)
         head, n = self.heads.items, np.diff(pairs.indptr)
         vectors = np.array(head.vectors[rows])
+        before = np.linalg.norm(vectors[fitted], axis=1)
         vectors[fitted] += moved[fitted]
+        after = np.linalg.norm(vectors[fitted], axis=1)
+        inputs[rows[fitted]] *= np.where(after > 0, before / np.maximum(after, 1e-30), 1)
         share = np.minimum(n / FEW, 1).astype(np.float32)[:, None]
         cold = np.tile(head.prior, (len(n), 1))
         if later.features is not None:
             X = later.features.items[rows[~fitted]]
             cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
         vectors[~fitted] = share * moved[~fitted] + (1 - share) * cold
-        inputs = np.array(self.inputs)
         inputs[rows[~fitted]] = np.where(n < FEW, 0, item_scale(n) ** 2)
         heads = self.heads.with_side("items", head.changed(rows, vectors))
         return replace(self, heads=heads, inputs=inputs)

@@ -31,9 +31,6 @@ from simrec.storage.arrays import Array, Sparse, is_finite
 
 logger = logging.getLogger(__name__)
 
-# Weight that takes a pair out of a matrix of int8, whatever it was there; see `_with_pairs`.
-_NO_MORE = -100
-
 
 @dataclass(eq=False)
 class State:
@@ -114,12 +111,13 @@ def _with_later(
     counted = np.ones(len(later.values), np.float32)
     if isinstance(uptake, UptakePart):
         counted = uptake.weight(later.values)
-    rated = _with_pairs(rated, later.rows, counted)
+    rated, again = _with_pairs(rated, later.rows, counted)
+    later = replace(later, again=again)
     rating = parts.get("rating")
     if liked is not None and isinstance(rating, RatingPart):
         good = later.values >= liked_from(rating.bounds)
         # A pair that is rated again, and not liked then, is liked no more.
-        liked = _with_pairs(liked, later.rows, good)
+        liked, _ = _with_pairs(liked, later.rows, good)
         liked.eliminate_zeros()
     for name, part in parts.items():
         parts[name], moved = _learned(part, counts, later, rated, only_new)
@@ -199,12 +197,15 @@ def _later(ratings: Ratings, towers: Sides[Tower], only_new: Sides[bool]) -> Lat
     return LaterRatings(rows.map(lambda one: one[new]), later.values[new], features, at)
 
 
-def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], values: np.ndarray) -> sparse.csr_matrix:
-    """Set the values of later pairs; the last one counts where a pair is rated again."""
+def _with_pairs(
+    rated: Sparse, rows: Sides[np.ndarray], values: np.ndarray
+) -> tuple[sparse.csr_matrix, np.ndarray]:
+    """Set the values of later pairs, the last one of each; return also which were there before."""
     n, n_items = rated.shape
     own = np.repeat(np.arange(n, dtype=np.int64), np.diff(rated.indptr))
     places, data = own * n_items + rated.indices, np.array(rated.data)
-    later, last = np.unique((rows.users.astype(np.int64) * n_items + rows.items)[::-1], True)
+    keys = rows.users.astype(np.int64) * n_items + rows.items
+    later, last, own_place = np.unique(keys[::-1], return_index=True, return_inverse=True)
     values = values[::-1][last].astype(data.dtype)
     at = np.searchsorted(places, later)
     again = at < len(places)
@@ -213,7 +214,7 @@ def _with_pairs(rated: Sparse, rows: Sides[np.ndarray], values: np.ndarray) -> s
     users, items = np.divmod(later[~again], n_items)
     who, what = np.concatenate([own, users]), np.concatenate([rated.indices, items])
     made = (np.concatenate([data, values[~again]]), (who, what))
-    return sparse.csr_matrix(made, shape=rated.shape)
+    return sparse.csr_matrix(made, shape=rated.shape), again[own_place][::-1]
 
 
 def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:

@@ -1,14 +1,18 @@
-"""Content profiles: a ridge regression of each user's history on the features of items."""
+"""The item encoder of implicit feedback: a ridge regression on weighed features."""
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from simrec.model.lists.components import PairWeight
-from simrec.model.lists.content import Content, ContentSetting
-from simrec.model.lists.uptake.encoders import feature_weights, full_columns
+from scipy import sparse
 
 from simrec import Ratings, TwoTower
 from simrec.data.sides import Sides
+from simrec.model.lists.item_encoder import (
+    ItemRegression,
+    feature_weights,
+    full_columns,
+    idf_of,
+)
 from simrec.model.prepare import Encoding, prepare
 
 N_USERS, N_ITEMS, N_NEW = 90, 80, 20
@@ -34,19 +38,28 @@ def data():
     return prepare(ratings, None, Sides(items, None), Encoding(Sides({}, {}), 2, 5))
 
 
-@pytest.mark.parametrize("weighing", ["rarity", "rarity and full columns"])
-@pytest.mark.parametrize("ridge", [0.3, 3.0])
-def test_a_profile_is_a_ridge_regression_of_the_history(data, ridge, weighing):
-    content = Content.of(data, weighing, 512, np.random.default_rng(0))
-    part = content.part(data, ContentSetting(ridge, 512, weighing), PairWeight())
-    T = content.rows.toarray().astype(np.float64)
-    assert np.linalg.norm(T, axis=1) == pytest.approx(np.ones(len(T)), abs=1e-5)
-    H = data.rated().toarray()[:, data.sides.items.rated_rows] > 0
-    weights = H @ T @ np.linalg.inv(T.T @ T + ridge * np.eye(T.shape[1])) * ridge
-    new = np.asarray(data.sides.items.tower.counts) == 0
-    X = content.encoder.inputs(data.sides.items.tower.features[new]).toarray()
-    found = part.heads.users.vectors @ part.heads.items.vectors[new].T
-    assert found == pytest.approx(weights @ X.T, abs=2e-2 * np.abs(weights @ X.T).max())
+# Normal equations solved whole, and conjugate gradients.
+@pytest.mark.parametrize("shape", [(30, 6), (30, 80), (30, 1200)])
+@pytest.mark.parametrize("by_rarity", [False, True])
+def test_the_encoder_is_a_ridge_regression(shape, by_rarity):
+    rng = np.random.default_rng(2)
+    X = sparse.csr_matrix(sparse.random_array(shape, density=0.3, rng=rng), dtype=np.float32)
+    Y = rng.standard_normal((shape[0], 4)).astype(np.float32)
+    encoder = ItemRegression(X, idf_of(X) if by_rarity else None, 0.5).encoder(Y)
+    Z = np.hstack([encoder.inputs(X).toarray(), np.ones((shape[0], 1))]).astype(np.float64)
+    exact = np.linalg.solve(Z.T @ Z + 0.5 * np.eye(Z.shape[1]), Z.T @ Y)
+    np.testing.assert_allclose(encoder(X), Z @ exact, atol=0.1)
+
+
+def test_another_penalty_is_as_if_it_had_been_given_first():
+    rng = np.random.default_rng(2)
+    X = sparse.csr_matrix(sparse.random_array((60, 20), density=0.3, rng=rng), dtype=np.float32)
+    Y = rng.standard_normal((60, 4)).astype(np.float32)
+    changed = ItemRegression(X, None, 0.5)
+    changed.encoder(Y)
+    changed.set_penalty(8.0)
+    fresh = ItemRegression(X, None, 8.0).encoder(Y)
+    np.testing.assert_allclose(changed.encoder(Y).weights, fresh.weights, atol=1e-6)
 
 
 def test_vectors_are_nearly_full_columns_and_tags_are_not(data):
