@@ -103,64 +103,6 @@ def test_interactions_without_ratings():
     assert not any(r.has_ratings for r in cold_start_split(ratings).tasks().values())
 
 
-# --- weights ---
-
-PLAYS = TABLE.append_column("weight", pa.array([3, 0, 5, 1]))
-
-
-def test_weights_are_optional_and_kept():
-    assert Ratings.from_table(TABLE).weights is None
-    assert Ratings.from_table(PLAYS, weight=None).weights is None
-    ratings = Ratings.from_table(PLAYS)
-    assert ratings.weights.dtype == np.float32
-    assert ratings.weights.tolist() == [3, 0, 5, 1]
-    assert ratings.select([2, 0]).weights.tolist() == [5, 3]
-    assert Ratings.from_table(ratings.to_arrow()).weights.tolist() == [3, 0, 5, 1]
-    renamed = PLAYS.rename_columns([*TABLE.column_names, "plays"])
-    assert Ratings.from_table(renamed).weights is None
-    assert Ratings.from_table(renamed, rating=None, weight="plays").weights.tolist() == [3, 0, 5, 1]
-    with pytest.raises(InputError, match="no column 'plays'"):
-        Ratings.from_table(TABLE, weight="plays")
-    with pytest.raises(ValueError):
-        ratings.weights[0] = 1
-
-
-def test_a_split_keeps_weights():
-    rng = np.random.default_rng(0)
-    pairs = np.unique(rng.integers(0, 30, (400, 2)), axis=0)
-    table = {"user_id": pairs[:, 0], "item_id": pairs[:, 1], "weight": np.arange(len(pairs))}
-    split = cold_start_split(Ratings.from_table(pa.table(table), rating=None))
-    parts = [split.train, *split.tasks().values()]
-    found = np.sort(np.concatenate([part.weights for part in parts]))
-    np.testing.assert_array_equal(found, np.arange(len(pairs)))
-
-
-def test_weights_of_a_repeated_pair_add_up():
-    table = pa.concat_tables([PLAYS, PLAYS, PLAYS.slice(0, 1)])
-    ratings = Ratings.from_table(table)
-    assert ratings.weights.tolist() == [9, 0, 10, 2]
-    assert ratings.values.tolist() == TABLE["rating"].to_pylist()
-    huge = PLAYS.set_column(4, "weight", pa.array([3e38] * 4))
-    assert np.isfinite(Ratings.from_table(pa.concat_tables([huge, huge])).weights).all()
-
-
-@pytest.mark.parametrize(
-    ("bad", "words"),
-    [
-        (-1.0, "1 of 4 rows are below 0.*row 1: user_id=10"),
-        (NAN, "1 of 4 rows are NaN"),
-        (float("inf"), "1 of 4 rows are infinite"),
-        (None, r"1 of 4 rows have no weight \(null\)"),
-    ],
-)
-def test_bad_weights_are_named(bad, words):
-    table = PLAYS.set_column(4, "weight", pa.array([1.0, bad, 2.0, 0.0]))
-    with pytest.raises(InputError, match=f"column 'weight': {words}"):
-        Ratings.from_table(table)
-    with pytest.raises(InputError, match="'weight' holds string values.*weights must be numbers"):
-        Ratings.from_table(PLAYS.set_column(4, "weight", pa.array(["1"] * 4)))
-
-
 @pytest.mark.parametrize(
     ("times", "first"),
     [

@@ -181,17 +181,13 @@ def test_names_of_id_columns_reach_the_features(tables, tmp_path):
     assert model.recommend(k=1).columns.tolist()[:2] == ["who", "what"]
 
 
-def test_interactions_and_weights(tmp_path, capsys):
+def test_interactions_without_ratings(tmp_path):
     table = {"user_id": [1, 2, 2], "item_id": ["a", "b", "a"], "plays": [3, 1, 0.5]}
     pq.write_table(pa.table(table), tmp_path / "r.parquet")
-    ratings = DataOptions(tmp_path / "r.parquet", rating=None, weight="plays").load_ratings(None)
-    assert not ratings.has_ratings and ratings.weights.tolist() == [3, 1, 0.5]
-    assert DataOptions(tmp_path / "r.parquet", rating=None).load_ratings(None).weights is None
-    with pytest.raises(InputError, match="'play'"):
-        DataOptions(tmp_path / "r.parquet", rating=None, weight="play").load_ratings(None)
-    for option, expected in commands.options("train").items():
-        if option in ("rating", "weight"):
-            assert expected.parse("none") is expected.check("none") is None
+    ratings = DataOptions(tmp_path / "r.parquet", rating=None).load_ratings(None)
+    assert not ratings.has_ratings and ratings.values.tolist() == [1, 1, 1]
+    option = commands.options("train")["rating"]
+    assert option.parse("none") is option.check("none") is None
 
 
 def test_jobs_take_their_arguments_in_one_order():

@@ -115,7 +115,8 @@ def test_what_ratings_have_taught_is_not_learned_again(data, tmp_path, monkeypat
     settings, path = {**SETTINGS, **WAYS[way]}, tmp_path / "checkpoint"
     whole = fit(TwoTower(**settings), data)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(fit_module, "check_weights", killed)  # the first thing after ratings
+        patch.setattr(Settings, "quick", killed)  # the first thing after ratings
+        patch.setattr(Blend, "single", killed)
         fit(TwoTower(**settings), data, checkpoint=path)
     plain = fit_module.fit_ratings
 
