@@ -20,6 +20,8 @@ from simrec.model import checkpoint as module
 from simrec.model import fit as fit_module
 from simrec.model.checkpoint import Checkpoint
 from simrec.model.head import Saved
+from simrec.model.lists.blend import Blend
+from simrec.model.params import Settings
 from simrec.model.run.progress import Progress
 from simrec.model.run.workers import WorkerLost, written_together
 from simrec.storage.artifacts import read_manifest
