@@ -1,4 +1,4 @@
-"""Ratings: who rated what, how high, when, and how much that counts."""
+"""Ratings: who rated what, how high, and when."""
 
 import logging
 from concurrent.futures import ThreadPoolExecutor
@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.ids import IdMap, check_ids, encode_ids, used_ids
-from simrec.data.messages import bad_rows, describe, show_row
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap, encode_ids, used_ids
+from simrec.data.messages import describe, show_row
+from simrec.data.rating_columns import checked_bounds, finite_numbers, read_columns, timestamps
 from simrec.data.sides import USUAL, Columns
-from simrec.data.tables import TableLike, null_mask, read_table
+from simrec.data.tables import TableLike
 from simrec.errors import InputError
 
 logger = logging.getLogger(__name__)
@@ -124,22 +125,22 @@ class Ratings:
         False
         """
         if bounds is not None:
-            bounds = _checked_bounds(bounds)
+            bounds = checked_bounds(bounds)
         if isinstance(source, Ratings):
             if bounds is not None:
                 source.check_bounds(*bounds, name=name)
             return source
         label = describe(source, name)
         columns = Columns(user_id, item_id, rating, timestamp)
-        table = _read_columns(source, columns, name)
+        table = read_columns(source, columns, name)
         for column in (user_id, item_id):
             check_ids(table.column(column), column, label, table=table)
         times = None
         values = np.ones(table.num_rows, dtype=np.float32)
         if rating is not None:
-            values = _finite_numbers(table, rating, label)
+            values = finite_numbers(table, rating, label)
         if timestamp is not None and timestamp in table.column_names:
-            times = _timestamps(table, timestamp, label)
+            times = timestamps(table, timestamp, label)
         columns_of_ids = [table.column(user_id), table.column(item_id)]
         with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
             each = map if table.num_rows < 10_000 else pool.map
@@ -286,95 +287,6 @@ def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
 def liked_from(bounds: tuple[float, float]) -> float:
     """Return the rating from which an item counts as liked: the upper half, without its middle."""
     return bounds[0] + 0.55 * (bounds[1] - bounds[0])
-
-
-def _read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
-    """Read the columns of a ratings table that are used."""
-    rating, ids = columns.rating, (columns.user_id, columns.item_id)
-    named = [c for c in (*ids, rating, columns.timestamp) if c is not None]
-    if len(set(named)) < len(named):
-        raise InputError("user_id, item_id, rating and timestamp must be different columns.")
-    optional = [c for c in named if c == "timestamp"]  # read if it is there
-    needed = [c for c in named if c not in optional]
-    try:
-        return read_table(source, needed, optional=optional, dictionaries=ids, name=name)
-    except InputError as error:
-        if rating is None or f"no column {rating!r}" not in str(error):
-            raise
-        raise InputError(f"{error} For interactions without ratings pass rating=None.") from error
-
-
-def _finite_numbers(table: pa.Table, column: str, label: str) -> np.ndarray:
-    """Take ratings as float32, refusing what is not a finite number."""
-    numbers = table.column(column)
-    kind = numbers.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        example = numbers[0].as_py() if len(numbers) else None
-        raise InputError(
-            f"{label}: column {column!r} holds {kind} values, such as {example!r}; ratings must "
-            f"be numbers. Convert the column, for example with .astype('float32') in pandas."
-        )
-    if numbers.null_count:
-        problem = "have no rating (null)"
-        raise bad_rows(label, column, null_mask(numbers), problem, "Drop these rows.", table)
-    if pa.types.is_decimal(kind):
-        numbers = numbers.cast(pa.float64())
-    with np.errstate(over="ignore"):  # reported below
-        values = _joined(numbers, np.float32)
-    if not np.isfinite(values).all():
-        bad, problem, remedy = np.isnan(values), "are NaN", "Drop these rows."
-        if not bad.any():
-            bad, problem = np.isinf(values), "are infinite or too large for float32"
-            remedy = "Drop or rescale them."
-        raise bad_rows(label, column, bad, problem, remedy, table)
-    return values
-
-
-def _timestamps(table: pa.Table, column: str, label: str) -> np.ndarray:
-    """Take times as int64 (numbers), float64 or datetime64 (dates and times, in UTC)."""
-    times = table.column(column)
-    kind = times.type
-    remedy = "Drop these rows, or pass timestamp=None to leave times aside."
-    if times.null_count:
-        raise bad_rows(label, column, null_mask(times), "have no time (null)", remedy, table)
-    if pa.types.is_integer(kind):
-        try:
-            return _joined(times.cast(pa.int64()), np.int64)
-        except pa.ArrowInvalid as error:
-            raise InputError(f"{label}: column {column!r}: {error}. {remedy}") from error
-    if pa.types.is_floating(kind):
-        seconds = _joined(times, np.float64)
-        bad = ~np.isfinite(seconds)
-        if bad.any():
-            raise bad_rows(label, column, bad, "are NaN or infinite", remedy, table)
-        return seconds
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        unit = kind.unit if pa.types.is_timestamp(kind) else "s"
-        whole = pc.cast(times, pa.timestamp(unit))
-        return _joined(whole.cast(pa.int64()), np.int64).view(f"datetime64[{unit}]")
-    raise InputError(
-        f"{label}: column {column!r} holds {kind} values, such as {times[0].as_py()!r}; times "
-        "must be numbers, dates or timestamps. Convert the column, or pass timestamp=None to "
-        "leave times aside."
-    )
-
-
-def _joined(values: pa.ChunkedArray, dtype: type) -> np.ndarray:
-    return np.concatenate([np.empty(0, dtype), *(c.to_numpy() for c in values.chunks)], dtype=dtype)
-
-
-def _checked_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Refuse bounds that are not two finite numbers in ascending order."""
-    try:
-        low, high = (float(bound) for bound in bounds)
-    except (TypeError, ValueError):
-        low = high = np.nan
-    if not -np.inf < low < high < np.inf:
-        raise InputError(
-            f"bounds must be the lowest and the highest possible rating, such as (1, 5); "
-            f"got {bounds!r}."
-        )
-    return low, high
 
 
 def _positions(which: Any, n: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.features.column import family
-from simrec.data.ids import one_or_several
+from simrec.data.id_columns import one_or_several
 from simrec.errors import InputError
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ import pyarrow as pa
 from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import IdMap, one_or_several
+from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import USUAL, Columns, Side, Sides

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import IdMap, check_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, read_table

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from simrec.data.ids import one_or_several
+from simrec.data.id_columns import one_or_several
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableLike

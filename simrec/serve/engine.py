@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.ids import IdMap, id_kind
+from simrec.data.id_columns import id_kind
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
 from simrec.errors import InputError

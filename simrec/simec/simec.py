@@ -381,7 +381,7 @@ class SimEc(Params):
             return None
         shape = " x ".join(f"{n:,}" for n in self.feature_shape_)
         rows = "rows" if self.feature_kind_ == "identity" else "features of each row"
-        # The encoder of a part, which was not fitted as a SimEc, has no targets of its own.
+        # The encoder of a part has no targets of its own.
         targets = f" and {len(self.targets_):,} targets" if hasattr(self, "targets_") else ""
         return f"{shape} {rows}{targets}"
 
@@ -394,13 +394,9 @@ class SimEc(Params):
         if X is None and self.feature_kind_ != "identity":
             raise InputError("X is None, but the model was fitted on features")
         if X is not None and self.feature_kind_ == "identity":
-            raise InputError(
-                "the model was fitted with X=None (the identity): it takes no features"
-            )
+            raise InputError("fitted with X=None (the identity), the model takes no features")
         features = Features.check(X, self.feature_shape_[0] if X is None else None)
         if features.shape != self.feature_shape_:
-            raise InputError(
-                f"a row of X has shape {features.shape}, but the model was fitted on "
-                f"{self.feature_shape_}"
-            )
+            shapes = f"{features.shape}, but the model was fitted on {self.feature_shape_}"
+            raise InputError(f"a row of X has shape {shapes}")
         return features.as_kind(self.feature_kind_)

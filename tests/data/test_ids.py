@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.ids import IdMap, check_ids, encode_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import IdMap, encode_ids
 from simrec.errors import InputError
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]

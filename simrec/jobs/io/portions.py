@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from simrec.data.ids import check_ids, encode_ids
+from simrec.data.id_columns import check_ids
+from simrec.data.ids import encode_ids
 from simrec.data.ratings import Ratings
 from simrec.data.source import Source, Unit, open_source
 from simrec.errors import InputError

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap, id_kind, one_or_several
+from simrec.data.id_columns import id_kind, one_or_several
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import SIDES, USUAL, Columns, Sides
 from simrec.data.tables import TableLike, is_table, read_table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from simrec.data.ids import one_or_several
+from simrec.data.id_columns import one_or_several
 from simrec.data.sides import Side, Sides, other
 from simrec.data.tables import is_table, read_table
 from simrec.errors import InputError

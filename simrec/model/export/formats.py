@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__
-from simrec.data.ids import check_ids
+from simrec.data.id_columns import check_ids
 from simrec.data.messages import describe
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike

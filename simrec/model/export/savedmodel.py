@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from simrec.data.features import FeatureEncoder
-from simrec.data.ids import id_kind
+from simrec.data.id_columns import id_kind
 from simrec.errors import InputError
 from simrec.model.export.formats import last_coordinate
 from simrec.model.head import Encoder, Head

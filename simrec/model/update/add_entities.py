@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.ids import IdMap, id_kind
+from simrec.data.id_columns import id_kind
+from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.tables import TableLike
 from simrec.errors import InputError

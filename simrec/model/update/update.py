@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
-from simrec.data.ids import IdMap, one_or_several
+from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
