@@ -83,6 +83,8 @@ class PopularityPart(Part):
 
     def _counted(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> PopularityPart:
         here = np.isin(later.rows.items, rows) & (later.values >= self.liked)
+        if later.again is not None:  # these have been counted
+            here &= ~later.again
         likes = np.array(self.likes)
         added: float | np.ndarray = 1.0
         if self.fading is not None:  # without a day, they are of the latest
