@@ -66,7 +66,8 @@ print(10 * (time.process_time() - cpu), *np.percentile(taken, [50, 99]))
 
 def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
     """Write a model with so many items and users: rows of a small one, items with noise."""
-    data = make_synthetic(n_users=600, n_items=400, n_ratings=20_000)
+    # Of 130 items lists have 129 coordinates, as the published row.
+    data = make_synthetic(n_users=600, n_items=130, n_ratings=20_000)
     model = TwoTower(random_state=0).fit(data.ratings, items=data.items, users=data.users)
     rng = np.random.default_rng(seed)
     sizes = {"items": n_items, "users": n_users}
@@ -100,12 +101,9 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
                 )
             )
         }
-        if hasattr(part, "numbers"):
-            changed["numbers"] = np.asarray(part.numbers)[rows["items"]]
-        if hasattr(part, "fitted"):
-            changed["fitted"] = type(part.heads)(
-                *(np.asarray(one)[rows[side]] for side, one in part.fitted.named())
-            )
+        for name_of in ("inputs", "fitted", "likes"):  # a number for each item
+            if hasattr(part, name_of):
+                changed[name_of] = np.asarray(getattr(part, name_of))[rows["items"]]
         if isinstance(getattr(part, "evidence", None), Evidence):
             sides = []
             for side, one in part.evidence.sides.named():
