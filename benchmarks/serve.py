@@ -67,7 +67,7 @@ print(10 * (time.process_time() - cpu), *np.percentile(taken, [50, 99]))
 def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
     """Write a model with so many items and users: rows of a small one, items with noise."""
     # Of 130 items lists have 129 coordinates, as the published row.
-    data = make_synthetic(n_users=600, n_items=130, n_ratings=20_000)
+    data = make_synthetic(n_users=600, n_items=130, n_ratings=15_000)
     model = TwoTower(random_state=0).fit(data.ratings, items=data.items, users=data.users)
     rng = np.random.default_rng(seed)
     sizes = {"items": n_items, "users": n_users}
