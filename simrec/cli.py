@@ -168,7 +168,7 @@ def _command_parser(command: str) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"simrec {command}",
         description=summary[0].upper() + summary[1:] + ".",
-        epilog="Tables are Parquet or CSV files, directories, globs or URIs of them. How CSV is "
+        epilog="Tables are Parquet or CSV files, directories or URIs of them. How CSV is "
         "written is found, or given: ratings.csv#delimiter=tab&decimal=,&encoding=cp1252.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,

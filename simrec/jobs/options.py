@@ -135,7 +135,7 @@ _BOOLS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0"
 def options_of(function: Callable, skip: Iterable[str] = ()) -> dict[str, Option]:
     """Return the options of a function or class, by name, in the order of its parameters.
 
-    Parameters whose type cannot be written on a command line (callbacks, models) are left out.
+    Parameters whose type cannot be written on a command line (models) are left out.
     """
     hints, options = _hints(function), {}
     help_texts: dict[str, str] = {}

@@ -7,7 +7,7 @@ write a `Part`, fit it in `model.lists.fit`, and name it in `model.files`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -88,17 +88,17 @@ class Part(ABC):
         there is now counts in a history, the later ones included.
         """
 
-    @abstractmethod
     def only_users(self, rows: np.ndarray) -> Part:
         """Keep some users, by their rows."""
+        return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
 
     @abstractmethod
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take the vector of an entity apart, into named parts that sum to it."""
 
-    @abstractmethod
     def comparable(self, side: Side, vectors: np.ndarray) -> np.ndarray:
         """Return embeddings without biases, in which known and new entities can be compared."""
+        return vectors
 
     @abstractmethod
     def saved(self) -> Saved:

@@ -44,12 +44,16 @@ def sample_users(
     def gathered(array: np.ndarray) -> np.ndarray:
         return np.concatenate(workers.gather(array[here]))
 
+    user_rows = np.concatenate(workers.gather(place[ratings.user_rows[here]]))
+    item_rows = gathered(ratings.item_rows)
+    # What is drawn of the pairs does not depend on the order of the input, nor on the workers.
+    order = np.lexsort((item_rows, user_rows))
     taken = Ratings(
         IdMap(ids["id"]),
         ratings.items,
-        np.concatenate(workers.gather(place[ratings.user_rows[here]])),
-        gathered(ratings.item_rows),
-        gathered(ratings.values),
+        user_rows[order],
+        item_rows[order],
+        gathered(ratings.values)[order],
         has_ratings=ratings.has_ratings,
     )
     groups = sides.map(lambda side: side.groups)

@@ -18,11 +18,6 @@ def by_column(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->j", a, b)[None]
 
 
-def by_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return the scalar products of rows: an inner product that solves each on its own."""
-    return np.einsum("ij,ij->i", a, b)[:, None]
-
-
 def conjugate_gradients(
     normal: Map,
     right: np.ndarray,

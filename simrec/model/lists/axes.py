@@ -94,7 +94,7 @@ def find_axes(
     else:
         # One worker draws nothing for so few rows: what is drawn next is to be the same.
         own = deepcopy(rng) if n_rows <= 2 * d else rng
-        e, V = _leading(Y, YT, d, own, workers)
+        e, V = _leading(Y, d, own, workers)
     order = np.argsort(-e)[:d]
     e, V = e[order], V[:, order]
     e = np.maximum(e, 1e-9 * max(float(e[0]), 1e-30))
@@ -109,7 +109,6 @@ def _eigh(gram: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _leading(
     Y: sparse.csr_matrix,
-    YT: sparse.csr_matrix,
     d: int,
     rng: np.random.Generator,
     workers: Workers,
@@ -117,7 +116,7 @@ def _leading(
     """Return about d + 16 eigenvalues and eigenvectors, by block power iteration."""
     V = rng.standard_normal((Y.shape[1], min(d + _MORE, Y.shape[1]))).astype(np.float32)
     for _ in range(_PASSES):
-        V = workers.sum(np.asarray(YT @ (Y @ workers.first(_orthonormal(V)))))
+        V = workers.sum(_squared(Y, workers.first(_orthonormal(V))))
     V = workers.first(_orthonormal(_orthonormal(V)))
     gram = np.zeros((V.shape[1], V.shape[1]))
     for rows in row_blocks(Y.shape[0]):
@@ -126,6 +125,15 @@ def _leading(
     # The last bits turn eigenvectors of nearly equal eigenvalues: the first worker decides.
     e, W = (workers.first(one) for one in np.linalg.eigh(workers.sum(gram)))
     return e, V @ W.astype(np.float32)
+
+
+def _squared(Y: sparse.csr_matrix, V: np.ndarray) -> np.ndarray:
+    """Return Y' (Y V), some rows at a time."""
+    out = np.zeros_like(V)
+    for rows in row_blocks(Y.shape[0]):
+        some = Y[rows]
+        out += some.T @ (some @ V)
+    return out
 
 
 def _orthonormal(V: np.ndarray) -> np.ndarray:

@@ -164,7 +164,7 @@ def choose_uptake(
     while embedding_dim is None and dim < _MOST_DIM:
         for one in some:
             one.learn(2 * dim)
-        if quality(2 * dim) < _WORTH * quality(dim):
+        if quality(2 * dim) <= _WORTH * quality(dim):
             break
         dim *= 2
     for one in draws:

@@ -49,8 +49,9 @@ class Fading:
         """Read the numbers from a model directory."""
         fading = cls(**document)
         numbers = (fading.rate, fading.until, fading.scale)
-        if not all(isinstance(n, int | float) and np.isfinite(n) for n in numbers):
-            raise InputError(f"popularity: {dict(document)} are no finite numbers")
+        finite = all(isinstance(n, int | float) and np.isfinite(n) for n in numbers)
+        if not finite or fading.rate < 0 or fading.scale <= 0:
+            raise InputError(f"popularity: {dict(document)} cannot be how likes fade")
         return fading
 
 

@@ -65,7 +65,7 @@ def comparable(draws: Sequence[Compared]) -> Place:
     draws = [
         Compared(z[:_COMPARED], new[:_COMPARED], is_new, task.first(_COMPARED))
         for z, new, is_new, task in draws
-        if len(task.users)
+        if len(task.users) and is_new.any()
     ]
     if not draws:
         return Place()

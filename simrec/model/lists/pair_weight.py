@@ -42,7 +42,9 @@ class PairWeight:
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Return what pairs with such ratings count."""
-        return (1 + self.slope * (values - self.mean)).astype(np.float32)
+        counted = 1 + self.slope * (values - self.mean)
+        # A rating that is rare is not to outweigh a whole history.
+        return np.clip(counted, -1, 3).astype(np.float32)
 
     @classmethod
     def restored(cls, document: Mapping[str, Any]) -> PairWeight:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy import sparse
 
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Sides
 from simrec.errors import InputError
 from simrec.model.head import Encoder, Saved, restored_heads, saved_heads
 from simrec.model.lists.blend import FEW
@@ -108,10 +108,6 @@ class PopularityPart(Part):
         head = head.changed(rows, vectors.astype(np.float32))
         return replace(self, heads=self.heads.with_side("items", head))
 
-    def only_users(self, rows: np.ndarray) -> PopularityPart:
-        """Keep some users."""
-        return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
-
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""
         x, pieces = entity.features, np.asarray(vector, np.float64)[None]
@@ -124,10 +120,6 @@ class PopularityPart(Part):
             words = entity.encoder.words(x)
             names, values = [*names, *words], [*values, *words.values()]
         return Parts(names, values, pieces, np.zeros(len(vector)))
-
-    def comparable(self, side: Side, vectors: np.ndarray) -> np.ndarray:
-        """Return the vectors as they are."""
-        return vectors
 
     def saved(self) -> Saved:
         """Return the part as plain data."""
@@ -145,6 +137,8 @@ class PopularityPart(Part):
             raise InputError(f"popularity: {liked!r} is no number")
         heads = restored_heads(cls.name, artifact, towers)
         likes = artifact.array("popularity_likes", (len(towers.items.ids),))
+        if heads.items.width != 3 or not (likes >= 0).all():
+            raise InputError("popularity: expected three coordinates, and counts of at least 0")
         return cls(heads, output, liked, likes, None if fading is None else Fading.restored(fading))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy import sparse
 
-from simrec.data.sides import SINGULAR, Side, Sides
+from simrec.data.sides import SINGULAR, Sides
 from simrec.errors import InputError
 from simrec.model.head import Saved, restored_heads, saved_heads
 from simrec.model.lists.axes import item_scale
@@ -183,10 +183,6 @@ class UptakePart(Part):
         heads = self.heads.with_side("items", head.changed(rows, vectors))
         return replace(self, heads=heads, inputs=inputs)
 
-    def only_users(self, rows: np.ndarray) -> UptakePart:
-        """Keep some users."""
-        return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
-
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: average, feature columns, and the entity's own pairs."""
         side, x, vector = entity.side, entity.features, np.asarray(vector, np.float64)
@@ -199,10 +195,6 @@ class UptakePart(Part):
             names, values = [*names, _OFFSET[side]], [*values, f"{entity.count:,} pairs"]
             pieces = np.concatenate([pieces, (vector - pieces.sum(0))[None]])
         return Parts(names, values, pieces, np.zeros(len(vector)))
-
-    def comparable(self, side: Side, vectors: np.ndarray) -> np.ndarray:
-        """Return the vectors as they are."""
-        return vectors
 
     def saved(self) -> Saved:
         """Return the part as plain data."""

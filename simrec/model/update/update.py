@@ -230,10 +230,11 @@ def _grown_rated(rated: Sparse, new: Sides[NewRows]) -> Sparse:
 
 
 def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarray]) -> Sides[Tower]:
-    """Add the ratings that each entity has learned from to its count."""
+    """Add the ratings that each entity has learned from to its count, each pair once."""
+    new = slice(None) if later.again is None else ~later.again
 
     def counted(side: Side) -> Tower:
-        tower, rows = towers[side], later.rows[side]
+        tower, rows = towers[side], later.rows[side][new]
         if not len(learned[side]):
             return tower
         rows, times = np.unique(rows[np.isin(rows, learned[side])], return_counts=True)
