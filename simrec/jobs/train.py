@@ -63,6 +63,8 @@ def train(
     # Found out now rather than after the training.
     check_params(model.get_params())
     check_replaceable(out)
+    if os.path.exists(out):
+        logger.warning("%s: the model there is replaced once this one is complete", out)
     if checkpoint is None:
         checkpoint = f"{os.fspath(out).rstrip('/')}.checkpoint"
     check_apart(checkpoint, out=out, **data.paths)

@@ -135,15 +135,10 @@ class Tower:
         who = f"{self.singular} {example!r} has"
         if count > 1:
             who = f"{count:,} {self.side}, for example {example!r}, have"
-        what = f"{who} neither ratings nor features in this model"
-        remedy = (
-            f"pass a table with their features as {self.side}="
-            if self.encoder is not None
-            else f"the model was fitted without features of {self.side}"
-        )
-        return (
-            f"{what}; {remedy}, or unknown='prior' for the answer for an average {self.singular}."
-        )
+        remedy = f"Pass unknown='prior' for the answer for an average {self.singular}"
+        if self.encoder is not None:
+            remedy += f", or a table with their features as {self.side}="
+        return f"{who} neither ratings nor features in this model. {remedy}."
 
 
 def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.ndarray]:

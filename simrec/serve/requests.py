@@ -71,9 +71,11 @@ class Recommend(Who):
 class Score(Who):
     """Ask for predicted ratings of items."""
 
-    items: list[Id] = Field(max_length=MOST_IDS)
+    items: list[Id] = Field(
+        default_factory=list, max_length=MOST_IDS, description="those of item_features if none"
+    )
     item_features: list[Row] = Field(
-        default_factory=list, max_length=MOST_ROWS, description="features of new items among them"
+        default_factory=list, max_length=MOST_ROWS, description="item_id and features of new items"
     )
     uncertainty: bool = False
 

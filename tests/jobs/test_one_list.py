@@ -101,7 +101,7 @@ def test_the_list_of_a_newcomer(titled, tmp_path):
 
 def test_one_or_all(titled, tmp_path):
     for arguments in ({}, {"user": "1000100", "out": tmp_path / "out"}):
-        with pytest.raises(InputError, match="give out, .*or else a user"):
+        with pytest.raises(InputError, match="give either out, .*or a user.*not both"):
             recommend(titled / "m", **arguments)
     with pytest.raises(InputError, match="^user 7 has neither ratings nor features"):
         recommend(titled / "m", user="7")
