@@ -147,8 +147,8 @@ def recommend(
     one = user is not None or new_user is not None
     if (out is None) != one:
         raise InputError(
-            "recommend: give either out, where lists are written, or a user or new_user, whose list "
-            "is printed; not both."
+            "recommend: give either out, where lists are written, or a user or new_user, whose "
+            "list is printed; not both."
         )
     asked: dict[str, Any] = {"k": k, "rank_by": rank_by, "new_items_only": new_items_only}
     if out is None:

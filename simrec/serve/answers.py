@@ -156,7 +156,7 @@ class Answers(Engine):
         """Return predicted ratings; see `TwoTower.predict`."""
         person = self.person(request)
         given = [self.clean(row, "items") for row in request.item_features]
-        asked = request.items or [row.get("item_id") for row in given]
+        asked: list[Any] = list(request.items) or [row.get("item_id") for row in given]
         if not asked or None in asked:
             raise InputError("score: give items, or item_features with an item_id in each row.")
         ids = [self.id_of(item, "items") for item in asked]
