@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 
 def run_code(path, namespace):
     """Run the Python blocks of a page one after the other."""
@@ -13,13 +15,24 @@ def run_code(path, namespace):
 
 def test_the_quickstart_runs(repository, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    # Tests draw once, users more often.
+    monkeypatch.setattr("simrec.model.lists.fit.LEAST_DRAWS", 2)
+    monkeypatch.setattr("simrec.model.lists.fit.MOST_DRAWS", 8)
     namespace = {}
     run_code(repository / "README.md", namespace)
-    run_code(repository / "docs" / "life.md", namespace)
     shown = capsys.readouterr().out
+    run_code(repository / "docs" / "life.md", namespace)
     for word in ("warm", "new_items", "new_users", "new_both", "rmse"):
         assert word in shown
     assert (tmp_path / "model" / "manifest.json").exists()
+    text = (repository / "README.md").read_text(encoding="utf-8")
+    promised = re.search(r"^```text\n(.*?)^```", text, re.M | re.S).group(1).splitlines()
+    printed = {line.split()[0]: line.split() for line in shown.splitlines() if line.strip()}
+    figures = [line.split() for line in promised if re.match(r"(rmse|ndcg)", line)]
+    assert len(figures) == 6
+    for name, *values in figures:  # other processors round otherwise
+        for value, found in zip(values, printed[name][1:], strict=True):
+            assert (value == found == "-") or float(found) == pytest.approx(float(value), abs=0.01)
 
 
 def test_the_file_tree_is_true(repository):
