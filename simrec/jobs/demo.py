@@ -4,6 +4,7 @@ import contextlib
 import os
 import platform
 import shlex
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -107,7 +108,10 @@ def demo(
     say("\nOutputs:\n" + console.facts(written))
     words = shlex.join(["--model", written["model"]])
     newcomer = shlex.join(["--user", str(found[0]["user_id"]), "--users", str(new_users)])
-    go_on = [f"simrec recommend {words} {newcomer} --k 5", f"simrec studio {words}"]
+    # As it was called: `make demo` calls the command of an environment that is not on the path.
+    beside = os.path.basename(sys.argv[0]) == "simrec" and not os.path.isabs(sys.argv[0])
+    program = sys.argv[0] if beside else "simrec"
+    go_on = [f"{program} recommend {words} {newcomer} --k 5", f"{program} studio {words}"]
     say("\nGo on with (the studio needs pip install 'simrec[serve]'):")
     say("\n".join(f"  {command}" for command in go_on))
     return {"job": "demo", "tasks": tasks, "outputs": written, "go_on": go_on}
