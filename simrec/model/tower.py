@@ -135,9 +135,8 @@ class Tower:
         who = f"{self.singular} {example!r} has"
         if count > 1:
             who = f"{count:,} {self.side}, for example {example!r}, have"
-        remedy = f"Pass unknown='prior' for the answer for an average {self.singular}"
-        if self.encoder is not None:
-            remedy += f", or a table with their features as {self.side}="
+        table = "" if self.encoder is None else f"a table with their features as {self.side}=, or "
+        remedy = f"Pass {table}unknown='prior' for the answer for an average {self.singular}"
         return f"{who} neither ratings nor features in this model. {remedy}."
 
 

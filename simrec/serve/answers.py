@@ -156,10 +156,7 @@ class Answers(Engine):
         """Return predicted ratings; see `TwoTower.predict`."""
         person = self.person(request)
         given = [self.clean(row, "items") for row in request.item_features]
-        asked: list[Any] = list(request.items) or [row.get("item_id") for row in given]
-        if not asked or None in asked:
-            raise InputError("score: give items, or item_features with an item_id in each row.")
-        ids = [self.id_of(item, "items") for item in asked]
+        ids = [self.id_of(item, "items") for item in request.asked()]
         given += [self.since.items[i] for i in ids if i in self.since.items]
         rows = list({row.get("item_id"): row for row in given}.values())
         found = self.model.towers_.items.find(ids, self.table(rows, "items") if rows else None)

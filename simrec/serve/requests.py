@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from simrec.errors import InputError
+
 # Limits of a request; a batch job is for more.
 MOST_K, MOST_RATINGS, MOST_IDS, MOST_ROWS, MOST_COLUMNS = 1_000, 500, 10_000, 1_000, 500
 _LARGEST = 2**63 - 1
@@ -78,6 +80,14 @@ class Score(Who):
         default_factory=list, max_length=MOST_ROWS, description="item_id and features of new items"
     )
     uncertainty: bool = False
+
+    def asked(self) -> list[Any]:
+        """Return the ids that are asked for."""
+        found: list[Any] = list(self.items)
+        found = found or [row.get("item_id") for row in self.item_features]
+        if not found or None in found:
+            raise InputError("score: give items, or item_features with an item_id in each row.")
+        return found
 
 
 class Similar(Request):

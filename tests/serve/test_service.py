@@ -108,6 +108,11 @@ class TestAnswers:
         mean, std = model.predict([7, 7], [17, 24], return_std=True)
         told = np.array([(i["predicted"], i["std"]) for i in found.json()["items"]])
         np.testing.assert_allclose(told, np.column_stack([mean, std]), atol=1e-6)
+        row = {"item_id": 7000, "year": 1999}
+        alone = client.post("/score", json={"user_id": 7, "item_features": [row]})
+        asked = {"user_id": 7, "items": [7000], "item_features": [row]}
+        assert alone.json()["items"] == client.post("/score", json=asked).json()["items"]
+        assert alone.json()["items"][0]["item_id"] == 7000
         found = client.post("/similar", json={"item_id": 17, "k": 5}).json()["items"]
         assert [i["item_id"] for i in found] == model.similar_items(17, k=5)["item_id"].tolist()
         found = client.post("/explain", json={"user_id": 7, "item_id": 17}).json()["contributions"]
@@ -370,6 +375,8 @@ class TestSafety:
             ("/similar", {"item_id": "items.parquet"}, 400),
             ("/similar", {"features": {"genres": "\ud800"}}, 400),
             ("/score", {"user_id": 7, "items": ["x.csv"]}, 400),
+            ("/score", {"user_id": 7}, 400),
+            ("/score", {"user_id": 7, "item_features": [{"title": "no id"}]}, 400),
             ("/items", {"rows": [{"title": "no id"}]}, 400),
             ("/items", {"rows": [{"item_id": 6000, "year": "soon"}]}, 400),
             ("/feedback", {"events": [{"user_id": 7, "item_id": 17, "rating": 77}]}, 400),
