@@ -84,11 +84,11 @@ def find_axes(
     n_rows, n_items = int(workers.total(rows.shape[0])), rows.shape[1]
     scale = item_scale(counts)
     Y = sparse.csr_matrix(rows @ sparse.diags_array(scale), dtype=np.float32)
-    YT = Y.T.tocsr()
     d = max(min(embedding_dim, n_rows - 1, n_items - 1), 1)
     if n_items <= 2 * d:
-        e, V = (workers.first(one) for one in _eigh(workers.sum((YT @ Y).toarray())))
+        e, V = (workers.first(one) for one in _eigh(workers.sum((Y.T.tocsr() @ Y).toarray())))
     elif n_rows <= 2 * d and workers.size == 1:
+        YT = Y.T.tocsr()
         e, U = _eigh((Y @ YT).toarray())
         V = np.asarray(YT @ (U / np.sqrt(np.maximum(e, 1e-9 * max(e[-1], 1e-30)))))
     else:

@@ -172,7 +172,7 @@ class _Draw:
     """All components on one draw of held-out pairs."""
 
     def __init__(self, uptake: UptakeDraw, setting: UptakeSetting, parts: dict[str, Part]) -> None:
-        self.held, self.uptake, self.setting, self.parts = uptake.held, uptake, setting, parts
+        self.held, self.uptake, self.parts = uptake.held, uptake, parts
         rating = {name: part for name, part in parts.items() if name == "rating"}
         self._given = {**parts, **self.held.with_given(rating)}
         self._encoder: Encoder | None = None
@@ -250,7 +250,8 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     new = weights.get("new_items", kinds["known"])
     # What suits known users may say nothing of new items to a user of whom nothing is known.
     both = weights.get("new_both", new)
-    place = comparable([_compared(draw, mixes["known"], kinds["known"], new) for draw in draws])
+    some = [draw for draw in draws if draw.held.cold]  # the others have no new items
+    place = comparable([_compared(draw, mixes["known"], kinds["known"], new) for draw in some])
     lines = dict.fromkeys(KNOWN, place.line)
     cold = [draw for draw in draws if len(draw.held.tasks["new_both"].users)]
     if cold:
