@@ -15,8 +15,8 @@ from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.catalogue import titles
-from simrec.model.head import Head, JoinedHead
-from simrec.model.lists.blend import NEW, Blend
+from simrec.model.head import Head, JoinedHead, Rare
+from simrec.model.lists.blend import FEW, NEW, Blend
 from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
@@ -156,7 +156,10 @@ class FittedModel(Params):
                 ]
                 return np.concatenate(found, axis=1)
 
-            return JoinedHead(heads, factors, self.towers_[side].counts)
+            tower, rare = self.towers_[side], None
+            if side == "items":
+                rare = Rare(FEW, [name.startswith(NEW) for name in used], tower.features)
+            return JoinedHead(heads, factors, tower.counts, rare)
 
         # One number for all of a user's items changes no list, and users differ in their weights.
         return Sides.of(joined), 0.0

@@ -224,11 +224,30 @@ class StoredHead(Head):
         return replace(self, vectors=changed)
 
 
+class Rare(NamedTuple):
+    """How entities with few pairs are joined: the coordinates of cold ones have cold vectors."""
+
+    below: int  # pairs from which on an entity is not rare
+    cold: Sequence[bool]  # which components are those of cold entities
+    features: Sparse  # of all known entities
+
+
 class JoinedHead(Head):
     """The heads of several components side by side, each coordinate times a factor.
 
     Factors depend on how many pairs an entity has, so a scalar product is the blend for its kinds
     of user and item. Vectors are joined when they are first used.
+
+    Parameters
+    ----------
+    heads : sequence of StoredHead
+        The components.
+    factors : callable
+        From numbers of pairs to factors, a row for each.
+    counts : Array
+        Pairs of the known entities.
+    rare : Rare, optional
+        Entities with few pairs, whose vectors are partly those of cold ones.
     """
 
     def __init__(
@@ -236,14 +255,16 @@ class JoinedHead(Head):
         heads: Sequence[StoredHead],
         factors: Callable[[np.ndarray], np.ndarray],
         counts: Array,
+        rare: Rare | None = None,
     ) -> None:
-        self._heads, self._factors, self._counts = list(heads), factors, counts
+        self._heads, self._factors, self._counts, self._rare = list(heads), factors, counts, rare
         self.prior = self._joined([head.prior[None] for head in heads], np.zeros(1))[0]
 
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
         """Vectors of all known entities."""
-        return self._joined([head.vectors for head in self._heads], np.asarray(self._counts))
+        counts = np.asarray(self._counts)
+        return self._joined([head.vectors for head in self._heads], counts, np.arange(len(counts)))
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
@@ -251,16 +272,28 @@ class JoinedHead(Head):
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
-        return self._joined([head.of(found) for head in self._heads], found.pairs(self._counts))
+        counts = found.pairs(self._counts)
+        return self._joined([head.of(found) for head in self._heads], counts, found.rows)
 
     def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
         """Return the heads and the factors of entities without pairs."""
         edges = np.cumsum([head.width for head in self._heads])[:-1]
         return list(zip(self._heads, np.split(self._factors(np.zeros(1))[0], edges), strict=True))
 
-    def _joined(self, arrays: Sequence[Array], counts: np.ndarray) -> np.ndarray:
+    def _joined(
+        self, arrays: Sequence[Array], counts: np.ndarray, rows: np.ndarray | None = None
+    ) -> np.ndarray:
         out = np.empty((len(counts), sum(array.shape[1] for array in arrays)), np.float32)
         np.concatenate([np.asarray(array) for array in arrays], axis=1, out=out)
+        if self._rare is not None and rows is not None:
+            few = np.flatnonzero((counts > 0) & (counts < self._rare.below))
+            X = sparse.csr_matrix(self._rare.features[rows[few]])
+            start = 0
+            for head, cold in zip(self._heads, self._rare.cold, strict=True):
+                if cold and len(few):
+                    vectors = head.vectors_of_new(X, np.diff(X.indptr) > 0)
+                    out[few, start : start + head.width] = vectors
+                start += head.width
         for rows in row_blocks(len(counts)):
             out[rows] *= self._factors(counts[rows])
         return out

@@ -37,8 +37,10 @@ OF_TASK: Mapping[str, Known] = {
     "few_pairs": "few",
     "new_users": "nothing",
     "new_items": "known",
-    "all_items": "known",
     "new_both": "nothing",
+    "all_known": "known",
+    "all_few": "few",
+    "all_nothing": "nothing",
 }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from simrec.data.ratings import liked_from
 from simrec.data.sides import Sides
 from simrec.model.head import Encoder
-from simrec.model.lists.blend import FEW, Blend, Scored, choose_weights, spread
+from simrec.model.lists.blend import Blend, Scored, choose_weights, spread
 from simrec.model.lists.choices import (
     OF_TASK,
     UptakeDraw,
@@ -22,7 +22,7 @@ from simrec.model.lists.choices import (
 from simrec.model.lists.fading import Fading
 from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.logit import logit_line
-from simrec.model.lists.new_items import Compared, Levels, blend_of, comparable, factors_of
+from simrec.model.lists.new_items import Compared, blend_of, comparable, factors_of
 from simrec.model.lists.pair_weight import PairWeight
 from simrec.model.lists.popularity import PopularityPart, fit_popularity
 from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
@@ -119,11 +119,7 @@ def fit_lists(
         blend = _blended(draws, rating is not None)
         mixes, line, blend_plain, chosen = data.workers.agreed(blend)
         uptake = _uptake(data, setting, weight, mixes, line, rng)
-    popularity = fit_popularity(data, liked, rng, fading)
-    tower = data.sides.items.tower
-    counts = np.asarray(tower.counts)
-    rare = np.flatnonzero((counts > 0) & (counts < FEW))
-    popularity = popularity.between(rare, counts[rare], tower.features[rare])
+        popularity = fit_popularity(data, liked, rng, fading)
     parts = {"uptake": uptake, "popularity": popularity}
     settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
     return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
@@ -183,7 +179,7 @@ class _Draw:
     def of_parts(self, name: str) -> dict[str, np.ndarray]:
         """Return the scores of predicted ratings and popularity for a task."""
         task, found = self.held.tasks[name], {}
-        for key, part in (self._given if name == "few_pairs" else self.parts).items():
+        for key, part in (self._given if OF_TASK[name] == "few" else self.parts).items():
             users = np.array(part.heads.users.vectors[task.users])
             if key == PopularityPart.name:
                 users[:, -1] = 0  # the coordinate of the offset, which is chosen later
@@ -250,16 +246,14 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     new = weights.get("new_items", kinds["known"])
     # What suits known users may say nothing of new items to a user of whom nothing is known.
     both = weights.get("new_both", new)
-    some = [draw for draw in draws if draw.held.cold]  # the others have no new items
-    place = comparable([_compared(draw, mixes["known"], kinds["known"], new) for draw in some])
-    lines = dict.fromkeys(KNOWN, place.line)
-    cold = [draw for draw in draws if len(draw.held.tasks["new_both"].users)]
-    if cold:
-        mix = mixes["nothing"]
-        old_z = [blend_of(kinds["nothing"], draw.of_mix("new_users", mix)) for draw in cold]
-        new_z = [blend_of(both, draw.of_mix("new_both", mix)) for draw in cold]
-        lines["nothing"] = Levels.of(old_z, new_z).line(place.scale, place.offset)
     of_new: dict[Known, dict[str, float]] = {"nothing": both, "few": new, "known": new}
+    lines = {}
+    for kind in KNOWN:
+        tasks = [(draw, draw.held.tasks[f"all_{kind}"]) for draw in draws if draw.held.cold]
+        some = [draw for draw, task in tasks if len(task.users)]
+        lines[kind] = comparable(
+            [_compared(draw, kind, mixes[kind], kinds[kind], of_new[kind]) for draw in some]
+        )
     line = _logit(draws, mixes["known"])
     for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
         if "uptake" in weights_of:
@@ -271,12 +265,12 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     return [mixes, line, Blend(factors).plain(), chosen]
 
 
-def _compared(draw: _Draw, mix: Mix, known: Mix, new: Mix) -> Compared:
-    """Return lists of known users from all items."""
-    task = draw.held.tasks["all_items"]
-    found = draw.of_mix("all_items", mix)
+def _compared(draw: _Draw, kind: Known, mix: Mix, known: Mix, new: Mix) -> Compared:
+    """Return lists of one kind of users from all items."""
+    task = draw.held.tasks[f"all_{kind}"]
+    found = draw.of_mix(f"all_{kind}", mix)
     is_new = np.asarray(draw.held.data.sides.items.tower.counts)[task.items] == 0
-    return Compared(blend_of(known, found), blend_of(new, found), is_new, task)
+    return Compared.of(blend_of(known, found), blend_of(new, found), is_new, task)
 
 
 def _logit(draws: Sequence[_Draw], mix: Mix) -> tuple[float, float]:

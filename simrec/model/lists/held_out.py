@@ -23,6 +23,8 @@ from simrec.model.tower import Tower
 _SHARE = 0.1
 # Users times candidates of a task that lists are made for, at most.
 _CELLS = 6_000_000
+# Users for whom new items are made comparable with others.
+_COMPARED = 300
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +44,12 @@ class Task:
         hits: sparse.csr_matrix,
         exclude: sparse.csr_matrix,
         rng: np.random.Generator,
+        most: int | None = None,
     ) -> Task:
         """Take users with a hit among the items, at most as many as needed."""
         found = np.flatnonzero(np.diff(hits[users][:, items].indptr))
-        some = users[np.sort(rng.permutation(found)[: _CELLS // max(len(items), 1)])]
+        most = _CELLS // max(len(items), 1) if most is None else most
+        some = users[np.sort(rng.permutation(found)[:most])]
         taken = (np.asarray(one[some][:, items].toarray()) > 0 for one in (hits, exclude))
         return cls(some, items, *taken)
 
@@ -65,8 +69,9 @@ class HeldOut:
     given : LaterRatings
         A few pairs of each new user.
     tasks : dict of str to Task
-        known_users, new_items, new_users, few_pairs, all_items (known users, any item), and
-        new_both (new users, new items).
+        known_users, new_items, new_users, few_pairs, new_both (new users, new items); and lists
+        from all items, new ones among them: all_known, all_few, all_nothing, by what is known of
+        the users.
     """
 
     data: Prepared
@@ -119,18 +124,18 @@ class HeldOut:
             "new_items": (known_users, new_items, later, none),
             "new_users": (new_users, known_items, later, matrix(first)),
             "few_pairs": (new_users, known_items, later, matrix(first)),
-            # Of new items all pairs are held out, of others a tenth: as many of both are hits.
-            "all_items": (
-                known_users,
-                np.sort(np.r_[known_items, new_items]),
-                matrix(hit & ~train & warm),
-                seen,
-            ),
         }
         given = LaterRatings(Sides(i[first], u[first]), ratings.values[first])
         made = {name: Task.of(*one, rng) for name, one in tasks.items()}
         both = (np.flatnonzero(new_user), new_items, later, none)
         made["new_both"] = Task.of(*both, rng.spawn(1)[0])
+        every = np.sort(np.r_[known_items, new_items])
+        # Of new items all pairs are held out, of others a tenth: as many of both are hits.
+        made["all_known"] = Task.of(
+            known_users, every, matrix(hit & ~train & warm), seen, rng, _COMPARED
+        )
+        for name in ("all_few", "all_nothing"):
+            made[name] = Task.of(new_users, every, later, matrix(first), rng, _COMPARED)
         return cls(data, given, made)
 
     @property

@@ -8,14 +8,17 @@ from typing import NamedTuple
 import numpy as np
 
 from simrec.data.sides import Sides
-from simrec.model.lists.blend import NEW, list_quality, spread
+from simrec.model.lists.blend import NEW, K, list_quality, spread
 from simrec.model.lists.held_out import Task
 from simrec.model.lists.user_encoder import Known
 
-# Users on whom new items are made comparable with others.
-_COMPARED = 300
-_SCALES = tuple(2.0 ** (j / 2) for j in range(-4, 5))
-_OFFSETS = tuple(0.5 * j for j in range(-6, 7))
+# Factors that are tried, relative to that at which scores of new items spread as much as others,
+# and distances of their means, in spreads.
+_SCALES = tuple(2.0**j for j in (0, -1, 1, -2, 2, -3, -4))
+_OFFSETS = tuple(0.5 * j for j in sorted(range(-8, 7), key=abs))
+
+# Factor and offset of the scores of new items.
+Line = tuple[float, float]
 
 
 def blend_of(weights: Mapping[str, float], scores: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -23,89 +26,79 @@ def blend_of(weights: Mapping[str, float], scores: Mapping[str, np.ndarray]) -> 
     return np.asarray(sum(w * scores[name] for name, w in weights.items() if name in scores))
 
 
-class Place(NamedTuple):
-    """Where new items are among others: their spread and the distance of their mean, in spreads."""
+class Compared(NamedTuple):
+    """Lists from all items: the best known and the best new candidates of each user.
 
-    scale: float = 1.0
-    offset: float = 0.0
-    # Factor and offset of scores that do this for known users
-    line: tuple[float, float] = (1.0, 0.0)
+    No factor and no offset changes the order among either, so no others can be in a list.
+    """
 
-
-class Levels(NamedTuple):
-    """Spreads and means of scores: those of known items, and those of new ones."""
-
-    spreads: Sequence[float]
-    means: Sequence[float]
+    known: np.ndarray  # scores, users x candidates
+    new: np.ndarray
+    hit: np.ndarray  # of the known ones, then of the new ones
+    n_hits: np.ndarray
+    spreads: tuple[float, float]  # of scores of all known items, and of all new ones
+    means: tuple[float, float]
 
     @classmethod
-    def of(cls, old: Sequence[np.ndarray], cold: Sequence[np.ndarray]) -> Levels:
-        """Measure scores of known and of new items, on several draws."""
-        spreads = [float(np.mean([spread(z) for z in one])) for one in (old, cold)]
-        means = [float(np.mean([z.mean() if z.size else 0 for z in one])) for one in (old, cold)]
-        return cls(spreads, means)
-
-    def line(self, scale: float, offset: float) -> tuple[float, float]:
-        """Return the factor and offset that put scores of new items there; see `Place`."""
-        factor = scale * (self.spreads[0] / self.spreads[1] if self.spreads[1] > 0 else 1.0)
-        return factor, self.means[0] - factor * self.means[1] + offset * self.spreads[0]
-
-
-class Compared(NamedTuple):
-    """Lists of known users from all items, new ones among them."""
-
-    as_known: np.ndarray  # scores by the weights of known items
-    as_new: np.ndarray  # scores by those of new ones
-    is_new: np.ndarray
-    task: Task
+    def of(cls, known: np.ndarray, new: np.ndarray, is_new: np.ndarray, task: Task) -> Compared:
+        """Take scores of all items by the weights of known ones, and by those of new ones."""
+        tops, hits = [], []
+        for z, at in ((known, np.flatnonzero(~is_new)), (new, np.flatnonzero(is_new))):
+            z = np.where(task.exclude[:, at], -np.inf, z[:, at])
+            top = np.argpartition(-z, min(K, len(at)) - 1, axis=1)[:, :K]
+            tops.append(np.take_along_axis(z, top, 1))
+            hits.append(np.take_along_axis(task.hits[:, at], top, 1))
+        both = known[:, ~is_new], new[:, is_new]
+        return cls(
+            *tops,
+            np.hstack(hits),
+            task.hits.sum(1),
+            (spread(both[0]), spread(both[1])),
+            (float(both[0].mean()), float(both[1].mean())),
+        )
 
 
-def comparable(draws: Sequence[Compared]) -> Place:
-    """Choose what makes scores of new items comparable with those of others."""
-    draws = [
-        Compared(z[:_COMPARED], new[:_COMPARED], is_new, task.first(_COMPARED))
-        for z, new, is_new, task in draws
-        if len(task.users) and is_new.any()
-    ]
+def comparable(draws: Sequence[Compared]) -> Line:
+    """Choose what makes scores of new items comparable with those of others, on held-out lists."""
     if not draws:
-        return Place()
-    old = [one.as_known[:, ~one.is_new] for one in draws]
-    levels = Levels.of(old, [one.as_new[:, one.is_new] for one in draws])
+        return 1.0, 0.0
+    spreads, means = (np.mean([getattr(d, name) for d in draws], 0) for name in ("spreads", "means"))
+    ratio = spreads[0] / spreads[1] if spreads[1] > 0 else 1.0
 
-    def quality(scale: float, offset: float) -> float:
-        total, (factor, shift) = [], levels.line(scale, offset)
-        for as_known, as_new, is_new, task in draws:
-            z = np.where(is_new[None], factor * as_new + shift, as_known)
-            z = np.where(task.exclude, -np.inf, z)
-            total.append(list_quality(z, task.hits, task.hits.sum(1)).mean())
-        return float(np.mean(total))
+    def line(scale: float, offset: float) -> Line:
+        factor = scale * ratio
+        return float(factor), float(means[0] - factor * means[1] + offset * spreads[0])
 
-    offset = max(_OFFSETS, key=lambda one: quality(1.0, one))
-    scale = max((1.0, *_SCALES), key=lambda one: quality(one, offset))
-    return Place(scale, offset, levels.line(scale, offset))
+    def quality(line: Line) -> float:
+        found = [
+            list_quality(np.hstack([one.known, line[0] * one.new + line[1]]), one.hit, one.n_hits)
+            for one in draws
+        ]
+        return float(np.concatenate(found).mean())
+
+    return max((line(scale, offset) for scale in _SCALES for offset in _OFFSETS), key=quality)
 
 
 def factors_of(
     kinds: Mapping[Known, Mapping[str, float]],
     new: Mapping[Known, Mapping[str, float]],
-    lines: Mapping[Known, tuple[float, float]],
+    lines: Mapping[Known, Line],
     names: Sequence[str],
 ) -> dict[str, Sides[np.ndarray]]:
     """Return the factors of coordinates from weights of tasks, for each kind of user.
 
     Weights of known and of new items differ in coordinates of their own, so that neither disturbs
-    the other.
+    the other. The second coordinate of popularity is the constant of new items.
     """
     factors = {}
     for name in sorted(names):
-        weights = [[kinds[kind].get(name, 0.0)] for kind in kinds]
-        users, items = np.array(weights, np.float32), np.array([[0.0], [1.0]], np.float32)
+        users = np.array([[kinds[kind].get(name, 0.0)] for kind in kinds], np.float32)
         cold = np.array([[lines[kind][0] * new[kind].get(name, 0.0)] for kind in kinds], np.float32)
+        items = np.array([[0.0], [1.0]], np.float32)
         if name == "popularity":
-            # Its other coordinates are of new items alone: what features tell, and the offset.
             offsets = np.array([[lines[kind][1]] for kind in kinds], np.float32)
-            users, items = np.hstack([users, cold, offsets]), np.ones((2, 3), np.float32)
-        elif cold.any():
+            users, cold = np.hstack([users, 0 * users]), np.hstack([cold, offsets])
+        if cold.any():
             factors[f"{NEW}{name}"] = Sides(1 - items, cold)
         if np.any(users):
             factors[name] = Sides(items, users)

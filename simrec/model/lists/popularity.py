@@ -11,7 +11,6 @@ from scipy import sparse
 from simrec.data.sides import SINGULAR, Sides
 from simrec.errors import InputError
 from simrec.model.head import Encoder, Saved, restored_heads, saved_heads
-from simrec.model.lists.blend import FEW
 from simrec.model.lists.column_weights import ColumnRegression
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.item_encoder import idf_of
@@ -27,7 +26,7 @@ from simrec.model.part import (
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import IDENTITY, Output
 from simrec.scoring.pairs import Parts
-from simrec.storage.arrays import Array, Sparse, columns
+from simrec.storage.arrays import Array, Sparse
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -41,7 +40,7 @@ _ENOUGH = 10
 class PopularityPart(Part):
     """The logarithm of how many liked an item.
 
-    Three coordinates: that of items with pairs, that of new items, and a constant of new items.
+    Two coordinates: the logarithm, which features tell of a new item, and a constant of new items.
     Those of users are constant. With `fading`, likes count less the older they are.
 
     Attributes
@@ -73,7 +72,7 @@ class PopularityPart(Part):
             fading, share = self.fading.until_day(float(later.at.max(initial=self.fading.until)))
             likes = np.asarray(self.likes) * np.float32(share)
             vectors = np.array(self.heads.items.vectors)
-            vectors[:, 0] = np.log1p(likes) * (1 - vectors[:, 2])
+            vectors[:, 0] = np.where(vectors[:, 1] == 0, np.log1p(likes), vectors[:, 0])
             head = replace(self.heads.items, vectors=vectors)
             heads = self.heads.with_side("items", head)
             part = replace(self, heads=heads, likes=likes, fading=fading)
@@ -91,22 +90,9 @@ class PopularityPart(Part):
             at = np.full(len(here), self.fading.until) if later.at is None else later.at
             added = self.fading.weights(np.minimum(at[here], self.fading.until))
         np.add.at(likes, later.rows.items[here], added)
-        n = np.diff(columns(rated, rows).indptr)
-        X = None if later.features is None else later.features.items[rows]
-        return replace(self, likes=likes).between(rows, n, X)
-
-    def between(
-        self, rows: np.ndarray, counts: np.ndarray, X: sparse.csr_matrix | None
-    ) -> PopularityPart:
-        """Let what features tell of items fade as pairs come in."""
-        head, share = self.heads.items, np.minimum(counts / FEW, 1)
-        cold = np.tile(head.prior, (len(rows), 1))
-        if X is not None:
-            cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-        vectors = (1 - share)[:, None] * cold
-        vectors[:, 0] = np.log1p(np.asarray(self.likes[rows])) * share
-        head = head.changed(rows, vectors.astype(np.float32))
-        return replace(self, heads=self.heads.with_side("items", head))
+        logs = np.log1p(likes[rows])
+        head = self.heads.items.changed(rows, np.column_stack([logs, np.zeros_like(logs)]))
+        return replace(self, likes=likes, heads=self.heads.with_side("items", head))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""
@@ -137,8 +123,8 @@ class PopularityPart(Part):
             raise InputError(f"popularity: {liked!r} is no number")
         heads = restored_heads(cls.name, artifact, towers)
         likes = artifact.array("popularity_likes", (len(towers.items.ids),))
-        if heads.items.width != 3 or not (likes >= 0).all():
-            raise InputError("popularity: expected three coordinates, and counts of at least 0")
+        if heads.items.width != 2 or not (likes >= 0).all():
+            raise InputError("popularity: expected two coordinates, and counts of at least 0")
         return cls(heads, output, liked, likes, None if fading is None else Fading.restored(fading))
 
 
@@ -177,10 +163,10 @@ def fit_popularity(
     logs = np.log1p(likes).astype(np.float32)
     encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, rng)
     none = np.zeros_like(logs)
-    items = side.head(np.column_stack([logs, none, none]), encoder, encoder.weights[-1])
-    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
+    items = side.head(np.column_stack([logs, none]), encoder, encoder.weights[-1])
+    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 2), np.float32))
     constant.weights[-1] = 1
-    ones = np.ones((ratings.n_users, 3), np.float32)
+    ones = np.ones((ratings.n_users, 2), np.float32)
     users = data.sides.users.head(ones, constant, constant.weights[-1])
     of_all = np.zeros(len(side.tower.ids), np.float32)
     of_all[side.rated_rows] = likes
@@ -190,14 +176,14 @@ def fit_popularity(
 def _encoder(
     X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, rng: np.random.Generator | None
 ) -> Encoder:
-    """Fit an encoder whose second coordinate is the log popularity, and the third a constant.
+    """Fit an encoder whose first coordinate is the log popularity, and the second a constant.
 
     The penalty of each column, and whether features are weighed by rarity, are chosen on items held
     out in turn; the mean is kept where features do not help.
     """
     mean = float(logs.mean())
-    weights = np.zeros((X.shape[1] + 1, 3), np.float32)
-    weights[-1] = 0, mean, 1
+    weights = np.zeros((X.shape[1] + 1, 2), np.float32)
+    weights[-1] = mean, 1
     encoder = Encoder(weights)
     if rng is None or not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
         return encoder
@@ -210,6 +196,6 @@ def _encoder(
     plain, idf, regression = min(tried, key=lambda one: one[0].error)
     chosen = regression.chosen(plain)
     if chosen.error < float(np.square(logs - mean, dtype=np.float64).sum()):
-        weights[:, 1] = regression.weights(chosen)
+        weights[:, 0] = regression.weights(chosen)
         encoder.idf = idf
     return encoder
