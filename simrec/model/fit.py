@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from simrec.model.params import Settings
 from simrec.model.part import Part
 from simrec.model.posterior.problem import Problem
 from simrec.model.posterior.sweeps import Log, posteriors
-from simrec.model.prepare import Encoding, Prepared, prepare
+from simrec.model.prepare import Encoding, Prepared, PreparedSide, prepare
 from simrec.model.rating.content_block import add_block, choose_coefficient
 from simrec.model.rating.output import choose_output
 from simrec.model.rating.part import RatingPart
@@ -52,10 +53,15 @@ def fit_model(
     are in the order of the workers. It ends with its own users, as `save` writes them.
     """
     columns = Sides(model.item_columns, model.user_columns)
-    encoding = Encoding(columns, model.min_count, model.knots)
-    data = prepare(ratings, model.bounds, tables, encoding, run.workers)
-    data = without_idle_columns(data, model.item_columns or {})
-    settings, rating, fading = Settings.of(model.get_params()), None, None
+    settings = Settings.of(model.get_params())
+    # Networks read all features, and words are for lists alone.
+    networks = settings.hidden_layers or any(one is not None for one in settings.encoders)
+    spell = not ratings.has_ratings or (_ranks(settings) and not networks)
+    encoding = Encoding(columns, model.min_count, model.knots, spell)
+    with one_blas_thread():
+        data = prepare(ratings, model.bounds, tables, encoding, run.workers)
+        data = without_idle_columns(data, model.item_columns or {})
+    rating, fading = None, None
     chosen: dict[str, Any] = {}
     with _progress(model.verbose, data, settings) as progress:
         checkpoint = run.checkpoint({**model.get_params(), "bounds": data.bounds}, data)
@@ -108,7 +114,11 @@ def fit_model(
 
 def _has_lists(data: Prepared, settings: Settings) -> bool:
     """Tell whether components of lists are fitted; without, predicted ratings rank."""
-    return not data.ratings.has_ratings or (settings.lists and settings.refine)
+    return not data.ratings.has_ratings or _ranks(settings)
+
+
+def _ranks(settings: Settings) -> bool:
+    return settings.lists and settings.refine
 
 
 def _progress(verbose: int, data: Prepared, settings: Settings) -> Progress:
@@ -133,6 +143,7 @@ def fit_ratings(
     `log` is called with the loss of each sweep, and the error of each attempt on held-out entities.
     """
     rng = np.random.default_rng(settings.random_state)
+    data = replace(data, sides=data.sides.map(PreparedSide.without_words))
     # Matrices are small and many, and worked on in threads of our own: those of the BLAS would only
     # get in the way (half as much time again). Without them, results do not depend on their number.
     with one_blas_thread():

@@ -294,8 +294,8 @@ class JoinedHead(Head):
                     vectors = head.vectors_of_new(X, np.diff(X.indptr) > 0)
                     out[few, start : start + head.width] = vectors
                 start += head.width
-        for rows in row_blocks(len(counts)):
-            out[rows] *= self._factors(counts[rows])
+        for block in row_blocks(len(counts)):
+            out[block] *= self._factors(counts[block])
         return out
 
 

@@ -95,5 +95,5 @@ def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:
     kept = np.flatnonzero(np.isin(before.groups_, columns))
     tower = replace(side.tower, encoder=encoder, features=side.tower.features[:, kept])
     X = side.X[:, np.append(kept, side.X.shape[1] - 1)]
-    groups = np.append(encoder.groups_, len(columns))
-    return replace(side, tower=tower, X=X, groups=groups)
+    groups, words = np.append(encoder.groups_, len(columns)), np.append(encoder.spelled_, False)
+    return replace(side, tower=tower, X=X, groups=groups, words=words)

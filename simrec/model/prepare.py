@@ -41,7 +41,20 @@ class PreparedSide:
     rated_rows: np.ndarray  # of those with ratings in the tower, in the order of the rows of R
     X: sparse.csr_matrix  # features of those with ratings, and a constant as the last one
     groups: np.ndarray  # for each feature, the number of the column that it comes from
+    words: np.ndarray  # which features are words of texts: for lists alone
     workers: Workers = ONE_WORKER  # the workers between whom the entities are divided
+
+    def without_words(self) -> PreparedSide:
+        """Return it with features that have no words, as ratings are learned from.
+
+        Their columns are kept, and are empty: weights of words are 0.
+        """
+        if not self.words.any():
+            return self
+        X = self.X.copy()
+        X.data[self.words[X.indices]] = 0
+        X.eliminate_zeros()
+        return replace(self, X=X)
 
     @property
     def counts(self) -> np.ndarray:
@@ -125,6 +138,7 @@ class Encoding:
     columns: Sides[Mapping[str, str] | None]
     min_count: int
     knots: int
+    spell: bool = False  # whether words of texts are features
 
 
 def prepare(
@@ -243,7 +257,7 @@ def _side(
         if columns:
             raise InputError(f"{tower.singular}_columns were given, but no table of {side}.")
         X, groups = _with_constant(tower.features), np.zeros(1, np.int64)
-        return PreparedSide(tower, everyone, X, groups, workers)
+        return PreparedSide(tower, everyone, X, groups, groups > 0, workers)
     label, id_column = describe(source, side), tower.id_column
     table = read_table(source, name=side, rename={tower.own_column: id_column})
     ids = id_values(table, id_column, label)
@@ -261,7 +275,11 @@ def _side(
     rows = table.take(pa.array(place[found[has_row]]))
     where = f"{side} ({source})" if isinstance(source, str | os.PathLike) else side
     encoder = FeatureEncoder(
-        columns, min_count=encoding.min_count, knots=encoding.knots, id_column=id_column
+        columns,
+        min_count=encoding.min_count,
+        knots=encoding.knots,
+        id_column=id_column,
+        spell=encoding.spell and side == "items",
     )
     encoder.fit(_sample(rows, workers), name=where)
     features = encoder.transform(rows)
@@ -282,7 +300,8 @@ def _side(
         tower = replace(tower, ids=known, counts=counts)
     tower = replace(tower, encoder=encoder, features=features)
     tower.table = described(table, ids, tower.ids, id_column) if side == "items" else None
-    return PreparedSide(tower, rated_rows, X, groups, workers)
+    words = np.append(encoder.spelled_, False)
+    return PreparedSide(tower, rated_rows, X, groups, words, workers)
 
 
 def _sample(rows: pa.Table, workers: Workers) -> pa.Table:

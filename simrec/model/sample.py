@@ -25,6 +25,7 @@ class Sample:
     ratings: Ratings  # their ratings; items are numbered as in the data that the sample is of
     X: Sides[sparse.csr_matrix]  # features of all items and of these users, and a constant
     groups: Sides[np.ndarray]  # for each feature, the number of the column that it comes from
+    words: Sides[np.ndarray]  # which features are words of texts
     bounds: tuple[float, float]
 
 
@@ -57,7 +58,8 @@ def sample_users(
         has_ratings=ratings.has_ratings,
     )
     groups = sides.map(lambda side: side.groups)
-    return Sample(taken, Sides(sides.items.X, X_users), groups, data.bounds)
+    words = sides.map(lambda side: side.words)
+    return Sample(taken, Sides(sides.items.X, X_users), groups, words, data.bounds)
 
 
 def drawn_users(

@@ -11,6 +11,7 @@ from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
 from simrec.data.features.vector import Components
+from simrec.errors import InputError
 
 PLOTS = [
     "A ship sails the sea.",
@@ -224,3 +225,26 @@ def test_text_and_long_vectors_in_the_graph(tf):
     expected = encoder.transform(pa.table({"v": gaps})).toarray()
     given = np.vstack([rows, np.full((1, 100), np.nan)])
     np.testing.assert_allclose(through_graph(tf, encoder, "v", given), expected, atol=1e-5)
+
+
+def test_words_of_texts_are_features_on_request():
+    table = pa.table({"plot": PLOTS * 5 + [f"dragon number{k} sleeps" for k in range(2)]})
+    plain = FeatureEncoder({"plot": "text"}).fit(table)
+    encoder = FeatureEncoder({"plot": "text"}, spell=True).fit(table)
+    n = plain.n_features_
+    assert encoder.feature_names_[:n] == plain.feature_names_
+    # Words of one text, and of more than a tenth of all texts, are no features.
+    assert encoder.feature_names_[n:] == ["plot=dragon", "plot=sleeps"]
+    assert encoder.spelled_.tolist() == [False] * n + [True] * 2
+    assert set(encoder.groups_) == {0} and not plain.spelled_.any()
+    X = encoder.transform(table)
+    assert (X[:, :n] != plain.transform(table)).nnz == 0
+    np.testing.assert_allclose(X[-1:, n:].toarray(), [[np.sqrt(0.5)] * 2], rtol=1e-6)
+    assert X[:-2, n:].nnz == 0
+    assert encoder.words(X[-1:]) == {"plot": "dragon, sleeps"}
+    again = restored(encoder)
+    assert (again.transform(table) != X).nnz == 0
+    damaged = encoder.to_dict()
+    damaged["columns"][0]["spelled"] = [10**6]
+    with pytest.raises(InputError, match="places of its words"):
+        FeatureEncoder.from_dict(damaged)

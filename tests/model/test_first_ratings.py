@@ -5,8 +5,10 @@ import copy
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy import sparse
 
 from simrec import Ratings, TwoTower
+from simrec.model.head import Encoder, Found, JoinedHead, Rare, StoredHead
 from simrec.model.lists.blend import item_kinds, user_kinds
 from simrec.model.lists.pair_weight import PairWeight
 
@@ -39,18 +41,23 @@ def test_ones_and_fives_for_the_same_items_give_opposite_lists(model):
     assert even(model, 1.0) <= 0.1
 
 
-def test_an_item_with_few_pairs_is_ranked_partly_as_a_new_one(model):
+def test_an_item_with_few_pairs_is_ranked_partly_as_a_new_one():
     counts = np.array([0, 1, 4, 5, 100])
     kinds = item_kinds(counts)
     assert kinds == pytest.approx(np.array([[1, 0], [0.8, 0.2], [0.2, 0.8], [0, 1], [0, 1]]))
-    popularity = model.parts_["popularity"]
-    rows = np.arange(3)
-    between = popularity.between(rows, np.array([0, 2, 5]), None)
-    vectors, prior = np.asarray(between.heads.items.vectors[rows]), popularity.heads.items.prior
-    logs = np.log1p(np.asarray(popularity.likes[rows]))
-    assert vectors[:, 0] == pytest.approx(logs * [0, 0.4, 1])
-    assert vectors[:, 1] == pytest.approx(prior[1] * np.array([1, 0.6, 0]))
-    assert vectors[:, 2] == pytest.approx([1, 0.6, 0])
+    # In the coordinates of cold items it has what its features say, whatever its pairs do.
+    own, cold = np.full((5, 1), 7, np.float32), Encoder(np.array([[3], [0]], np.float32))
+    head = StoredHead(own, cold, np.zeros(1, np.float32))
+    joined = JoinedHead(
+        [head, head],
+        lambda counts: item_kinds(counts)[:, ::-1],
+        counts,
+        Rare(5, [False, True], sparse.csr_matrix(np.ones((5, 1), np.float32))),
+    )
+    expected = np.array([[0, 7], [1.4, 2.4], [5.6, 0.6], [7, 0], [7, 0]])
+    assert joined.vectors == pytest.approx(expected)
+    some = Found(np.array([2, 1]), 5, None, np.zeros(2, bool))
+    assert joined.of(some) == pytest.approx(expected[[2, 1]])
 
 
 def test_a_user_with_few_pairs_is_encoded_as_such():

@@ -1,19 +1,51 @@
 """New items among others, and for users of whom nothing is known."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from simrec import Ratings, TwoTower, cold_start_split, evaluate, make_synthetic
-from simrec.model.lists.new_items import Levels
+from simrec.model.lists.held_out import Task
+from simrec.model.lists.new_items import Compared, comparable
+
+
+def compared(cold_tells):
+    """Lists of 300 users from 80 known and 40 new items, which are hits if they score high."""
+    rng = np.random.default_rng(0)
+    wanted = rng.normal(size=(300, 120))
+    hits = wanted + rng.normal(size=wanted.shape) > 2.5
+    is_new = np.arange(120) >= 80
+    # Scores of new items have another level and spread.
+    cold = wanted if cold_tells else rng.normal(size=wanted.shape)
+    users = np.flatnonzero(hits.any(1))
+    task = Task(users, np.arange(120), hits[users], np.zeros_like(hits[users]))
+    return Compared.of(2 + 3 * wanted[users], 10 + 0.5 * cold[users], is_new, task)
 
 
 def test_new_items_get_the_spread_and_level_of_others():
-    rng = np.random.default_rng(0)
-    old, cold = rng.normal(2, 3, (200, 300)), rng.normal(10, 0.5, (200, 100))
-    factor, shift = Levels.of([old], [cold]).line(1.0, 0.5)
-    moved = factor * cold + shift
-    assert moved.std() == pytest.approx(3, rel=0.02)
-    assert moved.mean() == pytest.approx(2 + 0.5 * 3, abs=0.05)
+    factor, shift = comparable([compared(cold_tells=True)])
+    assert factor == pytest.approx(6, rel=0.1)
+    assert factor * 10 + shift == pytest.approx(2, abs=2)
+
+
+def test_new_items_whose_scores_tell_nothing_are_below_others():
+    factor, shift = comparable([compared(cold_tells=False)])
+    assert factor * (10 + 2 * 0.5) + shift < 2 + 3 * 1.5
+    assert comparable([]) == (1.0, 0.0)
+
+
+def test_rare_items_do_not_jump_to_the_top():
+    """Categories that tell little of popularity: cold users are shown what is popular."""
+    rng = np.random.default_rng(3)
+    popular = (np.arange(400) + 5.0) ** -1.0
+    users = np.repeat(np.arange(800), 7)
+    items = np.concatenate([rng.choice(400, 7, False, popular / popular.sum()) for _ in range(800)])
+    columns = {"user_id": users, "item_id": items, "rating": rng.integers(1, 6, len(users)) * 1.0}
+    table = pa.table({"item_id": np.arange(400), "category": [f"c{k % 7}" for k in range(400)]})
+    model = TwoTower(bounds=(1, 5)).fit(pa.table(columns), items=table)
+    top = model.recommend([10**6], k=10, unknown="prior")["item_id"]
+    counts = np.bincount(items, minlength=400)
+    assert (counts[top] >= 40).all()
 
 
 def test_cold_users_get_new_items_at_least_as_good_as_popular_ones(monkeypatch):

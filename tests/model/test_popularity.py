@@ -9,7 +9,7 @@ import pytest
 from simrec import InputError, Ratings, TwoTower
 from simrec.data.sides import Sides
 from simrec.model.lists.fading import Fading, day_of, find_fading
-from simrec.model.lists.popularity import fit_popularity
+from simrec.model.lists.popularity import choose_penalties, fit_popularity
 from simrec.model.prepare import Encoding, prepare
 
 DAY = 86400
@@ -89,7 +89,8 @@ def test_new_items_come_in_alike_at_once_and_one_by_one(model):
             *[part.heads.items.vectors[-1] for part in parts], rtol=1e-4, atol=1e-5
         )
     # Three of five pairs: what features tell counts two fifths.
-    assert at_once.parts_["popularity"].heads.items.vectors[-1, 2] == pytest.approx(0.4)
+    factors = at_once.blend_.of("new_popularity", "items", np.array([3]))
+    assert factors[0] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("day", [None, 400, 4000])
@@ -141,12 +142,14 @@ def test_popularity_of_new_items_is_the_mean_where_features_do_not_help(tells):
     ratings = Ratings.from_table(pa.table({"user_id": users, "item_id": items}), rating=None)
     table = pa.table({"item_id": np.arange(400), **{f"x{k}": x[:, k] for k in range(30)}})
     data = prepare(ratings, None, Sides(table, None), Encoding(Sides({}, {}), 2, 5))
-    for source in (rng, None):
-        head = fit_popularity(data, 0.0, source).heads.items
+    chosen = choose_penalties(data, 0.0, rng)
+    assert (chosen is not None) == tells
+    for penalties in (chosen, None):
+        head = fit_popularity(data, 0.0, penalties).heads.items
         told = head.encoder(data.sides.items.X[:, :-1])
         logs = np.asarray(head.vectors[data.sides.items.rated_rows, 0])
-        np.testing.assert_allclose(told[:, 2], 1, atol=1e-6)
-        if tells and source is not None:
-            assert np.corrcoef(told[:, 1], logs)[0, 1] > 0.6
+        np.testing.assert_allclose(told[:, 1], 1, atol=1e-6)
+        if tells and penalties is not None:
+            assert np.corrcoef(told[:, 0], logs)[0, 1] > 0.6
         else:
-            np.testing.assert_allclose(told[:, 1], logs.mean(), atol=1e-4)
+            np.testing.assert_allclose(told[:, 0], logs.mean(), atol=1e-4)

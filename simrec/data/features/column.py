@@ -30,6 +30,7 @@ class ColumnSettings(NamedTuple):
     min_count: int
     components: int
     knots: int
+    spell: bool = False
     argument: str = ""  # what follows a kind after a colon, as in "list:|"
 
 
@@ -77,6 +78,11 @@ class Column(ABC):
     @abstractmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
         """Learn the encoding from a column."""
+
+    @property
+    def n_words(self) -> int:
+        """The number of features, the last ones, that are words of a text."""
+        return 0
 
     @cached_property
     def width(self) -> int:

@@ -38,8 +38,8 @@ _COLUMNS: tuple[type[Column], ...] = (
 KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 """The kinds of columns by name. A column of kind "ignore" is not encoded."""
 
-_FORMAT = 5
-_PLAIN = ("min_count", "components", "id_column", "knots")
+_FORMAT = 6
+_PLAIN = ("min_count", "components", "id_column", "knots", "spell")
 _THE_ID, _AS_ASKED = "the id", "as asked"
 # Characters of an example, at most.
 _LONGEST = 40
@@ -83,6 +83,8 @@ class FeatureEncoder:
     knots : int
         Points at quantiles of a number whose nearness are features too (`year~1985`), so that a
         linear model can learn a piecewise linear curve; fewer than 3 for none.
+    spell : bool
+        Whether the words of texts are features beside their principal components.
 
     Attributes
     ----------
@@ -92,6 +94,8 @@ class FeatureEncoder:
         Names and number of the features.
     groups_ : numpy.ndarray
         For each feature the place of its column in `columns_`.
+    spelled_ : numpy.ndarray of bool
+        Which features are words of texts.
     encoders_ : dict of str to Column
         The fitted encoder of each column.
 
@@ -117,12 +121,14 @@ class FeatureEncoder:
         components: int = 64,
         id_column: str | None = None,
         knots: int = 0,
+        spell: bool = False,
     ) -> None:
         self.columns = columns
         self.min_count = min_count
         self.components = components
         self.id_column = id_column
         self.knots = knots
+        self.spell = spell
 
     def fit(self, table: TableLike, name: str = "features") -> "FeatureEncoder":
         """Learn from a table, one row per item or user; `name` is its part in error messages.
@@ -245,7 +251,7 @@ class FeatureEncoder:
     def _fit(self, data: pa.Table, label: str) -> "FeatureEncoder":
         self._check_parameters()
         chosen, ignored = self._choose(data, label)
-        settings = ColumnSettings(self.min_count, self.components, self.knots)
+        settings = ColumnSettings(self.min_count, self.components, self.knots, bool(self.spell))
         encoders = {}
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
@@ -342,6 +348,8 @@ class FeatureEncoder:
         self.feature_names_ = [n for c, encoder in encoders.items() for n in encoder.names(c)]
         widths = [encoder.width for encoder in encoders.values()]
         self.groups_ = np.repeat(np.arange(len(encoders)), widths)
+        words = [np.arange(one.width) >= one.width - one.n_words for one in encoders.values()]
+        self.spelled_ = np.concatenate([np.zeros(0, bool), *words])
         self.n_features_ = len(self.feature_names_)
 
 

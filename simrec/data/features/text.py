@@ -1,4 +1,4 @@
-"""Free text as the principal components of its words (TF-IDF)."""
+"""Free text as its words (TF-IDF), and the principal components of these."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,10 @@ from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
 _ROWS_AT_ONCE = 1 << 15
-# Words of a vocabulary, at most: the ones in most texts.
-_MOST_WORDS = 1 << 17
+# Words of a vocabulary, at most, and those that are features themselves: the ones in most texts.
+_MOST_WORDS, _MOST_FEATURES = 1 << 17, 1 << 14
+# Share of the texts from which on a word is no feature: half of all entries, and little weight.
+_COMMON = 0.1
 # Words are spread thinner over components than the numbers of trained vectors: half as many did as
 # well on plots and titles of MovieLens 1M, and cost half.
 _SHARE = 2
@@ -44,7 +46,7 @@ class TextColumn(VectorColumn):
     """The principal components of texts as bags of weighted words, of length 1 (TF-IDF).
 
     Words of a single text are left out: they say nothing of others. A text without a known word is
-    taken as missing.
+    taken as missing. On request, the weights of the words are features beside the components.
     """
 
     kind: ClassVar[str] = "text"
@@ -53,6 +55,19 @@ class TextColumn(VectorColumn):
     components: Components
     terms: pa.Array  # the words, ascending
     idf: np.ndarray  # their weights
+    spelled: np.ndarray  # places of the words that are features
+
+    def names(self, column: str) -> list[str]:
+        """Name the features: `plot[0]`, `plot[1]`, `plot=missing`, and `plot=wizard`."""
+        return [*super().names(column), *(f"{column}={word}" for word in self._spelled_words())]
+
+    def _spelled_words(self) -> list[str]:
+        return self.terms.take(pa.array(self.spelled)).to_pylist()
+
+    @property
+    def n_words(self) -> int:
+        """The number of features that are words; they are the last ones."""
+        return len(self.spelled)
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
@@ -84,13 +99,18 @@ class TextColumn(VectorColumn):
         matrix = _weighted(values, *own)
         there = np.diff(matrix.indptr) > 0
         components = Components.fit(matrix[there], max(settings.components // _SHARE, 1))
-        return cls(family(values.type), not there.all(), len(terms), components, *own)
+        counts = np.array([frequency[word] for word in terms], np.int64)
+        telling = np.flatnonzero(counts <= max(_COMMON * n_texts, least))
+        often = telling[np.argsort(-counts[telling], kind="stable")]
+        spelled = np.sort(often[: _MOST_FEATURES * settings.spell])
+        return cls(family(values.type), not there.all(), len(terms), components, *own, spelled)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
-        """Return the components of each text; one without a known word is all zeros."""
+        """Return the components of each text, and its words; all zeros without a known one."""
         matrix = _weighted(values, self.terms, self.idf)
         there = np.diff(matrix.indptr) > 0
-        return self.encode_dense(matrix[there], there)
+        dense = self.encode_dense(matrix[there], there)
+        return sparse.hstack([dense, matrix[:, self.spelled]], format="csr")
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -98,6 +118,7 @@ class TextColumn(VectorColumn):
             "idf": [float(f"{weight:.9g}") for weight in self.idf.tolist()],
             "components": self.components.to_dict(),
             "missing": self.missing,
+            "spelled": self.spelled.tolist(),
         }
 
     @classmethod
@@ -107,18 +128,27 @@ class TextColumn(VectorColumn):
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
         components = Components.from_dict(data["components"], len(words), data["name"])
         terms, missing = restored_array(words, pa.large_string()), bool(data["missing"])
-        return cls(data["family"], missing, len(words), components, terms, idf)
+        spelled = np.array(data["spelled"], np.int64)
+        if spelled.ndim != 1 or not np.isin(spelled, np.arange(len(words))).all():
+            raise InputError(f"column {data['name']!r}: the places of its words are damaged")
+        return cls(data["family"], missing, len(words), components, terms, idf, spelled)
 
     def reading(self) -> str:
         return f"text: {len(self.terms):,} words, as {self.components.width} components"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the words that texts with these components have more than others."""
-        if super().words(features, values) == "missing":
+        at, found = np.array(features, np.int64), np.array(values)
+        width = self.components.width
+        if self.missing and width in at:
             return "missing"
-        row = np.zeros(self.components.width)
-        row[list(features)] = values
-        weights = self.components.back(row)
+        row, weights = np.zeros(width), np.zeros(len(self.terms))
+        row[at[at < width]] = found[at < width]
+        own = at >= width + self.missing
+        if own.any():
+            weights[self.spelled[at[own] - width - self.missing]] = found[own]
+        else:
+            weights = self.components.back(row)
         heavy = np.argsort(-weights, kind="stable")[:_N_WORDS]
         heavy = heavy[weights[heavy] > max(_CLEARLY * weights.max(initial=0), 0)]
         return ", ".join(self.terms[int(place)].as_py() for place in heavy) or self.kind
@@ -144,7 +174,18 @@ class TextColumn(VectorColumn):
             data = data / tf.gather(length, rows)
             products = data[:, None] * tf.gather(axes, places)
             found = tf.math.unsorted_segment_sum(products, rows, n_rows)
-            return self.slots(tf, self.components.scaled(tf, found), length > 0)
+            indices, found = self.slots(tf, self.components.scaled(tf, found), length > 0)
+            if not self.n_words:
+                return indices, found
+            of_word = np.full(n_terms, -1, np.int64)
+            of_word[self.spelled] = self.components.width + self.missing + np.arange(self.n_words)
+            own = tf.gather(tf.constant(of_word), places)
+            rows, own, data = (tf.boolean_mask(one, own >= 0) for one in (rows, own, data))
+
+            def table_of(flat: Any) -> Any:
+                return tf.RaggedTensor.from_value_rowids(flat, rows, n_rows).to_tensor()
+
+            return tf.concat([indices, table_of(own)], 1), tf.concat([found, table_of(data)], 1)
 
         return Graph(tf.string, [None], encode, (table,))
 

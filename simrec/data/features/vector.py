@@ -161,7 +161,8 @@ class VectorColumn(Column):
 
     def encode_dense(self, vectors: Any, there: np.ndarray) -> sparse.csr_matrix:
         """Encode the vectors of the rows that have one; the others are all zeros."""
-        dense = np.zeros((len(there), self.width), dtype=np.float32)
+        width = self.n_coordinates + self.missing
+        dense = np.zeros((len(there), width), dtype=np.float32)
         found = vectors if self.components is None else self.components(vectors)
         dense[there, : self.n_coordinates] = found
         if self.missing:
@@ -174,7 +175,7 @@ class VectorColumn(Column):
         found = tf.where(there, found, tf.zeros_like(found))
         if self.missing:
             found = tf.concat([found, tf.cast(~there, tf.float32)], 1)
-        indices = tf.range(self.width, dtype=tf.int64)[None]
+        indices = tf.range(self.n_coordinates + self.missing, dtype=tf.int64)[None]
         return tf.broadcast_to(indices, tf.shape(found, tf.int64)), found
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:

@@ -24,7 +24,12 @@ from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.logit import logit_line
 from simrec.model.lists.new_items import Compared, blend_of, comparable, factors_of
 from simrec.model.lists.pair_weight import PairWeight
-from simrec.model.lists.popularity import PopularityPart, fit_popularity
+from simrec.model.lists.popularity import (
+    Penalties,
+    PopularityPart,
+    choose_penalties,
+    fit_popularity,
+)
 from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
 from simrec.model.lists.uptake_model import UptakeModel
 from simrec.model.lists.user_encoder import KNOWN, RIDGE, Known
@@ -109,17 +114,18 @@ def fit_lists(
     with one_blas_thread():
         setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
         setting = UptakeSetting(**data.workers.agreed(asdict(setting)))
+        penalties = data.workers.agreed(choose_penalties(data, liked, rng))
+        penalties = penalties and Penalties(*penalties)
         draws = []
         for one in tried:
             parts: dict[str, Part] = {} if rating is None else {"rating": fit_rating(one.held.data)}
-            folds = rng if one.held.cold else None
-            parts["popularity"] = fit_popularity(one.held.data, liked, folds)
+            parts["popularity"] = fit_popularity(one.held.data, liked, penalties)
             draws.append(_Draw(one, setting, parts))
             step()
         blend = _blended(draws, rating is not None)
         mixes, line, blend_plain, chosen = data.workers.agreed(blend)
         uptake = _uptake(data, setting, weight, mixes, line, rng)
-        popularity = fit_popularity(data, liked, rng, fading)
+        popularity = fit_popularity(data, liked, penalties, fading)
     parts = {"uptake": uptake, "popularity": popularity}
     settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
     return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})

@@ -182,6 +182,6 @@ def _prepared(sample: Sample, which: np.ndarray) -> Prepared:
         counts = np.zeros(len(known), np.int64)
         counts[rows] = np.bincount(own[name], minlength=len(rows))
         tower = Tower(name, known, counts, None, X[:, :-1])
-        return PreparedSide(tower, rows, X[rows], sample.groups[name])
+        return PreparedSide(tower, rows, X[rows], sample.groups[name], sample.words[name])
 
     return Prepared(ratings, sample.bounds, Sides.of(side))

@@ -11,9 +11,9 @@ from scipy.linalg import cho_factor, cho_solve
 from simrec.model.head import Encoder
 from simrec.simec.linear_algebra import by_column, conjugate_gradients
 
-# Features up to which the normal equations are solved whole; with more, conjugate gradients: their
-# steps, and the residual at which they end before.
-_DENSE, _STEPS, _TOLERANCE = 500, 12, 0.03
+# Features, or items, up to which the normal equations are solved whole; with more, conjugate
+# gradients: their steps, and the residual at which they end before.
+_DENSE, _STEPS, _TOLERANCE = 4096, 12, 0.03
 
 
 class ItemRegression:
@@ -38,8 +38,11 @@ class ItemRegression:
         self._ZT = self._Z.T.tocsr()
         self._solved: np.ndarray | None = None
         self._gram = None
-        if self._Z.shape[1] <= _DENSE:
-            self._gram = (self._ZT.astype(np.float64) @ self._Z.astype(np.float64)).toarray()
+        # A weight for each feature, or a combination of items for each coordinate.
+        self._of_items = self._Z.shape[0] < self._Z.shape[1]
+        if min(self._Z.shape) <= _DENSE:
+            A, B = (self._Z, self._ZT) if self._of_items else (self._ZT, self._Z)
+            self._gram = (A @ B).toarray()
         self.set_penalty(penalty)
 
     def set_penalty(self, penalty: float) -> None:
@@ -47,7 +50,7 @@ class ItemRegression:
         self._penalty = np.float32(penalty)
         self._factor = None
         if self._gram is not None:
-            A = self._gram.copy()
+            A = self._gram.astype(np.float64)
             # Against rounding, where features are large and repeat each other.
             A[np.diag_indices(len(A))] += penalty + 1e-9 * np.trace(A) / len(A)
             self._factor = cho_factor(A, overwrite_a=True, check_finite=False)
@@ -57,12 +60,13 @@ class ItemRegression:
         return Encoder(self._weights(Y), idf=self._idf)
 
     def _weights(self, Y: np.ndarray) -> np.ndarray:
+        right = Y if self._of_items else np.asarray(self._ZT @ Y)
         if self._factor is not None:
-            right = np.asarray(self._ZT @ Y, np.float32)
-            return cho_solve(self._factor, right, check_finite=False).astype(np.float32)
-        if self._Z.shape[0] < self._Z.shape[1]:  # a combination of rows for each coordinate
-            return np.asarray(self._ZT @ self._conjugate_gradients(self._Z, self._ZT, Y))
-        return self._conjugate_gradients(self._ZT, self._Z, np.asarray(self._ZT @ Y))
+            found = cho_solve(self._factor, right, check_finite=False).astype(np.float32)
+        else:
+            A, AT = (self._Z, self._ZT) if self._of_items else (self._ZT, self._Z)
+            found = self._conjugate_gradients(A, AT, right)
+        return np.asarray(self._ZT @ found) if self._of_items else found
 
     def _conjugate_gradients(
         self, A: sparse.csr_matrix, AT: sparse.csr_matrix, right: np.ndarray

@@ -50,7 +50,8 @@ class Compared(NamedTuple):
             hits.append(np.take_along_axis(task.hits[:, at], top, 1))
         both = known[:, ~is_new], new[:, is_new]
         return cls(
-            *tops,
+            tops[0],
+            tops[1],
             np.hstack(hits),
             task.hits.sum(1),
             (spread(both[0]), spread(both[1])),
@@ -62,7 +63,8 @@ def comparable(draws: Sequence[Compared]) -> Line:
     """Choose what makes scores of new items comparable with those of others, on held-out lists."""
     if not draws:
         return 1.0, 0.0
-    spreads, means = (np.mean([getattr(d, name) for d in draws], 0) for name in ("spreads", "means"))
+    spreads = np.mean([one.spreads for one in draws], axis=0)
+    means = np.mean([one.means for one in draws], axis=0)
     ratio = spreads[0] / spreads[1] if spreads[1] > 0 else 1.0
 
     def line(scale: float, offset: float) -> Line:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -11,7 +11,7 @@ from scipy import sparse
 from simrec.data.sides import SINGULAR, Sides
 from simrec.errors import InputError
 from simrec.model.head import Encoder, Saved, restored_heads, saved_heads
-from simrec.model.lists.column_weights import ColumnRegression
+from simrec.model.lists.column_weights import ColumnRegression, Weighed
 from simrec.model.lists.fading import Fading, day_of
 from simrec.model.lists.item_encoder import idf_of
 from simrec.model.part import (
@@ -128,10 +128,36 @@ class PopularityPart(Part):
         return cls(heads, output, liked, likes, None if fading is None else Fading.restored(fading))
 
 
+class Penalties(NamedTuple):
+    """How popularity is regressed on features: weighed by rarity or not, and the penalties."""
+
+    rarity: bool
+    penalty: float
+    columns: list[float]  # what the penalty of each column is divided by
+
+
+def choose_penalties(data: Prepared, liked: float, rng: np.random.Generator) -> Penalties | None:
+    """Choose the penalty of each column on items held out in turn; None if features do not help."""
+    side, logs = data.sides.items, _logs(data, liked)[1]
+    X = side.X[:, :-1]
+    if not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
+        return None
+    seed = rng.integers(1 << 31)
+    tried = []
+    for rarity in (False, True):
+        regression = _regression(X, side.groups[:-1], logs, rarity, np.random.default_rng(seed))
+        tried.append((regression.plain(), rarity, regression))
+    plain, rarity, regression = min(tried, key=lambda one: one[0].error)
+    chosen = regression.chosen(plain)
+    if chosen.error >= float(np.square(logs - logs.mean(), dtype=np.float64).sum()):
+        return None
+    return Penalties(rarity, chosen.penalty, chosen.columns.tolist())
+
+
 def fit_popularity(
     data: Prepared,
     liked: float,
-    rng: np.random.Generator | None,
+    penalties: Penalties | None,
     fading: Fading | None = None,
 ) -> PopularityPart:
     """Count who liked each item, and regress it on features.
@@ -142,26 +168,21 @@ def fit_popularity(
         Pairs and features.
     liked : float
         Rating from which on an item counts as liked.
-    rng : numpy.random.Generator or None
-        Source of the folds of the regression; None where no new item will be ranked.
+    penalties : Penalties or None
+        How to regress; None for the mean.
     fading : Fading, optional
         How likes fade.
     """
-    ratings, these = data.ratings, data.ratings.values >= liked
-
-    def counted(weights: np.ndarray | None = None) -> np.ndarray:
-        one = np.bincount(ratings.item_rows[these], weights, minlength=ratings.n_items)
-        return data.workers.sum(one.astype(np.float64))
-
-    likes, at = counted(), day_of(ratings)
+    ratings, side = data.ratings, data.sides.items
+    likes, logs = _logs(data, liked)
+    at, these = day_of(ratings), ratings.values >= liked
     if fading is not None and at is not None:  # over all items they sum up to the same
-        recent = counted(fading.weights(at[these]))
+        recent = _counted(data, these, fading.weights(at[these]))
         if likes.any():
             fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
         likes = recent * fading.scale
-    side = data.sides.items
-    logs = np.log1p(likes).astype(np.float32)
-    encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, rng)
+        logs = np.log1p(likes).astype(np.float32)
+    encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, penalties)
     none = np.zeros_like(logs)
     items = side.head(np.column_stack([logs, none]), encoder, encoder.weights[-1])
     constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 2), np.float32))
@@ -173,29 +194,39 @@ def fit_popularity(
     return PopularityPart(Sides(items, users), IDENTITY, liked, of_all, fading)
 
 
-def _encoder(
-    X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, rng: np.random.Generator | None
-) -> Encoder:
-    """Fit an encoder whose first coordinate is the log popularity, and the second a constant.
+def _counted(data: Prepared, these: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+    ratings = data.ratings
+    found = np.bincount(ratings.item_rows[these], weights, minlength=ratings.n_items)
+    return data.workers.sum(found.astype(np.float64))
 
-    The penalty of each column, and whether features are weighed by rarity, are chosen on items held
-    out in turn; the mean is kept where features do not help.
-    """
-    mean = float(logs.mean())
+
+def _logs(data: Prepared, liked: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many liked each item, and the logarithm of it."""
+    likes = _counted(data, data.ratings.values >= liked)
+    return likes, np.log1p(likes).astype(np.float32)
+
+
+def _regression(
+    X: sparse.csr_matrix,
+    groups: np.ndarray,
+    logs: np.ndarray,
+    rarity: bool,
+    rng: np.random.Generator,
+) -> ColumnRegression:
+    encoder = Encoder(np.empty((0, 0)), idf=idf_of(X) if rarity else None)
+    return ColumnRegression(encoder.inputs(X).tocsr().astype(np.float32), groups, logs, rng)
+
+
+def _encoder(
+    X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, penalties: Penalties | None
+) -> Encoder:
+    """Fit an encoder whose first coordinate is the log popularity, and the second a constant."""
     weights = np.zeros((X.shape[1] + 1, 2), np.float32)
-    weights[-1] = mean, 1
-    encoder = Encoder(weights)
-    if rng is None or not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
-        return encoder
-    seed = rng.integers(1 << 31)
-    tried = []
-    for idf in (None, idf_of(X)):
-        Z = Encoder(weights, idf=idf).inputs(X).tocsr().astype(np.float32)
-        regression = ColumnRegression(Z, groups, logs, np.random.default_rng(seed))
-        tried.append((regression.plain(), idf, regression))
-    plain, idf, regression = min(tried, key=lambda one: one[0].error)
-    chosen = regression.chosen(plain)
-    if chosen.error < float(np.square(logs - mean, dtype=np.float64).sum()):
-        weights[:, 0] = regression.weights(chosen)
-        encoder.idf = idf
-    return encoder
+    weights[-1] = float(logs.mean()), 1
+    if penalties is None:
+        return Encoder(weights)
+    rarity, penalty, columns = penalties
+    regression = _regression(X, groups, logs, rarity, np.random.default_rng(0))
+    chosen = Weighed(penalty, np.array(columns, np.float32), np.empty(0))
+    weights[:, 0] = regression.weights(chosen)
+    return Encoder(weights, idf=idf_of(X) if rarity else None)
