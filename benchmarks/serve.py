@@ -64,12 +64,15 @@ print(10 * (time.process_time() - cpu), *np.percentile(taken, [50, 99]))
 """
 
 
-def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
+def build(path: Path, n_items: int, n_users: int, data: Path | None = None) -> None:
     """Write a model with so many items and users: rows of a small one, items with noise."""
     # Of 130 items lists have 129 coordinates, as the published row.
-    data = make_synthetic(n_users=600, n_items=130, n_ratings=15_000)
-    model = TwoTower(random_state=0).fit(data.ratings, items=data.items, users=data.users)
-    rng = np.random.default_rng(seed)
+    tables = make_synthetic(n_users=600, n_items=130, n_ratings=15_000)
+    ratings, items, users = tables.ratings, tables.items, tables.users
+    if data is not None:
+        ratings, items, users = (data / f"{n}.parquet" for n in ("ratings", "items", "users"))
+    model = TwoTower(random_state=0).fit(ratings, items=items, users=users)
+    rng = np.random.default_rng(0)
     sizes = {"items": n_items, "users": n_users}
     rows = {side: rng.integers(len(model.towers_[side].ids), size=n) for side, n in sizes.items()}
 
@@ -88,9 +91,9 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
         tower.counts = np.asarray(tower.counts)[rows[side]]
         tower.features = tower.features[rows[side]]
     table = towers.items.table.take(pa.array(rows["items"]))
-    towers.items.table = table.set_column(
-        0, "title", pa.array([f"Item {i}" for i in range(n_items)])
-    )
+    place = table.column_names.index("title")
+    titles = pa.array([f"Item {i}" for i in range(n_items)])
+    towers.items.table = table.set_column(place, "title", titles)
     parts = {}
     for name, part in model.parts_.items():
         changed = {
@@ -471,6 +474,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=10, help="of the soak; 0 for none")
     parser.add_argument("--examples", type=int, default=900, help="of schemathesis, by endpoint")
     parser.add_argument("--model", type=Path, help="where the model is, or is kept")
+    parser.add_argument("--data", type=Path, help="ratings, items and users to fit it to")
     parser.add_argument("--no-load", action="store_true", help="only the soak")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -478,7 +482,7 @@ def main() -> None:
         root = Path(directory)
         path = given.model or root / "model"
         if not path.exists():
-            build(path, given.items, given.users)
+            build(path, given.items, given.users, given.data)
         sections = {}
         if not given.no_load:
             server = Server(path, root / "state")
