@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import dataclasses
+import gc
 import hashlib
 import hmac
 import json
@@ -13,7 +14,7 @@ import logging
 import os
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -22,6 +23,8 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
+from pydantic_core import ValidationError, to_json
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from simrec import __version__
@@ -203,6 +206,7 @@ _ERRORS = {
     405: "Another method is needed",
     408: "The request did not arrive in time",
     413: "The request is too large",
+    415: "The request is not JSON",
     421: "The service has another name",
     422: "The request is not as its schema says",
     429: "Too many requests",
@@ -244,6 +248,27 @@ def _add_errors(app: FastAPI) -> None:
         return problem(500, "Internal error", "It failed; the log of the service says why.")
 
 
+class _Route(APIRoute):
+    """A route whose body becomes a request in one step; FastAPI only describes it."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers."""
+        validate = self.endpoint.__annotations__["request"].__pydantic_validator__.validate_json
+
+        async def handle(http: Request) -> Response:
+            body = await http.body()
+            kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind != "application/json":  # what a page elsewhere may send without being asked
+                raise HTTPException(415, "A request has Content-Type: application/json.")
+            try:
+                request = validate(body)
+            except ValidationError as error:
+                raise RequestValidationError(error.errors(include_url=False)) from None
+            return await self.endpoint(request)
+
+        return handle
+
+
 def _add_answers(app: FastAPI, service: Service) -> None:
     """Add the endpoints that answer; quick ones at once, long ones and writers in threads.
 
@@ -262,11 +287,18 @@ def _add_answers(app: FastAPI, service: Service) -> None:
                 found = work(request)
             else:
                 found = await _in(writers if own else long, work, request)
-            return JSONResponse(found)  # as it is: plain values, not looked at once more
+            return Response(to_json(found), media_type="application/json")
 
         answer.__name__ = name
         answer.__annotations__ = {"request": kind}
-        app.post(path, summary=summary, response_model=dict[str, Any])(answer)
+        app.router.add_api_route(
+            path,
+            answer,
+            methods=["POST"],
+            summary=summary,
+            response_model=dict[str, Any],
+            route_class_override=_Route,
+        )
 
     add("/recommend", requests.Recommend, "A list for a user: known, new, or with a few ratings")
     add("/score", requests.Score, "Predicted ratings of items")
@@ -338,6 +370,7 @@ def from_environment() -> Any:
 
 def _own_process(settings: Settings) -> Any:
     """Return the application of a process that does nothing else."""
+    gc.freeze()  # what was imported stays: no collection has to look at it
     # A missing column or row of features is worth a warning for a table, not for each request.
     for name in ("simrec.model.update.add_entities", "simrec.model.tower"):
         logging.getLogger(name).setLevel(logging.ERROR)

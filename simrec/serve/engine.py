@@ -272,7 +272,7 @@ class Engine:
             return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
         guest, user = self._guest(user, features, learnable, keep=not who.ratings)
         found = guest.towers_.users.known(np.zeros(1, np.int64))
-        seen = np.union1d(guest.rated_[found.rows].indices, list(liked)).astype(int)
+        seen = np.union1d(guest.rated_.indices, list(liked)).astype(int)
         return Person(guest, user, found, seen, liked)
 
     def _guest(
@@ -309,7 +309,7 @@ class Engine:
                 np.array(values, np.float32),
                 has_ratings=has_ratings,
             )
-        guest = self.model.guests(given, users=table, user_ids=[user])
+        guest = self.model.guests(given, users=table, user_ids=None if given else [user])
         if keep:
             with self._lock:
                 self._guests[key] = guest

@@ -373,7 +373,7 @@ class TestSafety:
             ("/recommend", {"features": {"age": {"a": 1}}}, 400),
             ("/recommend", {"features": {"age": ["x", 1]}}, 400),
             ("/similar", {"item_id": "items.parquet"}, 400),
-            ("/similar", {"features": {"genres": "\ud800"}}, 400),
+            ("/similar", {"features": {"genres": "\ud800"}}, 422),
             ("/score", {"user_id": 7, "items": ["x.csv"]}, 400),
             ("/score", {"user_id": 7}, 400),
             ("/score", {"user_id": 7, "item_features": [{"title": "no id"}]}, 400),
