@@ -11,7 +11,8 @@ a process of TensorFlow alone.
 
 The soak: feedback and lists all the time; the process is killed, its model is replaced by a good
 and by a damaged one, 50 clients send their requests byte by byte, schemathesis sends what its
-OpenAPI description allows and forbids, and the disk is full (a tmpfs of a namespace of its own).
+OpenAPI description allows and forbids, valid requests are spoiled in many ways until 10,000 were
+refused, and the disk is full (a tmpfs of a namespace of its own).
 """
 
 import argparse
@@ -45,7 +46,7 @@ from simrec.serve.log import Log
 PORT = int(os.environ.get("PORT", "8765"))
 ADDRESS = f"http://127.0.0.1:{PORT}"
 RESULTS = Path(__file__).parent / "results" / "serve.md"
-HEADERS = {"Content-Type": "application/json"}
+MALFORMED = 10_000
 SAVED_MODEL = """
 import sys, time, numpy as np, tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -285,6 +286,68 @@ def latency(server: Server, path: Path, given: argparse.Namespace) -> list[str]:
     return [*lines, "", f"A new item is in an answer {rankable} after it was sent."]
 
 
+def sample(schema: dict, description: dict, rng: np.random.Generator) -> object:
+    """Return a value that a schema allows; of an object's optional fields, some."""
+    if "$ref" in schema:
+        return sample(description["components"]["schemas"][schema["$ref"][21:]], description, rng)
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][rng.integers(len(schema["anyOf"]))], description, rng)
+    if "enum" in schema or "const" in schema:
+        return schema["const"] if "const" in schema else str(rng.choice(schema["enum"]))
+    kind = schema.get("type")
+    if kind == "object":
+        needed = schema.get("required", [])
+        fields = schema.get("properties", {"year": {"type": "integer"}})
+        return {
+            name: sample(field, description, rng)
+            for name, field in fields.items()
+            if name in needed or rng.random() < 0.4
+        }
+    if kind == "array":
+        return [
+            sample(schema.get("items", {}), description, rng) for _ in range(rng.integers(1, 4))
+        ]
+    plain = {"integer": int(rng.integers(1, 9)), "number": 3.0, "boolean": True, "string": "7"}
+    return plain.get(kind)
+
+
+def spoiled(description: dict, rng: np.random.Generator) -> tuple[str, str, bytes]:
+    """Return path, content type and body of a request that was valid."""
+    posts = [path for path, one in description["paths"].items() if "post" in one]
+    path, kind = posts[rng.integers(len(posts))], "application/json"
+    content = description["paths"][path]["post"]["requestBody"]["content"]
+    value = sample(content["application/json"]["schema"], description, rng)
+    wrong = [10**40, -1, 1e300, "x" * 5000, "\udfff", "\0", [], {}, [[]], {"a": {"b": 1}}, True]
+    deep = json.loads("[" * 200 + "]" * 200)
+    way = rng.integers(8)
+    if way < 4:  # a wrong value somewhere, a field that is missing, one too many
+        at = value
+        while (inner := _nested(at)) and rng.random() < 0.7:
+            at = inner[rng.integers(len(inner))]
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        new = deep if way == 3 else wrong[rng.integers(len(wrong))]
+        if way == 0 and isinstance(at, dict):
+            at["surprise"] = new
+        elif keys:
+            at[keys[rng.integers(len(keys))]] = new
+    body = json.dumps(value).encode()
+    if way == 4:
+        body = body[: rng.integers(len(body))]
+    elif way == 5:
+        kind = str(rng.choice(["text/plain", "application/xml", "multipart/form-data", "x", ""]))
+    elif way == 6:
+        body = rng.bytes(int(rng.integers(1, 2000)))
+    elif way == 7:
+        n = int(10 ** rng.uniform(1, 5))
+        body = b'{"where":' + b'{"not":' * n + b"{}" + b"}" * n + b"}"
+    return path, kind, body
+
+
+def _nested(value: dict | list) -> list:
+    values = value.values() if isinstance(value, dict) else value
+    return [one for one in values if isinstance(one, dict | list) and one]
+
+
 class Soak:
     """Feedback and lists all the time, while things go wrong."""
 
@@ -293,6 +356,7 @@ class Soak:
         self.statuses: Counter[int] = Counter()
         self.acknowledged: set[str] = set()
         self.memory: list[list[float]] = [[]]
+        self.models: Counter[str] = Counter()
         self.lines: list[str] = []
         self.done = False
 
@@ -356,6 +420,26 @@ class Soak:
         end = "no 5xx" if process.returncode == 0 else f"exit code {process.returncode}"
         self.lines.append(f"schemathesis: {what}; {end}")
 
+    async def malformed(self, wanted: int) -> None:
+        """Send spoiled requests until so many were refused."""
+        rng, found = np.random.default_rng(4), Counter()
+        description = httpx.get(f"{ADDRESS}/openapi.json", timeout=60).json()
+
+        async def send(client: httpx.AsyncClient) -> None:
+            while sum(n for status, n in found.items() if status >= 400) < wanted:
+                path, kind, body = spoiled(description, rng)
+                answer = await client.post(path, content=body, headers={"Content-Type": kind})
+                found[answer.status_code] += 1
+                if answer.status_code >= 500:
+                    print(path, kind, body[:300], answer.text, flush=True)
+
+        async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
+            await asyncio.gather(*(send(client) for _ in range(4)))
+        bad = sum(n for status, n in found.items() if status >= 500)
+        self.lines.append(
+            f"spoiled requests: answers {dict(sorted(found.items()))}; {bad or 'no'} 5xx"
+        )
+
     async def watch(self, server: Server) -> None:
         """Note the memory of the process."""
         while not self.done:
@@ -365,7 +449,7 @@ class Soak:
 
     async def run(self, server: Server, minutes: float, examples: int) -> None:
         """Let things go wrong, one after the other, while there is traffic."""
-        pause = 60 * minutes / 12
+        pause = 60 * minutes / 15
         until = time.monotonic() + 60 * minutes
         background = [
             asyncio.create_task(self.traffic()),
@@ -373,9 +457,12 @@ class Soak:
         ]
         first = TwoTower.load(self.model)
         manifest = (self.model / "manifest.json").read_bytes()
-        for what in ("kill", "swap", "slow", "bad", "schemathesis", "kill", "swap"):
+        for what in ("kill", "swap", "slow", "bad", "schemathesis", "malformed", "swap", "kill"):
             await asyncio.sleep(pause)
             if what == "kill":
+                text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
+                for name, count in re.findall(r"simrec_model_(swaps|refused)_total (\d+)", text):
+                    self.models[name] += int(count)
                 server.kill()
                 self.memory.append([])
                 await asyncio.to_thread(server.start)
@@ -388,14 +475,13 @@ class Soak:
                 await asyncio.to_thread(first.save, self.model)
             elif what == "slow":
                 await self.slow_clients()
+            elif what == "malformed":
+                await self.malformed(MALFORMED)
             else:
                 await self.schemathesis(examples)
         await asyncio.sleep(max(pause, until - time.monotonic()))
         self.done = True
         await asyncio.gather(*background)
-        text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
-        swaps = {n: re.search(rf"simrec_{n} (\d+)", text)[1] for n in ("model_swaps_total",)}
-        self.lines.append(f"swaps since the last kill: {swaps['model_swaps_total']}")
 
     def report(self) -> list[str]:
         """Return what was counted."""
@@ -408,6 +494,7 @@ class Soak:
             f"answers to steady traffic: {dict(sorted(self.statuses.items()))}",
             f"feedback: {len(self.acknowledged):,} acknowledged, {len(lost)} lost",
             *self.lines,
+            f"models until the last kill: {dict(self.models)}",
             f"memory of the process that lived longest ({2 * len(longest)} s), private: "
             f"{start:.0f} MB in the middle third, {end:.0f} MB in the last",
         ]

@@ -83,8 +83,7 @@ class Answers(Engine):
                 raise InputError("explore: ratings are explored, not uptake.")
             bonus = self.model.exploration(self._found(np.arange(len(view))), request.explore)
         rerank, seed = self._rerank(request, table)
-        n = int(np.count_nonzero(keep))
-        k = min(request.k, n)
+        k = min(request.k, n := int(np.count_nonzero(keep)))
         pool = k if rerank is None else min(rerank.pool(k), n)
         rows, scores = view.best(query, keep, pool, bonus)
         propensity = None
