@@ -357,6 +357,7 @@ class Soak:
         self.acknowledged: set[str] = set()
         self.memory: list[list[float]] = [[]]
         self.models: Counter[str] = Counter()
+        self.after: list[str] = []
         self.lines: list[str] = []
         self.done = False
 
@@ -479,6 +480,7 @@ class Soak:
                 await self.malformed(MALFORMED)
             else:
                 await self.schemathesis(examples)
+            self.after.append(f"{what} {server.memory():.0f}")
         await asyncio.sleep(max(pause, until - time.monotonic()))
         self.done = True
         await asyncio.gather(*background)
@@ -495,6 +497,7 @@ class Soak:
             f"feedback: {len(self.acknowledged):,} acknowledged, {len(lost)} lost",
             *self.lines,
             f"models until the last kill: {dict(self.models)}",
+            f"private memory, MB, after {', '.join(self.after)}",
             f"memory of the process that lived longest ({2 * len(longest)} s), private: "
             f"{start:.0f} MB in the middle third, {end:.0f} MB in the last",
         ]

@@ -34,7 +34,7 @@ from simrec.storage.files import is_full_disk
 logger = logging.getLogger(__name__)
 
 ENVIRONMENT = "SIMREC_SERVE"
-_MMAP_THRESHOLD = -3  # of glibc's mallopt
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # of glibc's mallopt
 _POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -248,6 +248,7 @@ def _own_process(settings: Settings) -> Any:
     # replaced, blocks of vectors. With a fixed limit they go back to the system.
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, 4 << 20)
+        ctypes.CDLL(None).mallopt(_TRIM_THRESHOLD, 64 << 20)
     return create_app(settings)
 
 
