@@ -356,7 +356,7 @@ class Soak:
         self.statuses: Counter[int] = Counter()
         self.acknowledged: set[str] = set()
         self.memory: list[list[float]] = [[]]
-        self.models: Counter[str] = Counter()
+        self.counted: Counter[str] = Counter()
         self.after: list[str] = []
         self.lines: list[str] = []
         self.done = False
@@ -462,8 +462,10 @@ class Soak:
             await asyncio.sleep(pause)
             if what == "kill":
                 text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
-                for name, count in re.findall(r"simrec_model_(swaps|refused)_total (\d+)", text):
-                    self.models[name] += int(count)
+                counted = re.findall(r"simrec_model_(swaps|refused)_total (\d+)", text)
+                counted += re.findall(r'path="\S+",status="(5\d\d)"} (\d+)', text)
+                for name, count in counted:
+                    self.counted[name] += int(count)
                 server.kill()
                 self.memory.append([])
                 await asyncio.to_thread(server.start)
@@ -496,7 +498,8 @@ class Soak:
             f"answers to steady traffic: {dict(sorted(self.statuses.items()))}",
             f"feedback: {len(self.acknowledged):,} acknowledged, {len(lost)} lost",
             *self.lines,
-            f"models until the last kill: {dict(self.models)}",
+            "what the service counted until the last kill: swaps of models, refused ones, and any "
+            f"5xx by its status: {dict(self.counted)}",
             f"private memory, MB, after {', '.join(self.after)}",
             f"memory of the process that lived longest ({2 * len(longest)} s), private: "
             f"{start:.0f} MB in the middle third, {end:.0f} MB in the last",

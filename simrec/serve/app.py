@@ -22,6 +22,7 @@ from fastapi.responses import HTMLResponse, PlainTextResponse
 from fastapi.routing import APIRoute
 from pydantic_core import ValidationError, to_json
 from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.requests import ClientDisconnect
 
 from simrec import __version__
 from simrec.errors import InputError
@@ -126,7 +127,10 @@ class _Route(APIRoute):
         validate = self.endpoint.__annotations__["request"].__pydantic_validator__.validate_json
 
         async def handle(http: Request) -> Response:
-            body = await http.body()
+            try:
+                body = await http.body()
+            except ClientDisconnect:
+                raise HTTPException(400, "The request was cut off.") from None
             kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind != "application/json":  # what a page elsewhere may send without being asked
                 raise HTTPException(415, "A request has Content-Type: application/json.")
