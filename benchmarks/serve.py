@@ -11,7 +11,8 @@ a process of TensorFlow alone.
 
 The soak: feedback and lists all the time; the process is killed, its model is replaced by a good
 and by a damaged one, 50 clients send their requests byte by byte, schemathesis sends what its
-OpenAPI description allows and forbids, and the disk is full (a tmpfs of a namespace of its own).
+OpenAPI description allows and forbids, valid requests are spoiled in many ways until 10,000 were
+refused, and the disk is full (a tmpfs of a namespace of its own).
 """
 
 import argparse
@@ -45,7 +46,9 @@ from simrec.serve.log import Log
 PORT = int(os.environ.get("PORT", "8765"))
 ADDRESS = f"http://127.0.0.1:{PORT}"
 RESULTS = Path(__file__).parent / "results" / "serve.md"
-HEADERS = {"Content-Type": "application/json"}
+MALFORMED = 10_000
+# Seconds that are measured at a time, and the cores that others may use in quiet ones.
+SEGMENT, QUIET = 3.0, 0.1
 SAVED_MODEL = """
 import sys, time, numpy as np, tensorflow as tf
 tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -64,12 +67,15 @@ print(10 * (time.process_time() - cpu), *np.percentile(taken, [50, 99]))
 """
 
 
-def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
+def build(path: Path, n_items: int, n_users: int, data: Path | None = None) -> None:
     """Write a model with so many items and users: rows of a small one, items with noise."""
     # Of 130 items lists have 129 coordinates, as the published row.
-    data = make_synthetic(n_users=600, n_items=130, n_ratings=15_000)
-    model = TwoTower(random_state=0).fit(data.ratings, items=data.items, users=data.users)
-    rng = np.random.default_rng(seed)
+    tables = make_synthetic(n_users=600, n_items=130, n_ratings=15_000)
+    ratings, items, users = tables.ratings, tables.items, tables.users
+    if data is not None:
+        ratings, items, users = (data / f"{n}.parquet" for n in ("ratings", "items", "users"))
+    model = TwoTower(random_state=0).fit(ratings, items=items, users=users)
+    rng = np.random.default_rng(0)
     sizes = {"items": n_items, "users": n_users}
     rows = {side: rng.integers(len(model.towers_[side].ids), size=n) for side, n in sizes.items()}
 
@@ -88,9 +94,9 @@ def build(path: Path, n_items: int, n_users: int, seed: int = 0) -> None:
         tower.counts = np.asarray(tower.counts)[rows[side]]
         tower.features = tower.features[rows[side]]
     table = towers.items.table.take(pa.array(rows["items"]))
-    towers.items.table = table.set_column(
-        0, "title", pa.array([f"Item {i}" for i in range(n_items)])
-    )
+    place = table.column_names.index("title")
+    titles = pa.array([f"Item {i}" for i in range(n_items)])
+    towers.items.table = table.set_column(place, "title", titles)
     parts = {}
     for name, part in model.parts_.items():
         changed = {
@@ -207,6 +213,40 @@ async def load(make, rate: float, seconds: float) -> np.ndarray:
     return np.array(taken)
 
 
+def ticks(*processes: int) -> tuple[int, int]:
+    """Return the clock ticks that all processors have worked, and those of some processes."""
+    fields = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    own = 0
+    for process in processes:
+        text = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        own += int(text[11]) + int(text[12])
+    return sum(fields) - fields[3] - fields[4], own
+
+
+def quiet_load(server: Server, make, given: argparse.Namespace) -> list[float]:
+    """Send requests for some seconds at a time; return figures of the quietest.
+
+    Others may work on the machine. Seconds count by the CPU time that other processes used in
+    them, whatever the requests took. Waits for quiet ones until patience is over.
+    """
+    found, until = [], time.monotonic() + given.patience
+    wanted = max(round(given.seconds / SEGMENT), 1)
+    own = server.process.pid, os.getpid()
+    while sum(busy < QUIET for busy, *_ in found) < wanted:
+        before, cpu, start = ticks(*own), server.cpu(), time.monotonic()
+        taken = asyncio.run(load(make, given.rate, SEGMENT))
+        after, cpu = ticks(*own), 1000 * (server.cpu() - cpu) / len(taken)
+        busy = (after[0] - before[0]) - (after[1] - before[1])
+        busy /= os.sysconf("SC_CLK_TCK") * (time.monotonic() - start)
+        found.append((max(busy, 0.0), cpu, taken))
+        if time.monotonic() > until and len(found) >= wanted:
+            break
+    best = sorted(found, key=lambda one: one[0])[:wanted]
+    times = np.concatenate([one[2] for one in best])
+    others, cpu = (float(np.mean([one[i] for one in best])) for i in (0, 1))
+    return [cpu, *np.percentile(times, [50, 99]), others]
+
+
 def kinds(n_items: int, n_users: int, rng: np.random.Generator) -> dict:
     """Return what makes requests, by name."""
 
@@ -259,10 +299,7 @@ def latency(server: Server, path: Path, given: argparse.Namespace) -> list[str]:
     rows = []
     for (kind, by), make in kinds(n_items, n_users, np.random.default_rng(1)).items():
         asyncio.run(load(make, given.rate, 3))
-        cpu = server.cpu()
-        taken = asyncio.run(load(make, given.rate, given.seconds))
-        cpu = 1000 * (server.cpu() - cpu) / len(taken)
-        rows.append([f"service, {kind}, by {by}", widths[by], cpu, *np.percentile(taken, [50, 99])])
+        rows.append([f"service, {kind}, by {by}", widths[by], *quiet_load(server, make, given)])
         print(rows[-1], flush=True)
     for by, width in widths.items():
         rows.append(["NumPy product and argpartition", width, *numpy_row(n_items, width)])
@@ -277,9 +314,74 @@ def latency(server: Server, path: Path, given: argparse.Namespace) -> list[str]:
             taken.append(1000 * (time.perf_counter() - begin))
             assert found["items"][0]["item_id"] == item, found
     rankable = f"{np.median(taken):.0f} ms (at most {max(taken):.0f}, of ten)"
-    lines = ["| what | coordinates | CPU ms | p50 ms | p99 ms |", "| --- | --- | --- | --- | --- |"]
-    lines += [f"| {n} | {w:,} | {c:.1f} | {m:.1f} | {p:.1f} |" for n, w, c, m, p in rows]
+    lines = ["| what | coordinates | CPU ms | p50 ms | p99 ms | others, cores |"]
+    lines += ["| --- | --- | --- | --- | --- | --- |"]
+    for name, width, cpu, p50, p99, *busy in rows:
+        others = "".join(f"{one:.2f}" for one in busy)
+        lines.append(f"| {name} | {width:,} | {cpu:.1f} | {p50:.1f} | {p99:.1f} | {others} |")
     return [*lines, "", f"A new item is in an answer {rankable} after it was sent."]
+
+
+def sample(schema: dict, description: dict, rng: np.random.Generator) -> object:
+    """Return a value that a schema allows; of an object's optional fields, some."""
+    if "$ref" in schema:
+        return sample(description["components"]["schemas"][schema["$ref"][21:]], description, rng)
+    if "anyOf" in schema:
+        return sample(schema["anyOf"][rng.integers(len(schema["anyOf"]))], description, rng)
+    if "enum" in schema or "const" in schema:
+        return schema["const"] if "const" in schema else str(rng.choice(schema["enum"]))
+    kind = schema.get("type")
+    if kind == "object":
+        needed = schema.get("required", [])
+        fields = schema.get("properties", {"year": {"type": "integer"}})
+        return {
+            name: sample(field, description, rng)
+            for name, field in fields.items()
+            if name in needed or rng.random() < 0.4
+        }
+    if kind == "array":
+        return [
+            sample(schema.get("items", {}), description, rng) for _ in range(rng.integers(1, 4))
+        ]
+    plain = {"integer": int(rng.integers(1, 9)), "number": 3.0, "boolean": True, "string": "7"}
+    return plain.get(kind)
+
+
+def spoiled(description: dict, rng: np.random.Generator) -> tuple[str, str, bytes]:
+    """Return path, content type and body of a request that was valid."""
+    posts = [path for path, one in description["paths"].items() if "post" in one]
+    path, kind = posts[rng.integers(len(posts))], "application/json"
+    content = description["paths"][path]["post"]["requestBody"]["content"]
+    value = sample(content["application/json"]["schema"], description, rng)
+    wrong = [10**40, -1, 1e300, "x" * 5000, "\udfff", "\0", [], {}, [[]], {"a": {"b": 1}}, True]
+    deep = json.loads("[" * 200 + "]" * 200)
+    way = rng.integers(8)
+    if way < 4:  # a wrong value somewhere, a field that is missing, one too many
+        at = value
+        while (inner := _nested(at)) and rng.random() < 0.7:
+            at = inner[rng.integers(len(inner))]
+        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        new = deep if way == 3 else wrong[rng.integers(len(wrong))]
+        if way == 0 and isinstance(at, dict):
+            at["surprise"] = new
+        elif keys:
+            at[keys[rng.integers(len(keys))]] = new
+    body = json.dumps(value).encode()
+    if way == 4:
+        body = body[: rng.integers(len(body))]
+    elif way == 5:
+        kind = str(rng.choice(["text/plain", "application/xml", "multipart/form-data", "x", ""]))
+    elif way == 6:
+        body = rng.bytes(int(rng.integers(1, 2000)))
+    elif way == 7:
+        n = int(10 ** rng.uniform(1, 5))
+        body = b'{"where":' + b'{"not":' * n + b"{}" + b"}" * n + b"}"
+    return path, kind, body
+
+
+def _nested(value: dict | list) -> list:
+    values = value.values() if isinstance(value, dict) else value
+    return [one for one in values if isinstance(one, dict | list) and one]
 
 
 class Soak:
@@ -290,6 +392,8 @@ class Soak:
         self.statuses: Counter[int] = Counter()
         self.acknowledged: set[str] = set()
         self.memory: list[list[float]] = [[]]
+        self.counted: Counter[str] = Counter()
+        self.after: list[str] = []
         self.lines: list[str] = []
         self.done = False
 
@@ -353,6 +457,26 @@ class Soak:
         end = "no 5xx" if process.returncode == 0 else f"exit code {process.returncode}"
         self.lines.append(f"schemathesis: {what}; {end}")
 
+    async def malformed(self, wanted: int) -> None:
+        """Send spoiled requests until so many were refused."""
+        rng, found = np.random.default_rng(4), Counter()
+        description = httpx.get(f"{ADDRESS}/openapi.json", timeout=60).json()
+
+        async def send(client: httpx.AsyncClient) -> None:
+            while sum(n for status, n in found.items() if status >= 400) < wanted:
+                path, kind, body = spoiled(description, rng)
+                answer = await client.post(path, content=body, headers={"Content-Type": kind})
+                found[answer.status_code] += 1
+                if answer.status_code >= 500:
+                    print(path, kind, body[:300], answer.text, flush=True)
+
+        async with httpx.AsyncClient(base_url=ADDRESS, timeout=60) as client:
+            await asyncio.gather(*(send(client) for _ in range(4)))
+        bad = sum(n for status, n in found.items() if status >= 500)
+        self.lines.append(
+            f"spoiled requests: answers {dict(sorted(found.items()))}; {bad or 'no'} 5xx"
+        )
+
     async def watch(self, server: Server) -> None:
         """Note the memory of the process."""
         while not self.done:
@@ -362,7 +486,7 @@ class Soak:
 
     async def run(self, server: Server, minutes: float, examples: int) -> None:
         """Let things go wrong, one after the other, while there is traffic."""
-        pause = 60 * minutes / 12
+        pause = 60 * minutes / 15
         until = time.monotonic() + 60 * minutes
         background = [
             asyncio.create_task(self.traffic()),
@@ -370,9 +494,14 @@ class Soak:
         ]
         first = TwoTower.load(self.model)
         manifest = (self.model / "manifest.json").read_bytes()
-        for what in ("kill", "swap", "slow", "bad", "schemathesis", "kill", "swap"):
+        for what in ("kill", "swap", "slow", "bad", "schemathesis", "malformed", "swap", "kill"):
             await asyncio.sleep(pause)
             if what == "kill":
+                text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
+                counted = re.findall(r"simrec_model_(swaps|refused)_total (\d+)", text)
+                counted += re.findall(r'path="\S+",status="(5\d\d)"} (\d+)', text)
+                for name, count in counted:
+                    self.counted[name] += int(count)
                 server.kill()
                 self.memory.append([])
                 await asyncio.to_thread(server.start)
@@ -385,14 +514,14 @@ class Soak:
                 await asyncio.to_thread(first.save, self.model)
             elif what == "slow":
                 await self.slow_clients()
+            elif what == "malformed":
+                await self.malformed(MALFORMED)
             else:
                 await self.schemathesis(examples)
+            self.after.append(f"{what} {server.memory():.0f}")
         await asyncio.sleep(max(pause, until - time.monotonic()))
         self.done = True
         await asyncio.gather(*background)
-        text = httpx.get(f"{ADDRESS}/metrics", timeout=60).text
-        swaps = {n: re.search(rf"simrec_{n} (\d+)", text)[1] for n in ("model_swaps_total",)}
-        self.lines.append(f"swaps since the last kill: {swaps['model_swaps_total']}")
 
     def report(self) -> list[str]:
         """Return what was counted."""
@@ -405,6 +534,9 @@ class Soak:
             f"answers to steady traffic: {dict(sorted(self.statuses.items()))}",
             f"feedback: {len(self.acknowledged):,} acknowledged, {len(lost)} lost",
             *self.lines,
+            "what the service counted until the last kill: swaps of models, refused ones, and any "
+            f"5xx by its status: {dict(self.counted)}",
+            f"private memory, MB, after {', '.join(self.after)}",
             f"memory of the process that lived longest ({2 * len(longest)} s), private: "
             f"{start:.0f} MB in the middle third, {end:.0f} MB in the last",
         ]
@@ -468,9 +600,11 @@ def main() -> None:
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--rate", type=float, default=50)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--patience", type=float, default=120, help="seconds to wait for quiet")
     parser.add_argument("--minutes", type=float, default=10, help="of the soak; 0 for none")
     parser.add_argument("--examples", type=int, default=900, help="of schemathesis, by endpoint")
     parser.add_argument("--model", type=Path, help="where the model is, or is kept")
+    parser.add_argument("--data", type=Path, help="ratings, items and users to fit it to")
     parser.add_argument("--no-load", action="store_true", help="only the soak")
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
@@ -478,7 +612,7 @@ def main() -> None:
         root = Path(directory)
         path = given.model or root / "model"
         if not path.exists():
-            build(path, given.items, given.users)
+            build(path, given.items, given.users, given.data)
         sections = {}
         if not given.no_load:
             server = Server(path, root / "state")
@@ -488,7 +622,9 @@ def main() -> None:
                 server.kill(signal.SIGTERM)
             sections["Load"] = [
                 f"{given.items:,} items, {given.users:,} users, one core, {given.rate:g} a second. "
-                "CPU is that of the service by request, or of one product. " + machine(),
+                "CPU is that of the service by request, or of one product; others, the cores that "
+                f"other processes used in the quietest {given.seconds:g} seconds, which count. "
+                + machine(),
                 "",
                 *lines,
             ]

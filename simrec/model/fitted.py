@@ -16,7 +16,7 @@ from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.catalogue import titles
 from simrec.model.head import Head, JoinedHead, Rare
-from simrec.model.lists.blend import FEW, NEW, Blend
+from simrec.model.lists.blend import FEW, NEW, Blend, item_kinds, user_kinds
 from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
@@ -149,12 +149,18 @@ class FittedModel(Params):
         def joined(side: Side) -> Head:
             heads = [part.heads[side] for part in used.values()]
 
-            def factors(counts: np.ndarray) -> np.ndarray:
-                found = [
-                    np.broadcast_to(self.blend_.of(name, side, counts), (len(counts), head.width))
+            # Kinds of entities x coordinates
+            weights = np.concatenate(
+                [
+                    np.broadcast_to(one := self.blend_.factors[name][side], (len(one), head.width))
                     for name, head in zip(used, heads, strict=True)
-                ]
-                return np.concatenate(found, axis=1)
+                ],
+                axis=1,
+            )
+            kinds = item_kinds if side == "items" else user_kinds
+
+            def factors(counts: np.ndarray) -> np.ndarray:
+                return kinds(counts) @ weights
 
             tower, rare = self.towers_[side], None
             if side == "items":

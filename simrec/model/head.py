@@ -258,7 +258,11 @@ class JoinedHead(Head):
         rare: Rare | None = None,
     ) -> None:
         self._heads, self._factors, self._counts, self._rare = list(heads), factors, counts, rare
-        self.prior = self._joined([head.prior[None] for head in heads], np.zeros(1))[0]
+
+    @cached_property
+    def prior(self) -> np.ndarray:  # type: ignore[override]
+        """The vector of an average entity."""
+        return self._joined([head.prior[None] for head in self._heads], np.zeros(1))[0]
 
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]

@@ -83,14 +83,14 @@ class Answers(Engine):
                 raise InputError("explore: ratings are explored, not uptake.")
             bonus = self.model.exploration(self._found(np.arange(len(view))), request.explore)
         rerank, seed = self._rerank(request, table)
-        k = min(request.k, int(keep.sum()))
-        pool = k if rerank is None else min(rerank.pool(k), int(keep.sum()))
+        k = min(request.k, n := int(np.count_nonzero(keep)))
+        pool = k if rerank is None else min(rerank.pool(k), n)
         rows, scores = view.best(query, keep, pool, bonus)
         propensity = None
         if rerank is not None and k:
             chosen = rerank.choose(rows, scores, bonus, k, 0)
-            while len(chosen.items) < k and pool < keep.sum() and rerank.capped:
-                pool = min(int(keep.sum()), 4 * pool)
+            while len(chosen.items) < k and pool < n and rerank.capped:
+                pool = min(n, 4 * pool)
                 rows, scores = view.best(query, keep, pool, bonus)
                 chosen = rerank.choose(rows, scores, bonus, k, 0)
             rows = chosen.items

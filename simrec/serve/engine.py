@@ -7,7 +7,7 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,12 +21,11 @@ from simrec.data.sides import Side
 from simrec.errors import InputError
 from simrec.model.answer.rerank import directions
 from simrec.model.catalogue import title_column
-from simrec.model.head import Found, Head
+from simrec.model.head import Found
 from simrec.model.two_tower import TwoTower
-from simrec.scoring.threads import row_blocks
 from simrec.serve import requests
 from simrec.serve.log import KINDS, Kind
-from simrec.serve.view import View
+from simrec.serve.view import Known, View
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,31 +230,10 @@ class Engine:
                 new = np.empty((0, heads.items.width), np.float32)
                 if self._new_ids:
                     new = heads.items.of(self._found(self.n_known + np.arange(len(self._new_ids))))
-                known, columns, longest = self._known(heads.items)
-                longest = float(np.linalg.norm(new, axis=1).max(initial=longest))
-                self._views[rank_by] = View(heads, known, columns, new, longest, shift)
+                known = Known.of(heads, self.model.towers_)
+                longest = float(np.linalg.norm(new, axis=1).max(initial=known.longest))
+                self._views[rank_by] = View(heads, known, new, longest, shift)
             return self._views[rank_by]
-
-    def _known(self, head: Head) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return known items by coordinates, those that are not 0 for all, and the largest norm.
-
-        In a blend, known items have zeros where new ones have what their features say.
-        """
-
-        def blocks() -> Iterator[tuple[slice, np.ndarray]]:
-            for rows in row_blocks(self.n_known):
-                found = self.model.towers_.items.known(np.arange(rows.start, rows.stop))
-                yield rows, head.of(found)
-
-        used, longest = np.zeros(head.width, bool), 0.0
-        for _, vectors in blocks():
-            used |= vectors.any(0)
-            longest = float(np.linalg.norm(vectors, axis=1).max(initial=longest))
-        columns = np.flatnonzero(used)
-        out = np.empty((len(columns), self.n_known), np.float32)
-        for rows, vectors in blocks():
-            out[:, rows] = vectors[:, columns].T
-        return out, columns, longest
 
     # Who is asked for
 
@@ -294,7 +272,7 @@ class Engine:
             return Person(model, user, found, np.union1d(seen, list(liked)).astype(int), liked)
         guest, user = self._guest(user, features, learnable, keep=not who.ratings)
         found = guest.towers_.users.known(np.zeros(1, np.int64))
-        seen = np.union1d(guest.rated_[found.rows].indices, list(liked)).astype(int)
+        seen = np.union1d(guest.rated_.indices, list(liked)).astype(int)
         return Person(guest, user, found, seen, liked)
 
     def _guest(
@@ -331,7 +309,7 @@ class Engine:
                 np.array(values, np.float32),
                 has_ratings=has_ratings,
             )
-        guest = self.model.guests(given, users=table, user_ids=[user])
+        guest = self.model.guests(given, users=table, user_ids=None if given else [user])
         if keep:
             with self._lock:
                 self._guests[key] = guest

@@ -205,6 +205,11 @@ def columns(matrix: Sparse, which: np.ndarray) -> Sparse:
     return matrix.T.tocsr()[which]
 
 
+def rows_of(matrix: Sparse, which: np.ndarray) -> Sparse:
+    """Return some rows of a sparse matrix, which ascend; all are not copied."""
+    return matrix if len(which) == matrix.shape[0] else matrix[which]
+
+
 @dataclass(frozen=True, eq=False)
 class Insertion:
     """Where new rows go among those there are.

@@ -1,5 +1,6 @@
 """The service answers as the library does, keeps what it was told, and stands what it is sent."""
 
+import asyncio
 import base64
 import copy
 import json
@@ -373,7 +374,7 @@ class TestSafety:
             ("/recommend", {"features": {"age": {"a": 1}}}, 400),
             ("/recommend", {"features": {"age": ["x", 1]}}, 400),
             ("/similar", {"item_id": "items.parquet"}, 400),
-            ("/similar", {"features": {"genres": "\ud800"}}, 400),
+            ("/similar", {"features": {"genres": "\ud800"}}, 422),
             ("/score", {"user_id": 7, "items": ["x.csv"]}, 400),
             ("/score", {"user_id": 7}, 400),
             ("/score", {"user_id": 7, "item_features": [{"title": "no id"}]}, 400),
@@ -398,6 +399,29 @@ class TestSafety:
             "/recommend", content=deep, headers={"Content-Type": "application/json"}
         )
         assert answer.status_code in (400, 422)
+
+    def test_a_request_that_is_cut_off_is_no_error_of_the_service(self, client):
+        sent = []
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        async def send(message):
+            sent.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": "/recommend", "query_string": b""}
+        scope |= {"headers": [(b"host", b"localhost"), (b"content-length", b"9")]}
+        asyncio.run(client.app(scope, receive, send))
+        assert sent[0]["status"] == 400
+
+    def test_only_json_is_read(self, client):
+        for kind in ("text/plain", "", "application/jsonp"):
+            headers = {"Content-Type": kind}
+            answer = client.post("/recommend", content=b'{"user_id": 7}', headers=headers)
+            assert answer.status_code == 415
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        answer = client.post("/recommend", content=b'{"user_id": 7}', headers=headers)
+        assert answer.status_code == 200
 
     def test_others_need_keys(self, shop):
         from simrec.jobs.serve import ServiceOptions, serve

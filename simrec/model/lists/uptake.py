@@ -32,7 +32,7 @@ from simrec.model.part import (
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import Parts
 from simrec.scoring.threads import row_blocks
-from simrec.storage.arrays import Array, Sparse, columns
+from simrec.storage.arrays import Array, Sparse, columns, rows_of
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -122,24 +122,25 @@ class UptakePart(Part):
             part = part._with_users(learned.users, later, rated)
         return part, learned
 
-    def _coordinates(self, rated: Sparse, users: np.ndarray, inputs: Array) -> np.ndarray:
+    def _coordinates(self, histories: Sparse, inputs: Array) -> np.ndarray:
         """Return the coordinates of users' histories; see the attribute `inputs`."""
-        histories = sparse.csr_matrix(rated[users])
         used, place = np.unique(histories.indices, return_inverse=True)
-        shape = (len(users), len(used))
+        shape = (histories.shape[0], len(used))
         histories = sparse.csr_matrix((histories.data, place, histories.indptr), shape=shape)
         factors = np.asarray(inputs[used], np.float32)[:, None]
         return np.asarray(histories @ (np.asarray(self.heads.items.vectors[used]) * factors))
 
     def _with_users(self, users: np.ndarray, later: LaterRatings, rated: Sparse) -> UptakePart:
-        head = self.heads.users
         width = len(self.users.projection)
         X = sparse.csr_matrix((len(users), width), dtype=np.float32)
         if later.features is not None:
-            X = later.features.users[users]
-        counts = np.diff(rated[users].indptr)
-        vectors = self.users(self._coordinates(rated, users, self.inputs), X, counts)
-        return replace(self, heads=self.heads.with_side("users", head.changed(users, vectors)))
+            X = rows_of(later.features.users, users)
+        histories = rows_of(rated, users)
+        coordinates = self._coordinates(histories, self.inputs)
+        head = self.heads.users.changed(
+            users, self.users(coordinates, X, np.diff(histories.indptr))
+        )
+        return replace(self, heads=self.heads.with_side("users", head))
 
     def _with_items(self, rows: np.ndarray, later: LaterRatings, rated: Sparse) -> UptakePart:
         """Regress who took an item up on the users' coordinates, as the embeddings of `fit` do.
@@ -159,10 +160,11 @@ class UptakePart(Part):
         users.append(pairs.indices)
         items.append(np.repeat(np.flatnonzero(~fitted), np.diff(pairs.indptr)))
         who, place = np.unique(np.concatenate(users), return_inverse=True)
-        weights = np.maximum(np.diff(rated[who].indptr), 1) ** -0.5 / self.mean
+        histories = rows_of(rated, who)
+        weights = np.maximum(np.diff(histories.indptr), 1) ** -0.5 / self.mean
         inputs = np.array(self.inputs)
         known = np.where(self.fitted, inputs, 0)
-        pulls = self._coordinates(rated, who, known) * (weights[:, None] / self.spread)
+        pulls = self._coordinates(histories, known) * (weights[:, None] / self.spread)
         shape = (len(rows), len(who))
         ones = np.ones(len(place), np.float32)
         which = sparse.csr_matrix((ones, (np.concatenate(items), place)), shape=shape)

@@ -212,9 +212,13 @@ def _with_pairs(
     again = at < len(places)
     again[again] = places[at[again]] == later[again]
     data[at[again]] = values[again]
+    new = at[~again]
     users, items = np.divmod(later[~again], n_items)
-    who, what = np.concatenate([own, users]), np.concatenate([rated.indices, items])
-    made = (np.concatenate([data, values[~again]]), (who, what))
+    made = (
+        np.insert(data, new, values[~again]),
+        np.insert(rated.indices, new, items),
+        rated.indptr + np.searchsorted(users, np.arange(n + 1)),
+    )
     return sparse.csr_matrix(made, shape=rated.shape), again[own_place][::-1]
 
 
@@ -306,7 +310,7 @@ class Guests:
     def _with_newcomer(self, user: IdMap) -> State:
         """Return a state with one new user alone; kept, since guests often go by one id."""
         state = self._newcomer  # read once: other threads ask for other users
-        if state is None or not state.towers.users.ids.contains(user.ids)[0]:
+        if state is None or state.towers.users.ids != user:
             base = self._of(np.empty(0, np.int64))
             named = Sides(base.towers.items.ids.none(), user)
             state = self._newcomer = grown(base, named, Sides(None, None))[0]
