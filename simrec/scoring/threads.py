@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 
 # Rows of small matrices that a thread takes at once.
 _ROWS = 1024
-# Rows that are worked on at a time: bounds the memory of intermediate results.
-BLOCK = 16 * _ROWS
+# Rows that are worked on at a time, and numbers where rows are wide: bounds the memory of
+# intermediate results.
+BLOCK, _NUMBERS = 16 * _ROWS, 1 << 22
 _NAME = "simrec-rows"
 _LOCK = threading.Lock()
 _inside: list[Any] = []
@@ -44,10 +45,11 @@ def one_blas_thread() -> Iterator[None]:
                 limit.restore_original_limits()
 
 
-def row_blocks(n: int) -> Iterator[slice]:
-    """Cut n rows into blocks."""
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(start + BLOCK, n))
+def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
+    """Cut n rows of so many numbers into blocks."""
+    size = min(BLOCK, max(_ROWS, _NUMBERS // width))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 def by_blocks(work: Callable[[slice], None], n: int) -> None:

@@ -29,9 +29,9 @@ from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
 from simrec.model.lists.uptake_model import UptakeModel
 from simrec.model.lists.user_encoder import KNOWN, RIDGE, Known
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, pair_matrix
+from simrec.model.prepare import Prepared, pair_matrix, spread_rows
 from simrec.model.run.progress import Step, no_step
-from simrec.model.sample import sample_users
+from simrec.model.sample import Sample, sample_users
 from simrec.scoring.output import Output
 from simrec.scoring.threads import one_blas_thread
 
@@ -100,33 +100,51 @@ def fit_lists(
     sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
     liked = float(liked_from(data.bounds)) if rating is not None else 0.0
     weight = PairWeight.of(sample.ratings, liked)
-    n = len(sample.ratings)
-    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(n, 1), LEAST_DRAWS, MOST_DRAWS))
-    # Every other draw holds out pairs only: what suits known users depends on how dense the data
-    # is, and whole items and users that are held out make it thinner.
-    found = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
-    held = [draw for draw in found if draw is not None]
     with one_blas_thread():
-        setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
-        setting = UptakeSetting(**data.workers.agreed(asdict(setting)))
-        draws = []
-        for one in tried:
-            parts: dict[str, Part] = {} if rating is None else {"rating": fit_rating(one.held.data)}
-            folds = rng if one.held.cold else None
-            parts["popularity"] = fit_popularity(one.held.data, liked, folds)
-            draws.append(_Draw(one, setting, parts))
-            step()
-        blend = _blended(draws, rating is not None)
-        mixes, line, blend_plain, chosen = data.workers.agreed(blend)
+        fit = fit_rating if rating is not None else None
+        found = _chosen(sample, liked, weight, fit, embedding_dim, rng, step)
+        del sample
+        plain, mixes, line, blend_plain, chosen = data.workers.agreed(found)
+        setting = UptakeSetting(**plain)
         uptake = _uptake(data, setting, weight, mixes, line, rng)
     popularity = fit_popularity(data, liked, rng, fading)
     tower = data.sides.items.tower
     counts = np.asarray(tower.counts)
     rare = np.flatnonzero((counts > 0) & (counts < FEW))
     popularity = popularity.between(rare, counts[rare], tower.features[rare])
-    parts = {"uptake": uptake, "popularity": popularity}
+    parts: dict[str, Part] = {"uptake": uptake, "popularity": popularity}
     settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
     return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
+
+
+def _chosen(
+    sample: Sample,
+    liked: float,
+    weight: PairWeight,
+    fit_rating: Callable[[Prepared], Part] | None,
+    embedding_dim: int | None,
+    rng: np.random.Generator,
+    step: Step,
+) -> list[Any]:
+    """Choose the setting of implicit feedback and the blend on draws of held-out pairs.
+
+    Returns the setting and what `_blended` returns, as plain data; the draws are given up.
+    """
+    n = len(sample.ratings)
+    n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(n, 1), LEAST_DRAWS, MOST_DRAWS))
+    # Every other draw holds out pairs only: what suits known users depends on how dense the data
+    # is, and whole items and users that are held out make it thinner.
+    found = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
+    held = [draw for draw in found if draw is not None]
+    setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
+    draws = []
+    for one in tried:
+        parts: dict[str, Part] = {} if fit_rating is None else {"rating": fit_rating(one.held.data)}
+        folds = rng if one.held.cold else None
+        parts["popularity"] = fit_popularity(one.held.data, liked, folds)
+        draws.append(_Draw(one, setting, parts))
+        step()
+    return [asdict(setting), *_blended(draws, fit_rating is not None)]
 
 
 def _uptake(
@@ -153,9 +171,10 @@ def _uptake(
         encoder.weights = workers.first(encoder.weights)
     else:
         encoder = Encoder(vectors.mean(0, keepdims=True))
-    H = pair_matrix(ratings, weight(ratings.values))
-    X = data.sides.users.X[:, :-1]
-    histories = encoded_histories(H, model.axes.inputs, X, users)
+    tower = data.sides.users.tower
+    H = spread_rows(pair_matrix(ratings, weight(ratings.values)), tower.counts > 0)
+    # Of all users at once: these vectors are most of the memory of a fit.
+    histories = encoded_histories(H, model.axes.inputs, tower.features, users)
     cold = Encoder(users.of_features())
     heads = Sides(
         side.head(vectors, encoder), data.sides.users.head(histories, cold, cold.weights[-1])
