@@ -18,7 +18,6 @@ from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
 from simrec.model.head import Found
-from simrec.scoring.pairs import score_pairs
 from simrec.scoring.topk import top_k
 
 
@@ -33,29 +32,28 @@ class RecommendTask(BatchTask):
     unknown: Unknown
     rated: bool  # leave out what a user has rated
     exclude: ItemLists | None  # and this
-    eligible: ItemLists | None  # what alone may be recommended to each
     threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return user_id, item_id, score and rank for each user of a batch."""
         users, found_users, counts = self._find(table)
         heads, shift = self.model.load().ranking(self.rank_by)
-        if len(users) and len(self.candidates.ids):
+        vectors = self.candidates.vectors
+        k = min(self.k, len(vectors))  # no more memory than there are items
+        if len(users) and k:
+            seen = self._seen(users, found_users)
             queries = heads.users.of(found_users)
-            rows, items, z = self._best(queries, users, self._seen(users, found_users))
+            best, z = top_k(queries, vectors, k, seen, threads=self.threads)
         else:
-            rows = items = z = np.empty(0, np.int64)
-        scores = z.astype(np.float32, copy=False) + np.float32(shift)
-        found = np.bincount(rows, minlength=len(users))
-        first = np.cumsum(found) - found
-        rank = (np.arange(len(rows)) - np.repeat(first, found) + 1).astype(np.int32)
+            best, z = np.empty((len(users), 0), np.int64), np.empty((len(users), 0), np.float32)
+        rows, rank = np.nonzero(best >= 0)
         columns = [
             users.take(pa.array(rows)),
-            self.candidates.ids.take(items),
-            pa.array(scores),
-            pa.array(rank),
+            self.candidates.ids.take(best[rows, rank]),
+            pa.array(z[rows, rank] + np.float32(shift)),
+            pa.array((rank + 1).astype(np.int32)),
         ]
-        counts["users_with_fewer_than_k"] = int((found < self.k).sum())
+        counts["users_with_fewer_than_k"] = int(((best >= 0).sum(axis=1) < self.k).sum())
         return pa.table(columns, schema=self.schema), counts
 
     def _find(self, table: pa.Table) -> tuple[pa.ChunkedArray, Found, dict[str, int]]:
@@ -82,24 +80,6 @@ class RecommendTask(BatchTask):
         rated = exclusions(Sides(candidates, (users, found)), self.model.load().rated_, None)
         return rated if listed is None else sp.csr_matrix(rated + listed)
 
-    def _best(
-        self, queries: np.ndarray, users: pa.ChunkedArray, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the row of the user, that of the item, and the scalar product of each pair."""
-        vectors = self.candidates.vectors
-        if self.eligible is None:
-            k = min(self.k, len(vectors))  # no more memory than there are items
-            found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
-            rows, rank = np.nonzero(found >= 0)
-            return rows, found[rows, rank], z[rows, rank]
-        rows, items = _listed(self.eligible.matrix(users), exclude)
-        z = score_pairs(queries, vectors, rows, items)
-        order = np.lexsort((items, -z, rows))
-        rows, items, z = rows[order], items[order], z[order]
-        counts = np.bincount(rows, minlength=len(queries))
-        best = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) < self.k
-        return rows[best], items[best], z[best]
-
 
 def recommend(
     model: Path,
@@ -112,7 +92,6 @@ def recommend(
     k: int = 10,
     exclude: Path | Literal["rated"] | None = "rated",
     rank_by: RankBy = "both",
-    eligible: Path | None = None,
     new_items_only: bool = False,
     unknown: Unknown = "error",
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
@@ -134,9 +113,6 @@ def recommend(
     exclude : "rated", path or None
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
-    eligible : path, optional
-        Table of what alone may be recommended to each user, where lists are written: user_id and
-        item_id.
     new_items_only : bool
         Recommend only items without any rating in training.
     unknown : str
@@ -152,13 +128,11 @@ def recommend(
         )
     asked: dict[str, Any] = {"k": k, "rank_by": rank_by, "new_items_only": new_items_only}
     if out is None:
-        if eligible is not None:
-            raise InputError("eligible: is for lists that are written; give items instead.")
         tables = {"items": items, "users": users, "exclude": exclude}
         asked["unknown"] = "prior" if unknown == "prior" else "error"
         return recommend_one(model, user, new_user, tables, asked)
     seen = None if exclude == "rated" else exclude
-    given = {"items": items, "exclude": seen, "eligible": eligible}
+    given = {"items": items, "exclude": seen}
     check_apart(out, model=model, users=users, **given)
     reference = ModelReference.of(model)
     own = reference.columns
@@ -189,11 +163,7 @@ def recommend(
                 ("rank", pa.int32()),
             ]
         )
-
-        def lists(name: str) -> ItemLists | None:
-            table = sources[name]
-            return None if table is None else ItemLists.read(table, name, candidates.ids, scratch)
-
+        table = sources["exclude"]
         return RecommendTask(
             reference,
             candidates,
@@ -201,8 +171,7 @@ def recommend(
             k,
             unknown,
             rated=exclude is not None,
-            exclude=lists("exclude"),
-            eligible=lists("eligible"),
+            exclude=table and ItemLists.read(table, "exclude", candidates.ids, scratch),
             # On a cluster each part has one processor; here a part uses them all.
             threads=1 if batch.engine == "ray" else None,
             columns=tuple(source.schema.names),
@@ -217,13 +186,6 @@ def recommend(
     rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
     row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
     return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
-
-
-def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns of the listed pairs that are not excluded."""
-    left = listed if exclude is None else listed.astype(bool) > exclude.astype(bool)
-    rows, items = left.nonzero()
-    return rows, items.astype(np.int64)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -54,6 +54,8 @@ def plain_json(name: str, document: Any) -> str:
     def plain(value: Any) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
+        if isinstance(value, Mapping | Sequence):
+            return dict(value) if isinstance(value, Mapping) else list(value)
         raise TypeError(f"{name!r} holds a {type(value).__name__}, which is no plain JSON data")
 
     try:

@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__
-from simrec.data.id_columns import check_ids
 from simrec.data.messages import describe
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.head import Head
 from simrec.model.params import RankBy
-from simrec.model.tower import Tower, Unknown
+from simrec.model.tower import Tower, Unknown, unique_ids
 from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k
 from simrec.storage import files
@@ -115,7 +114,7 @@ def _chosen(tower: Tower, source: TableLike | None) -> pa.Table | None:
     if source is None:
         return None
     table, ids = tower.read(source)
-    check_ids(ids, tower.id_column, describe(source, tower.side), table=table, unique=True)
+    unique_ids(ids, tower.side, describe(source, tower.side))
     return table
 
 
