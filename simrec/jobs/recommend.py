@@ -163,7 +163,9 @@ def recommend(
                 ("rank", pa.int32()),
             ]
         )
-        table = sources["exclude"]
+        listed = None
+        if (pairs := sources["exclude"]) is not None:
+            listed = ItemLists.read(pairs, "exclude", candidates.ids, scratch)
         return RecommendTask(
             reference,
             candidates,
@@ -171,7 +173,7 @@ def recommend(
             k,
             unknown,
             rated=exclude is not None,
-            exclude=table and ItemLists.read(table, "exclude", candidates.ids, scratch),
+            exclude=listed,
             # On a cluster each part has one processor; here a part uses them all.
             threads=1 if batch.engine == "ray" else None,
             columns=tuple(source.schema.names),

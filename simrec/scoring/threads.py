@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 _ROWS = 1024
 # Rows that are worked on at a time, and numbers where rows are wide: bounds the memory of
 # intermediate results.
-BLOCK, _NUMBERS = 16 * _ROWS, 1 << 22
+BLOCK, _NUMBERS = 16 * _ROWS, 1 << 20
 _NAME = "simrec-rows"
 _LOCK = threading.Lock()
 _inside: list[Any] = []
@@ -47,7 +47,7 @@ def one_blas_thread() -> Iterator[None]:
 
 def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
     """Cut n rows of so many numbers into blocks."""
-    size = min(BLOCK, max(_ROWS, _NUMBERS // width))
+    size = min(BLOCK, max(_NUMBERS // max(width, 1), 64))
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 

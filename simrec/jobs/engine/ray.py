@@ -44,8 +44,8 @@ _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
     # Arrays go back to the system as soon as they are freed: the peak of a worker is lower.
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 22),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 22),
 }
 # Ray keeps in memory only what workers tell it, which is little.
 _OBJECT_STORE = 100 << 20

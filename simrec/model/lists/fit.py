@@ -164,7 +164,9 @@ def _uptake(
         maps.append(sum(w * found[target] for target, w in mixes[known].items()))
     slope, shift = line
     users = UserMaps(model.projection, workers.first(np.float32(slope) * np.stack(maps)))
-    vectors, inputs = model.axes.items, model.axes.scale**2
+    axes, mean = model.axes, model.mean
+    del model, found, maps  # as many rows as users
+    vectors, inputs = axes.items, axes.scale**2
     side = data.sides.items
     if side.X.shape[1] > 1:
         encoder = item_regression(data, setting.weighing, setting.item_penalty).encoder(vectors)
@@ -174,7 +176,7 @@ def _uptake(
     tower = data.sides.users.tower
     H = spread_rows(pair_matrix(ratings, weight(ratings.values)), tower.counts > 0)
     # Of all users at once: these vectors are most of the memory of a fit.
-    histories = encoded_histories(H, model.axes.inputs, tower.features, users)
+    histories = encoded_histories(H, axes.inputs, tower.features, users)
     cold = Encoder(users.of_features())
     heads = Sides(
         side.head(vectors, encoder), data.sides.users.head(histories, cold, cold.weights[-1])
@@ -182,9 +184,9 @@ def _uptake(
     n = len(side.tower.ids)
     of_all, fitted = np.zeros(n, np.float32), np.zeros(n, bool)
     of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
-    spread_ = model.axes.e + np.float32(RIDGE["known"])
+    spread_ = axes.e + np.float32(RIDGE["known"])
     output = Output(0.0, 1.0, shift)
-    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, model.mean)
+    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean)
 
 
 class _Draw:
