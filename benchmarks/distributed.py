@@ -72,7 +72,7 @@ def agree(arguments: argparse.Namespace, directory: Path) -> str:
     errors, models = [], []
     for n in arguments.workers:
         told = train(directory, directory / f"model-{n}", *arguments.options, workers=n)
-        table = evaluate(TwoTower.load(directory / f"model-{n}"), split, random_state=0)
+        table = evaluate(TwoTower.load(directory / f"model-{n}"), split)
         found = table.set_index("task")
         errors.append([float(found.loc[task, "rmse"]) for task in TASKS])
         workers = told["workers"]
