@@ -16,14 +16,6 @@ from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
 
 
-class BadFragment(InputError):
-    """A piece of the input that cannot be read."""
-
-
-class ChangedFragment(BadFragment):
-    """A file of the input that is no longer what it was when the job was planned."""
-
-
 @dataclass(frozen=True)
 class Unit:
     """A piece of the input that gives one part of the output: row groups of one file."""
@@ -68,13 +60,13 @@ class TableFile:
                 footer = pq.read_metadata(path, filesystem=filesystem)
                 schema, rows = footer.schema.to_arrow_schema(), _group_rows(footer)
                 uncompressed = sum(footer.row_group(i).total_byte_size for i in range(len(rows)))
-        except InputError as error:
-            raise BadFragment(str(error)) from error
+        except InputError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(path, is_csv, stamp[0], error) from error
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice:
-            raise BadFragment(
+            raise InputError(
                 f"{path}: more than one column is called {twice[0]!r}. Rename or drop one."
             )
         partition = table_files.partition_of(base, path)
@@ -107,8 +99,8 @@ class TableFile:
     ) -> Iterator[pa.Table]:
         """Read some row groups in the columns of a schema, at most `batch_rows` rows at a time.
 
-        Raises `BadFragment` if the file cannot be read, and `ChangedFragment`, at the latest after
-        the last batch, if it is another one than when it was opened.
+        Raises InputError if the file cannot be read, or, at the latest after the last batch, if it
+        is another one than when it was opened.
         """
         try:
             for batch in self._stream(row_groups, target, batch_rows):
@@ -160,7 +152,7 @@ class TableFile:
 
     def _refuse_changed(self, same: bool) -> None:
         if not same:
-            raise ChangedFragment(
+            raise InputError(
                 f"{self.path}: the file changed or was replaced while the job ran. "
                 "Start the job again with --overwrite."
             )
@@ -314,7 +306,7 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
     found = file.schema.names
     if any((name in schema.names) != (name in found) for name in ID_COLUMNS.values()):
         # Other columns may be null in some files, ids may not.
-        raise BadFragment(f"{file.path}: columns {found}, expected {schema.names}, {remedy}")
+        raise InputError(f"{file.path}: columns {found}, expected {schema.names}, {remedy}")
     for own in file.schema.remove_metadata():
         place = schema.get_field_index(own.name)
         if place < 0:
@@ -327,7 +319,7 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
                 kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
             except pa.ArrowException:
                 if not file.is_csv:
-                    raise BadFragment(
+                    raise InputError(
                         f"{file.path}: column {own.name!r} is {own.type}, expected {before}, "
                         f"{remedy}"
                     ) from None
@@ -351,10 +343,10 @@ def _stamp(filesystem: fs.FileSystem, path: str) -> tuple[int, str, int | None]:
     return info.size or 0, str(info.mtime_ns or ""), number
 
 
-def _unreadable(path: str, is_csv: bool, size: int, error: Exception) -> BadFragment:
+def _unreadable(path: str, is_csv: bool, size: int, error: Exception) -> InputError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     form = "CSV" if is_csv else "Parquet"
-    return BadFragment(
+    return InputError(
         f"{path}: cannot be read as {form} ({lines[0].rstrip('. ')}; {size:,} bytes). "
         f"The file is cut short, damaged or of another format: write it again as {form}."
     )
