@@ -221,10 +221,13 @@ class _Draw:
 
     def of_mix(self, name: str, mix: Mix) -> dict[str, np.ndarray]:
         """Return the scores of parts, and of implicit feedback as mixed."""
+        return {**self.of_parts(name), "uptake": self.of_uptake(name, mix)}
+
+    def of_uptake(self, name: str, mix: Mix) -> np.ndarray:
+        """Return the scores of implicit feedback as mixed."""
         maps = self.uptake.model.users.maps(OF_TASK[name])
         users = self.uptake.inputs(name) @ blend_of(mix, maps)
-        items = self.uptake.items(self.held.tasks[name], self._encoder)
-        return {**self.of_parts(name), "uptake": users @ items.T}
+        return users @ self.uptake.items(self.held.tasks[name], self._encoder).T
 
 
 def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
@@ -233,22 +236,26 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     Returns the mix of targets for each kind of user, the line that makes implicit feedback a logit,
     the blend and what was chosen, as plain data.
     """
+    parts = ["popularity", *(["rating"] if rated else [])]  # all others are targets of uptake
     chosen: dict[str, Any] = {}
     weights: dict[str, dict[str, float]] = {}
     mixes: dict[Known, Mix] = {}
+
+    def scored_on(draw: _Draw, task: str, mix: Mix | None) -> list[Scored]:
+        # A component without a spread has nothing to say; nor has one that gives all new users the
+        # same list, since what most people like is known: popularity.
+        axis = 0 if task == "new_users" else 1
+        every = draw.of_targets(task) if mix is None else draw.of_mix(task, mix)
+        found = {n: z for n, z in every.items() if n == "popularity" or spread(z, axis)}
+        groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
+        return _drawn(draw.held.tasks[task], found, groups)
 
     def choose(task: str, mix: Mix | None = None) -> None:
         scored = []
         warm_only = task == "known_users" and not all(draw.held.cold for draw in draws)
         for draw in draws:
             if len(draw.held.tasks[task].users) and not (warm_only and draw.held.cold):
-                # A component without a spread has nothing to say; nor has one that gives all new
-                # users the same list, since what most people like is known: popularity.
-                axis = 0 if task == "new_users" else 1
-                every = draw.of_targets(task) if mix is None else draw.of_mix(task, mix)
-                found = {n: z for n, z in every.items() if n == "popularity" or spread(z, axis)}
-                groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
-                scored += _drawn(draw.held.tasks[task], found, groups)
+                scored += scored_on(draw, task, mix)
         if scored:
             weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(scored)
 
@@ -262,7 +269,7 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         "known": known,
     }
     for kind, found in kinds.items():
-        rest = {name: w for name, w in found.items() if name in ("rating", "popularity")}
+        rest = {name: w for name, w in found.items() if name in parts}
         mix = {name: w for name, w in found.items() if name not in rest}
         mixes[kind] = mix or {"taken": 1.0}
         kinds[kind] = {**rest, **({"uptake": 1.0} if mix else {})}
@@ -285,8 +292,7 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
         if "uptake" in weights_of:
             weights_of["uptake"] /= line[0]
-    names = ["uptake", "popularity", *(["rating"] if rated else [])]
-    factors = factors_of(kinds, of_new, lines, names)
+    factors = factors_of(kinds, of_new, lines, ["uptake", *parts])
     chosen |= {f"weights_{kind}": _rounded({**kinds[kind], **mixes[kind]}) for kind in KNOWN}
     chosen |= {"weights_new_items": _rounded(new), "weights_new_both": _rounded(both)}
     return [mixes, line, Blend(factors).plain(), chosen]
@@ -305,7 +311,7 @@ def _logit(draws: Sequence[_Draw], mix: Mix) -> tuple[float, float]:
     for draw in draws:
         task = draw.held.tasks["known_users"]
         if not draw.held.cold or all(one.held.cold for one in draws):
-            z = blend_of(mix, draw.of_targets("known_users"))
+            z = draw.of_uptake("known_users", mix)
             line = logit_line(task, z, np.random.default_rng(0))
             if line is not None:
                 return line
