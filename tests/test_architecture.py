@@ -183,6 +183,20 @@ def test_tests_import_public_names_only(tests):
         if any(re.match("_[^_]", word) for word in [*node.module.split("."), alias.name])
     ]
     assert private == []
+    for name, tree in tests.items():
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simrec")
+            for alias in node.names
+        }
+        private += [
+            f"{name}:{node.lineno} {ast.unparse(node)}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)
+            if isinstance(node.value, ast.Name) and node.value.id in imported
+        ]
+    assert private == []
 
 
 def test_help_is_quick():

@@ -88,8 +88,8 @@ class IdMap:
     def rows(self, values: Any, name: str = "ids") -> np.ndarray:
         """Find the row of each id, int64, -1 for one that is not in the map.
 
-        Integers may be of another width. Integers where the map has strings, or the other way
-        round, are found by the number that they are; where they are none, that is an error.
+        Integers may be of another width. Integers and strings match by their numeric value
+        (7 and "007"); strings that are no numbers are then an error.
         """
         array = check_ids(values, name)
         if not len(array) or not len(self):

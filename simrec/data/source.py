@@ -218,7 +218,7 @@ class Source:
     def units(self, part_rows: int) -> list[Unit]:
         """Divide the input into units of about `part_rows` rows, whole row groups each.
 
-        They depend on the files alone: a job that was killed finds the same ones again.
+        They depend on nothing but the files: a job that was killed finds the same ones again.
         """
         units: list[Unit] = []
         for number, file in enumerate(self.files):

@@ -65,9 +65,9 @@ def compare(
     pandas.DataFrame
         A row for each task, metric and model but the first: task, metric, model, other (the first
         model), n_users, value, other_value, difference (value - other_value), low and high (its
-        interval of 95%), better (the name of the better one, or None where it cannot be told or
-        does not matter), result (of `model`, in words). A model is called better where the interval
-        has one sign also when widened for the number of figures compared (Bonferroni), and the
+        interval of 95%), better (the name of the better one, or None where the difference is not
+        clear or does not matter), result (of `model`, in words). A model is called better where the
+        interval has one sign also when widened for the number of figures (Bonferroni), and the
         difference is at least 1%.
 
     Examples
@@ -156,7 +156,7 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
 
 
 def _better(row: Mapping[str, Any], n: int) -> str | None:
-    """Name the better model of a row, one of n; None where it cannot be told."""
+    """Name the better model of a row, one of n; None where the difference is not clear."""
     far = student(1 - (1 - _LEVEL) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
     matters = abs(difference) >= _MARGIN * abs(row["other_value"])

@@ -262,7 +262,7 @@ def _start_policies(first: Policy, train: Ratings, names: Sequence[str]) -> list
 
 
 def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:
-    """Say what the cheapest policy is that cannot be told from the best one, and if it pays."""
+    """Name the cheapest policy that is not clearly worse than the best, and say if it pays."""
     table = summary.set_index("policy")
     own = [name for name in table.index if name != "baseline"]
     parts = []
@@ -280,7 +280,7 @@ def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:
             text += ", and nothing cheaper comes near it"
         elif cheap != best:
             text += f": “{best}” has {table.loc[best, metric]:.4f} for "
-            text += f"{table.loc[best, 'seconds']:.1f} s, which cannot be told from it"
+            text += f"{table.loc[best, 'seconds']:.1f} s, which is no clear difference"
         if "baseline" in table.index:
             theirs: Any = table.loc["baseline", metric]
             if sign * theirs < sign * table.loc[best, metric]:

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _KIND = "checkpoint"
 _SWEEPS, _RATINGS = "sweeps", "ratings learned"
 # At most this share of the time goes into checkpoints.
-_SHARE = 0.05
+SHARE = 0.05
 # Ratings that are hashed at once: bounds memory.
 _PIECE = 1 << 21
 
@@ -125,7 +125,7 @@ class Checkpoint:
     def due(self) -> bool:
         """Tell whether it is time to write again; the first worker's clock counts."""
         waited = time.perf_counter() - self._last
-        return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
+        return bool(self.workers.agree(float(waited * SHARE >= self._cost)))
 
     def write(self, stage: str, saved: Saved, state: Mapping[str, Any], started: float) -> None:
         """Replace the last checkpoint; each worker writes its own users.

@@ -183,7 +183,7 @@ def _output(document: Mapping[str, Any]) -> Output:
 
 
 def _tower(artifact: Artifact, side: Side) -> Tower:
-    """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
+    """Rebuild a tower; lengths and widths of its arrays are checked."""
     ids = IdMap(artifact.ids(f"{side}_ids"))
     counts = artifact.array(f"{side}_n_ratings", (len(ids),), "iu")
     fitted = artifact.documents.get(f"{side}_encoder")

@@ -35,7 +35,7 @@ def checksum(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
-    """Return what tells a file from any other that has had its name; None where there is none."""
+    """Return device, inode, size and time of change of a file; None where there is none."""
     try:
         stat = os.stat(path)
     except OSError:

@@ -47,7 +47,7 @@ _ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 22),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 22),
 }
-# Ray keeps in memory only what workers tell it, which is little.
+# The object store holds results of workers only, which are small.
 _OBJECT_STORE = 100 << 20
 
 

@@ -113,7 +113,7 @@ class Entities:
     vectors: np.ndarray
     unknown: Unknown
     new: IdMap | None = None
-    some_known: bool = False  # whether some of `new` are known too
+    some_known: bool = False  # whether some of `new` are known, without ratings
 
     @classmethod
     def collect(
