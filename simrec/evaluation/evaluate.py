@@ -197,8 +197,8 @@ def four_tasks(
         row |= {
             "rmse": _NAN if predicted is None else metrics.rmse(values, predicted),
             "mae": _NAN if predicted is None else metrics.mae(values, predicted),
-            "rmse_mean": metrics.rmse(values, mean.predict(task.ratings)) if rated else _NAN,
-            "rmse_bias": metrics.rmse(values, bias.predict(task.ratings)) if rated else _NAN,
+            "rmse_mean": metrics.rmse(values, task.predictions(mean)) if rated else _NAN,
+            "rmse_bias": metrics.rmse(values, task.predictions(bias)) if rated else _NAN,
         }
         ids = task.lists(model, k) if task.has_lists(model) else None
         row["n_ranked"] = 0 if ids is None else len(ids)

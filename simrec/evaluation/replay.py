@@ -224,7 +224,7 @@ class Policy:
             lists = PopularityBaseline.fit(past, self.tables["items"], threshold)
             self.seconds += time.perf_counter() - started
             if rated:
-                error = rmse(task.ratings.values, biases.predict(task.ratings))
+                error = rmse(task.ratings.values, task.predictions(biases))
         elif rated and predicts_ratings(self.model):
             error = rmse(task.ratings.values, task.predictions(self.model))
         ndcg = task.ndcg(task.lists(lists, _K))

@@ -113,7 +113,7 @@ class Checkpoint:
             raise InputError(
                 f"{self.path}: a damaged checkpoint ({error}). Train without resume."
             ) from None
-        differ = [k for k in self.identity if saved.config.get(k) != self.identity[k]]
+        differ = [k for k in self.identity if saved.manifest["config"].get(k) != self.identity[k]]
         if differ:
             raise InputError(
                 f"{self.path}: a checkpoint of another training, with other {', '.join(differ)}. "

@@ -177,7 +177,7 @@ def read_ratings(
     name = describe(source, "ratings")
     more = ("rating", "timestamp")
     ids, own = ["user_id", "item_id"], columns.renaming()
-    table = read_table(source, ids, optional=more, rename=own, dictionaries=ids, name="ratings")
+    table = read_table(source, ids, optional=more, rename=own, name="ratings")
     if "rating" not in table.column_names:
         return Ratings.from_table(table, rating=None, name=name)
     return Ratings.from_table(table, bounds=bounds, name=name)
