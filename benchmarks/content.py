@@ -73,7 +73,7 @@ def _text(n: int, rng: np.random.Generator) -> pa.Array:
 
 
 def _vector(size: int) -> Callable[[int, np.random.Generator], pa.Array]:
-    return lambda n, rng: _fixed(rng.normal(size=(n, size)))
+    return lambda n, rng: fixed(rng.normal(size=(n, size)))
 
 
 NOISE: dict[str, Callable[[int, np.random.Generator], pa.Array]] = {
@@ -87,7 +87,7 @@ NOISE: dict[str, Callable[[int, np.random.Generator], pa.Array]] = {
 TABLES = ("without", "with", "hashed", "vectors", "both", *NOISE)
 
 
-def _fixed(rows: np.ndarray) -> pa.Array:
+def fixed(rows: np.ndarray) -> pa.Array:
     flat = pa.array(rows.astype(np.float32).ravel())
     return pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
 
@@ -97,7 +97,7 @@ def _hashed(texts: pa.ChunkedArray) -> pa.Array:
     for row, text in enumerate(pc.fill_null(texts, "").to_pylist()):
         for word in text.lower().split():
             rows[row, zlib.crc32(word.encode()) % _HASHED] += 1
-    return _fixed(rows)
+    return fixed(rows)
 
 
 def _vectors(data: Data) -> Path:

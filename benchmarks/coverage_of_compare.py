@@ -82,19 +82,16 @@ def models_and_split(user, item, rating, errors, hits):
     return models, split
 
 
-def coverage(
-    n_comparisons: int, n_users: int, seed: int = 0, n_bootstrap: int = 1000, n_truth: int = 60_000
-):
+def coverage(n_comparisons: int, n_users: int, seed: int = 0, n_truth: int = 60_000):
     """Return the share of intervals that hold the truth, by metric, and the number of them."""
     rng = np.random.default_rng(seed)
     big = models_and_split(*draw(rng, n_truth))
     options = {"k": K, "threshold": 4, "max_users": 10**9}
-    truth = compare(*big, n_bootstrap=1, **options).set_index("metric")["difference"]
+    truth = compare(*big, **options).set_index("metric")["difference"]
     held = {metric: [] for metric in truth.index}
     for number in range(n_comparisons):
         found = compare(
             *models_and_split(*draw(rng, n_users)),
-            n_bootstrap=n_bootstrap,
             random_state=number,
             **options,
         ).set_index("metric")

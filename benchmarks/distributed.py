@@ -71,17 +71,17 @@ def agree(arguments: argparse.Namespace, directory: Path) -> str:
     ]
     errors, models = [], []
     for n in arguments.workers:
-        told = train(directory, directory / f"model-{n}", *arguments.options, workers=n)
-        table = evaluate(TwoTower.load(directory / f"model-{n}"), split, random_state=0)
+        result = train(directory, directory / f"model-{n}", *arguments.options, workers=n)
+        table = evaluate(TwoTower.load(directory / f"model-{n}"), split)
         found = table.set_index("task")
         errors.append([float(found.loc[task, "rmse"]) for task in TASKS])
-        workers = told["workers"]
+        workers = result["workers"]
         sums, seconds = workers[0]["sums"], max(one["seconds_in_sums"] for one in workers)
         cells = [f"{error:.5f}" for error in errors[-1]]
-        cells += [f"{found.loc['warm', 'ndcg@10']:.4f}", f"{told['seconds']:.1f}"]
+        cells += [f"{found.loc['warm', 'ndcg@10']:.4f}", f"{result['seconds']:.1f}"]
         cells += [f"{sum(one['cpu_seconds'] for one in workers):.1f}", f"{sums:,}"]
         cells += [f"{workers[0]['bytes_summed'] / 1e6:.0f}", f"{seconds:.1f}"]
-        cells += [f"{seconds / told['seconds']:.0%}"]
+        cells += [f"{seconds / result['seconds']:.0%}"]
         models.append(directory / f"model-{n}")
         lines.append(f"| {n} worker{'s' * (n > 1)} | " + " | ".join(cells) + " |")
         print(lines[-1], flush=True)
@@ -126,17 +126,17 @@ def memory(arguments: argparse.Namespace, directory: Path) -> str:
     peaks: list[float] = []
     for n in arguments.workers:
         out = directory / f"model-{len(peaks)}"
-        told = train(directory, out, *_FEW, *arguments.options, workers=n)
-        worst = max(told["workers"], key=lambda one: one["peak_bytes"])
+        result = train(directory, out, *_FEW, *arguments.options, workers=n)
+        worst = max(result["workers"], key=lambda one: one["peak_bytes"])
         peaks.append((worst["peak_bytes"] - worst["bytes_at_start"]) / 2**20)
-        cpu = sum(one["cpu_seconds"] for one in told["workers"])
+        cpu = sum(one["cpu_seconds"] for one in result["workers"])
         cells = [
             f"{worst['peak_bytes'] / 2**20:.0f}",
             f"{peaks[-1]:.0f}",
             f"{peaks[-1] / peaks[0]:.2f}",
         ]
         plain = plain or out
-        cells += [f"{told['seconds']:.0f}", f"{cpu:.0f}", compared(plain, out)]
+        cells += [f"{result['seconds']:.0f}", f"{cpu:.0f}", compared(plain, out)]
         lines.append(f"| {n} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
         if out != plain:

@@ -183,6 +183,20 @@ def test_tests_import_public_names_only(tests):
         if any(re.match("_[^_]", word) for word in [*node.module.split("."), alias.name])
     ]
     assert private == []
+    for name, tree in tests.items():
+        imported = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("simrec")
+            for alias in node.names
+        }
+        private += [
+            f"{name}:{node.lineno} {ast.unparse(node)}"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr)
+            if isinstance(node.value, ast.Name) and node.value.id in imported
+        ]
+    assert private == []
 
 
 def test_help_is_quick():
@@ -200,11 +214,33 @@ def test_help_is_quick():
     assert busy("-m", "simrec.cli", "--help") <= busy("-c", "pass") + 0.4
 
 
+# What a person asks for: the options of two commands, and the filters of lists.
+MANY_ARGUMENTS = {
+    "jobs/train.py: train",
+    "jobs/recommend.py: recommend",
+    "model/answer/lists.py: recommend",
+    "model/answer/lists.py: audience",
+}
+
+
+def test_functions_have_few_arguments(sources):
+    """At most eight, but for those of `MANY_ARGUMENTS`."""
+    many = set()
+    for name, path in sources.items():
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                given = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+                if sum(one.arg not in ("self", "cls") for one in given) > 8:
+                    many.add(f"{name}: {node.name}")
+    assert many == MANY_ARGUMENTS
+
+
 def test_modules_are_small(sources):
-    """Lines of code, without documentation, comments and blank lines."""
+    """At most 400 lines, and 300 of code: without documentation, comments and blank lines."""
     long = {}
     for name, path in sources.items():
         text = path.read_text(encoding="utf-8")
+        assert len(text.splitlines()) <= 400, name
         documentation = set()
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):

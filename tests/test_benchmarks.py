@@ -159,7 +159,7 @@ def test_content_is_dropped_hashed_joined_and_drowned_in_noise(data, tmp_path):
     items = data.items.append_column("description", texts.cast(pa.large_string()))
     pq.write_table(items, directory / "items.parquet")
     (tmp_path / "frappe-text").mkdir()
-    vectors = pa.table({"item_id": ids, "embedding": content._fixed(np.eye(len(ids)))})
+    vectors = pa.table({"item_id": ids, "embedding": content.fixed(np.eye(len(ids)))})
     pq.write_table(vectors, tmp_path / "frappe-text" / "items.parquet")
     frappe = Data("frappe", **tables_in(directory))
     assert content.tables_of(frappe) == list(content.TABLES)

@@ -11,8 +11,6 @@ from simrec.data.messages import bad_rows
 from simrec.data.tables import null_mask, plain
 from simrec.errors import InputError
 
-_BLOCK = 1 << 17
-
 
 def id_kind(type_: pa.DataType) -> str | None:
     """Return what ids an Arrow type holds: "integer", "string", or None for neither."""
@@ -38,9 +36,8 @@ def check_ids(
     label: str | None = None,
     *,
     table: pa.Table | None = None,
-    unique: bool = False,
 ) -> pa.ChunkedArray:
-    """Take ids in any form and refuse those that cannot be ids, or are not unique if they must be.
+    """Take ids in any form and refuse those that cannot be ids.
 
     Returns integers or strings, or a dictionary of them. `column`, `label` (of the table) and
     `table` (for an example row) are for error messages.
@@ -70,14 +67,7 @@ def check_ids(
     if pa.types.is_dictionary(array.type) and any(c.dictionary.null_count for c in array.chunks):
         # Null by way of the dictionary: seen only once the values are spelled out.
         spelled = array.cast(array.type.value_type)
-        return check_ids(spelled, column, label, table=table, unique=unique)
-    if unique:
-        ids, rows = number_ids(array)
-        repeated = (np.bincount(rows, minlength=len(ids)) > 1)[rows]
-        if repeated.any():
-            problem = f"share their {column} with another row"
-            remedy = f"Keep one row for each {column}."
-            raise bad_rows(where, column, repeated, problem, remedy, table)
+        return check_ids(spelled, column, label, table=table)
     return array
 
 
@@ -126,11 +116,6 @@ def number_ids(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
 
     Places are int32 (int64 beyond 2**31 distinct ids).
     """
-    if pa.types.is_integer(array.type) and len(array):
-        span = pc.min_max(array)
-        low, high = span["min"].as_py(), span["max"].as_py()
-        if high - low < dense_span(len(array)):
-            return _number_dense(array, low, high)
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     array = array.unify_dictionaries()
@@ -150,31 +135,3 @@ def number_ids(array: pa.ChunkedArray) -> tuple[pa.Array, np.ndarray]:
     places = np.empty(len(words), dtype=dtype)
     places[order] = np.arange(len(order), dtype=dtype)
     return words.take(pa.array(order)), np.concatenate([places.take(some) for some in codes])
-
-
-def _number_dense(array: pa.ChunkedArray, low: int, high: int) -> tuple[pa.Array, np.ndarray]:
-    # Block by block: the offsets of a whole column would be its size again, twice.
-    blocks = [
-        chunk.slice(start, _BLOCK).to_numpy()
-        for chunk in array.chunks
-        for start in range(0, len(chunk), _BLOCK)
-    ]
-    seen = np.zeros(high - low + 1, dtype=bool)
-    for block in blocks:
-        seen[id_offsets(block, low)] = True
-    places = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-    rows = np.concatenate([places.take(id_offsets(block, low)) for block in blocks])
-    known = np.flatnonzero(seen).astype(blocks[0].dtype) + blocks[0].dtype.type(low)
-    return pa.array(known, type=array.type), rows
-
-
-def dense_span(n: int) -> int:
-    """Bound the tables addressed by the id itself, so that memory stays in proportion."""
-    return max(4 * n, 1 << 16)
-
-
-def id_offsets(values: np.ndarray, low: int) -> np.ndarray:
-    """Subtract the lowest id, to address a table by what is left."""
-    # In 64 bits, where what overflows (uint64) comes round to the right offset again.
-    wrapped = (low + 2**63) % 2**64 - 2**63
-    return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))

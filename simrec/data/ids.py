@@ -7,15 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from simrec.data.id_columns import (
-    check_ids,
-    dense_span,
-    id_kind,
-    id_offsets,
-    number_ids,
-    one_piece,
-    whole_numbers,
-)
+from simrec.data.id_columns import check_ids, id_kind, number_ids, one_piece, whole_numbers
 from simrec.data.tables import as_arrow, as_numpy, null_mask
 from simrec.errors import InputError, listing
 
@@ -96,8 +88,8 @@ class IdMap:
     def rows(self, values: Any, name: str = "ids") -> np.ndarray:
         """Find the row of each id, int64, -1 for one that is not in the map.
 
-        Integers may be of another width. Integers where the map has strings, or the other way
-        round, are found by the number that they are; where they are none, that is an error.
+        Integers may be of another width. Integers and strings match by their numeric value
+        (7 and "007"); strings that are no numbers are then an error.
         """
         array = check_ids(values, name)
         if not len(array) or not len(self):
@@ -130,16 +122,16 @@ class IdMap:
             rows = np.full(len(values), -1, dtype=np.int64)
             rows[inside] = self._find_integers(values[inside])
             return rows
-        if high - low >= dense_span(len(known)):
+        if high - low >= max(4 * len(known), 1 << 16):  # memory stays in proportion
             values = values.astype(known.dtype, copy=False)
             rows = np.searchsorted(known, values)
             return np.where(known[rows] == values, rows, -1)
         direct = self._direct
         if direct is None:
             direct = np.full(high - low + 1, -1, dtype=np.int64)
-            direct[id_offsets(known, low)] = np.arange(len(known))
+            direct[_offsets(known, low)] = np.arange(len(known))
             self._direct = direct  # once it is whole: other threads look up too
-        return direct[id_offsets(values, low)]
+        return direct[_offsets(values, low)]
 
     def _rows_by_number(self, array: pa.ChunkedArray, name: str) -> np.ndarray:
         """Find integers among strings such as "7" or "007", or such strings among integers."""
@@ -214,6 +206,13 @@ class IdMap:
         numbers = whole_numbers(self.column)
         made = self if numbers.null_count else IdMap.from_values(numbers)
         return made if len(made) == len(self) else self
+
+
+def _offsets(values: np.ndarray, low: int) -> np.ndarray:
+    """Subtract the lowest id, to address a table by what is left."""
+    # In 64 bits, where what overflows (uint64) comes round to the right offset again.
+    wrapped = (low + 2**63) % 2**64 - 2**63
+    return np.subtract(values.astype(np.int64, copy=False), np.int64(wrapped))
 
 
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:

@@ -19,7 +19,7 @@ def read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Ta
     optional = [c for c in named if c == "timestamp"]  # read if it is there
     needed = [c for c in named if c not in optional]
     try:
-        return read_table(source, needed, optional=optional, dictionaries=ids, name=name)
+        return read_table(source, needed, optional=optional, name=name)
     except InputError as error:
         if rating is None or f"no column {rating!r}" not in str(error):
             raise

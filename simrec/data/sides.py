@@ -106,7 +106,7 @@ class Columns:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Columns":
-        """Take names from a model directory, which is not believed."""
+        """Check the names that a model directory has."""
         known = {field.name for field in fields(cls)}
         optional = known - set(ID_COLUMNS.values())
         for name, value in document.items():

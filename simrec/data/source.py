@@ -16,14 +16,6 @@ from simrec.data.sides import ID_COLUMNS
 from simrec.errors import InputError
 
 
-class BadFragment(InputError):
-    """A piece of the input that cannot be read."""
-
-
-class ChangedFragment(BadFragment):
-    """A file of the input that is no longer what it was when the job was planned."""
-
-
 @dataclass(frozen=True)
 class Unit:
     """A piece of the input that gives one part of the output: row groups of one file."""
@@ -66,15 +58,16 @@ class TableFile:
                 rows, uncompressed = (n_rows,) if n_rows else (), stamp[0]
             else:
                 footer = pq.read_metadata(path, filesystem=filesystem)
-                schema, rows = footer.schema.to_arrow_schema(), _group_rows(footer)
-                uncompressed = sum(footer.row_group(i).total_byte_size for i in range(len(rows)))
-        except InputError as error:
-            raise BadFragment(str(error)) from error
+                groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+                schema, rows = footer.schema.to_arrow_schema(), tuple(g.num_rows for g in groups)
+                uncompressed = sum(group.total_byte_size for group in groups)
+        except InputError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise _unreadable(path, is_csv, stamp[0], error) from error
         twice = [name for name in schema.names if schema.names.count(name) > 1]
         if twice:
-            raise BadFragment(
+            raise InputError(
                 f"{path}: more than one column is called {twice[0]!r}. Rename or drop one."
             )
         partition = table_files.partition_of(base, path)
@@ -86,35 +79,23 @@ class TableFile:
         return self.dialect is not None
 
     def read(self, target: pa.Schema) -> pa.Table:
-        """Read all rows in the columns of a schema; dictionaries may stand for strings."""
-        if self.is_csv:
-            plain = pa.schema([f.with_type(_value_type(f.type)) for f in target])
-            tables = self.batches(range(len(self.rows)), plain, 1 << 30)
-            return pa.concat_tables([plain.empty_table(), *tables]).cast(target)
-        texts = [field.name for field in target if pa.types.is_dictionary(field.type)]
-        try:
-            # In one piece per column, which spares NumPy a copy of every column.
-            with pq.ParquetFile(
-                self.path, filesystem=self.filesystem, pre_buffer=True, read_dictionary=texts
-            ) as parquet:
-                self._check_footer(parquet)
-                return self._complete(parquet.read(columns=self._stored(target)), target)
-        except (pa.ArrowException, OSError) as error:
-            raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
+        """Read all rows in the columns of a schema."""
+        tables = self.batches(range(len(self.rows)), target, 1 << 30)
+        return pa.concat_tables([target.empty_table(), *tables])
 
     def batches(
         self, row_groups: Sequence[int], target: pa.Schema, batch_rows: int
     ) -> Iterator[pa.Table]:
         """Read some row groups in the columns of a schema, at most `batch_rows` rows at a time.
 
-        Raises `BadFragment` if the file cannot be read, and `ChangedFragment`, at the latest after
-        the last batch, if it is another one than when it was opened.
+        Raises InputError if the file cannot be read, or, at the latest after the last batch, if it
+        is another one than when it was opened.
         """
         try:
             for batch in self._stream(row_groups, target, batch_rows):
                 yield self._complete(pa.Table.from_batches([batch]), target)
-        except (pa.ArrowException, OSError) as error:
-            if self.is_csv:
+        except (pa.ArrowException, OSError, KeyError) as error:
+            if self.is_csv or isinstance(error, KeyError):  # other columns than there were
                 self._check_stamp()
             raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
         self._check_stamp()
@@ -129,7 +110,6 @@ class TableFile:
             yield from table_files.stream(*where, own, batch_rows)
             return
         with pq.ParquetFile(self.path, filesystem=self.filesystem) as parquet:
-            self._check_footer(parquet)
             # Decoded as it goes: `pyarrow.dataset` holds whole row groups, and imports pandas.
             yield from parquet.iter_batches(
                 batch_rows, row_groups=list(row_groups), columns=stored, use_threads=False
@@ -152,15 +132,8 @@ class TableFile:
         return pa.table(arrays, schema=target) if arrays else table
 
     def _check_stamp(self) -> None:
-        self._refuse_changed(_stamp(self.filesystem, self.path) == self.stamp)
-
-    def _check_footer(self, parquet: pq.ParquetFile) -> None:
-        rows = _group_rows(parquet.metadata)
-        self._refuse_changed((parquet.schema_arrow.names, rows) == (self.schema.names, self.rows))
-
-    def _refuse_changed(self, same: bool) -> None:
-        if not same:
-            raise ChangedFragment(
+        if _stamp(self.filesystem, self.path) != self.stamp:
+            raise InputError(
                 f"{self.path}: the file changed or was replaced while the job ran. "
                 "Start the job again with --overwrite."
             )
@@ -226,7 +199,7 @@ class Source:
     def units(self, part_rows: int) -> list[Unit]:
         """Divide the input into units of about `part_rows` rows, whole row groups each.
 
-        They depend on the files alone: a job that was killed finds the same ones again.
+        They depend on nothing but the files: a job that was killed finds the same ones again.
         """
         units: list[Unit] = []
         for number, file in enumerate(self.files):
@@ -259,15 +232,9 @@ class Source:
         for unit in self.units(1 << 62):
             yield from self.batches(unit, columns, batch_rows)
 
-    def read(
-        self, columns: Sequence[str] | None = None, dictionaries: Sequence[str] = ()
-    ) -> pa.Table:
-        """Read the whole table, or some columns, into memory; strings in some as dictionaries."""
+    def read(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Read the whole table, or some columns, into memory."""
         names, target = self._target(columns)
-        for place, name in enumerate(names):
-            if name in dictionaries and pa.types.is_string(target.field(place).type):
-                kind = pa.dictionary(pa.int32(), pa.string())
-                target = target.set(place, target.field(place).with_type(kind))
         with ThreadPoolExecutor(8 if len(self.files) > 1 else 1) as pool:
             tables = list(pool.map(lambda file: file.read(target), self.files))
         whole = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
@@ -314,7 +281,7 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
     found = file.schema.names
     if any((name in schema.names) != (name in found) for name in ID_COLUMNS.values()):
         # Other columns may be null in some files, ids may not.
-        raise BadFragment(f"{file.path}: columns {found}, expected {schema.names}, {remedy}")
+        raise InputError(f"{file.path}: columns {found}, expected {schema.names}, {remedy}")
     for own in file.schema.remove_metadata():
         place = schema.get_field_index(own.name)
         if place < 0:
@@ -327,7 +294,7 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
                 kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
             except pa.ArrowException:
                 if not file.is_csv:
-                    raise BadFragment(
+                    raise InputError(
                         f"{file.path}: column {own.name!r} is {own.type}, expected {before}, "
                         f"{remedy}"
                     ) from None
@@ -340,10 +307,6 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _group_rows(footer: pq.FileMetaData) -> tuple[int, ...]:
-    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
-
-
 def _stamp(filesystem: fs.FileSystem, path: str) -> tuple[int, str, int | None]:
     info, number = filesystem.get_file_info(path), None
     if isinstance(filesystem, fs.LocalFileSystem) and info.type != fs.FileType.NotFound:
@@ -351,10 +314,10 @@ def _stamp(filesystem: fs.FileSystem, path: str) -> tuple[int, str, int | None]:
     return info.size or 0, str(info.mtime_ns or ""), number
 
 
-def _unreadable(path: str, is_csv: bool, size: int, error: Exception) -> BadFragment:
+def _unreadable(path: str, is_csv: bool, size: int, error: Exception) -> InputError:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     form = "CSV" if is_csv else "Parquet"
-    return BadFragment(
+    return InputError(
         f"{path}: cannot be read as {form} ({lines[0].rstrip('. ')}; {size:,} bytes). "
         f"The file is cut short, damaged or of another format: write it again as {form}."
     )

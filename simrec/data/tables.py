@@ -44,8 +44,8 @@ Path: TypeAlias = "str | os.PathLike[str]"
 TableKind: TypeAlias = Literal["pandas", "arrow", "polars", "duckdb"]
 """What a table can be returned as."""
 
-Read: TypeAlias = Callable[[Sequence[str], Sequence[str]], pa.Table]
-"""Reads columns, some of them as dictionaries."""
+Read: TypeAlias = Callable[[Sequence[str]], pa.Table]
+"""Reads columns."""
 
 # Names that pandas gives to an index without a name, in Parquet, in frames read from CSV, in CSV.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0|")
@@ -63,7 +63,6 @@ def read_table(
     *,
     optional: Sequence[str] = (),
     rename: Mapping[str, str] | None = None,
-    dictionaries: Sequence[str] = (),
     name: str | None = None,
     allow_empty: bool = False,
 ) -> pa.Table:
@@ -75,8 +74,7 @@ def read_table(
     one, also as it was saved to a file, it is left out.
 
     `columns` are read in this order, all by default, and `optional` ones where the table has them.
-    `rename` gives new names, which the others are: `{"asin": "item_id"}`. Strings of `dictionaries`
-    in Parquet files are read as dictionaries: quicker if values occur often. `name` is the table's
+    `rename` gives new names, which the others are: `{"asin": "item_id"}`. `name` is the table's
     part in the call (`"items"`), for error messages.
     """
     label = describe(source, name)
@@ -85,7 +83,7 @@ def read_table(
     usual = [n for n in own if not _UNNAMED_INDEX.fullmatch(n)]
     wanted = _choose(own, usual if columns is None else columns, optional, label)
     stored = [names[own.index(n)] for n in wanted]
-    table = read(stored, [names[own.index(n)] for n in dictionaries if n in own])
+    table = read(stored)
     arrays = [plain(column) for column in table.columns]
     if not table.num_rows and not allow_empty:
         raise InputError(f"{label}: the table is empty (no rows). Give one with at least one row.")
@@ -106,7 +104,7 @@ def _open(source: TableLike, name: str | None, label: str) -> tuple[list[str], R
     if is_frame(source):
         return _open_frame(source, label)
     table = source if isinstance(source, pa.Table) else _as_arrow(source, label)
-    return table.column_names, lambda own, _: table.select(own)
+    return table.column_names, table.select
 
 
 def is_frame(source: object) -> bool:
@@ -120,7 +118,7 @@ def _open_frame(frame: Any, label: str) -> tuple[list[str], Read]:
     frame = frame.reset_index(levels) if levels else frame
     names = [str(name) for name in frame.columns]
 
-    def read(own: Sequence[str], _: Sequence[str]) -> pa.Table:
+    def read(own: Sequence[str]) -> pa.Table:
         arrays = [_from_pandas(frame.iloc[:, names.index(n)], n, label) for n in own]
         try:
             return pa.table(arrays, names=list(own)) if arrays else pa.table({})

@@ -1,15 +1,14 @@
-"""Compare models on the same ratings and users: paired differences with bootstrap intervals."""
+"""Compare models on the same ratings and users: paired differences with their intervals."""
 
 import logging
 from collections.abc import Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from simrec.data.split import ColdStartSplit
-from simrec.errors import InputError, check_seed
+from simrec.errors import InputError
 from simrec.evaluation.evaluate import Predictor
 from simrec.evaluation.tasks import (
     as_model,
@@ -24,8 +23,6 @@ logger = logging.getLogger(__name__)
 # Probability with which an interval holds the true difference, and the share of the first model's
 # figure from which a difference matters.
 _LEVEL, _MARGIN = 0.95, 0.01
-# Rows of bootstrap weights that are drawn at once: bounds the memory.
-_AT_ONCE = 2**22
 
 
 def compare(
@@ -34,15 +31,14 @@ def compare(
     k: int = 10,
     threshold: float | None = None,
     *,
-    n_bootstrap: int = 2000,
     max_users: int = 5000,
     random_state: int = 0,
 ) -> pd.DataFrame:
     """Compare fitted models on the four tasks of a split, each with the first.
 
     All answer the same ratings and make lists for the same users, so differences are paired.
-    Users are drawn with replacement, each with all their ratings, because ratings of one user are
-    not independent (a cluster bootstrap). The interval of two fitted models says what other users
+    Users are left out one by one, each with all their ratings, because ratings of one user are not
+    independent (a cluster jackknife). The interval of two fitted models says what other users
     of the same kind could show: it is about these two fits, and the same model fitted with another
     seed can differ from itself by more. To compare ways of fitting, give several fits of each; how
     much they differ is then part of the interval.
@@ -59,21 +55,19 @@ def compare(
         Length of the lists.
     threshold : float, optional
         Ratings from here on make an item relevant; see `evaluate`.
-    n_bootstrap : int
-        Draws of users.
     max_users : int
         Most users to make lists for in each task.
     random_state : int
-        Seed of the draws.
+        Seed of the draw of these users.
 
     Returns
     -------
     pandas.DataFrame
         A row for each task, metric and model but the first: task, metric, model, other (the first
         model), n_users, value, other_value, difference (value - other_value), low and high (its
-        interval of 95%), better (the name of the better one, or None where it cannot be told or
-        does not matter), result (of `model`, in words). A model is called better where the interval
-        has one sign also when widened for the number of figures compared (Bonferroni), and the
+        interval of 95%), better (the name of the better one, or None where the difference is not
+        clear or does not matter), result (of `model`, in words). A model is called better where the
+        interval has one sign also when widened for the number of figures (Bonferroni), and the
         difference is at least 1%.
 
     Examples
@@ -83,7 +77,7 @@ def compare(
     >>> split = cold_start_split(data.ratings)
     >>> without = TwoTower(epochs=4).fit(split.train)
     >>> with_items = TwoTower(epochs=4).fit(split.train, items=data.items)
-    >>> found = compare({"without": without, "with items": with_items}, split, n_bootstrap=200)
+    >>> found = compare({"without": without, "with items": with_items}, split)
     >>> found.columns[:3].tolist()
     ['task', 'metric', 'model']
     """
@@ -110,8 +104,7 @@ def compare(
                     root = metric == "rmse"
                     line = {"task": task.name, "metric": metric, "model": name, "other": first}
                     pair = (found[name], found[first])
-                    draw = (n_bootstrap, random_state)
-                    rows.append({**line, **paired_difference(pair, groups, root, draw)})
+                    rows.append({**line, **paired_difference(pair, groups, root)})
     if not rows:
         raise InputError("the models have no task and no figure in common to compare.")
     for row in rows:
@@ -163,7 +156,7 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
 
 
 def _better(row: Mapping[str, Any], n: int) -> str | None:
-    """Name the better model of a row, one of n; None where it cannot be told."""
+    """Name the better model of a row, one of n; None where the difference is not clear."""
     far = student(1 - (1 - _LEVEL) / (2 * n), row["freedom"]) * row["se"]
     difference = row["difference"]
     matters = abs(difference) >= _MARGIN * abs(row["other_value"])
@@ -181,11 +174,10 @@ def paired_difference(
     pair: tuple[np.ndarray, np.ndarray],
     groups: np.ndarray,
     root: bool,
-    draw: tuple[int, int],
 ) -> dict[str, Any]:
     """Return the figures of two models, their difference, its interval and standard error.
 
-    `pair` has fits x cases of each model; `draw` the number of draws, and their seed.
+    `pair` has fits x cases of each model.
     """
     # A case's figure is the mean over fits; what they differ by comes on top, see below.
     sums = [np.bincount(groups, v.mean(axis=0, dtype=np.float64)) for v in pair]
@@ -194,24 +186,15 @@ def paired_difference(
     n = len(cases)
     value, other = _figures(cases.sum(axis=0)[None], root)[0]
     difference = float(value - other)
-    drawn = np.concatenate([_figures(w @ cases, root) for w in _weights(n, *draw)])
-    spread = drawn[:, 0] - drawn[:, 1]
-    tail = 100 * (1 - _LEVEL) / 2
-    ends = np.percentile(spread, [tail, 100 - tail]) - difference
-    # Percentiles are too narrow where few users have most of the ratings. They give the shape of
-    # the interval; the jackknife, the fits and Student's distribution give its width.
     se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
-    width = float(spread.std())
-    end = 0.5 + _LEVEL / 2
-    wider = student(end, freedom) / NormalDist().inv_cdf(end)
-    wider = se * wider / width if width else 0.0
+    far = student(0.5 + _LEVEL / 2, freedom) * se
     return {
         "n_users": n,
         "value": float(value),
         "other_value": float(other),
         "difference": difference,
-        "low": difference + wider * ends[0],
-        "high": difference + wider * ends[1],
+        "low": difference - far,
+        "high": difference + far,
         "se": se,
         "freedom": freedom,
     }
@@ -248,7 +231,8 @@ def _with_fits(
             parts.append((float(figures.var(ddof=1)) / len(fits), len(fits) - 1.0))
     total = sum(variance for variance, _ in parts)
     below = sum(variance**2 / freedom for variance, freedom in parts)
-    return float(np.sqrt(total)), float(total**2 / below) if below else 1.0
+    freedom = float(total**2 / below) if 0 < below < np.inf else 1.0
+    return float(np.sqrt(total)), freedom
 
 
 def student(quantile: float, freedom: float) -> float:
@@ -256,13 +240,3 @@ def student(quantile: float, freedom: float) -> float:
     from scipy.stats import t
 
     return float(t.ppf(quantile, freedom))
-
-
-def _weights(n: int, draws: int, seed: int) -> Any:
-    """Give how often each of n users is in each draw, some draws at a time."""
-    rng = np.random.default_rng(check_seed(seed))
-    step = max(1, _AT_ONCE // max(n, 1))
-    for start in range(0, draws, step):
-        size = min(step, draws - start)
-        picks = rng.integers(n, size=(size, n)) + n * np.arange(size)[:, None]
-        yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)

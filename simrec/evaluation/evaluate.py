@@ -66,7 +66,6 @@ def evaluate(
     items: TableLike | None = None,
     users: TableLike | None = None,
     max_users: int = 2000,
-    random_state: int = 0,
     seeds: int | Sequence[int] | None = None,
 ) -> Figures:
     """Measure a model on the four tasks of a split.
@@ -108,9 +107,7 @@ def evaluate(
         Features. Those of items are for the baselines (popularity of new items, TF-IDF profile);
         both are what models are fitted with, given `seeds`.
     max_users : int
-        Most users to make lists for in each task.
-    random_state : int
-        Seed of the draw of these users.
+        Most users to make lists for in each task, drawn with a fixed seed.
     seeds : int or sequence of int, optional
         Seeds of split and model, or how many (0, 1, ...): a copy of the model is fitted for each.
 
@@ -150,7 +147,7 @@ def evaluate(
         raise InputError(f"k must be a positive integer, got {k!r}")
     model = as_model(model, "evaluate")
     settings: dict[str, Any] = {"threshold": threshold, "max_users": max_users, "items": items}
-    settings |= {"k": int(k), "random_state": random_state}
+    settings["k"] = int(k)
     if seeds is None:
         if not isinstance(split, ColdStartSplit):
             raise InputError(
@@ -200,8 +197,8 @@ def four_tasks(
         row |= {
             "rmse": _NAN if predicted is None else metrics.rmse(values, predicted),
             "mae": _NAN if predicted is None else metrics.mae(values, predicted),
-            "rmse_mean": metrics.rmse(values, mean.predict(task.ratings)) if rated else _NAN,
-            "rmse_bias": metrics.rmse(values, bias.predict(task.ratings)) if rated else _NAN,
+            "rmse_mean": metrics.rmse(values, task.predictions(mean)) if rated else _NAN,
+            "rmse_bias": metrics.rmse(values, task.predictions(bias)) if rated else _NAN,
         }
         ids = task.lists(model, k) if task.has_lists(model) else None
         row["n_ranked"] = 0 if ids is None else len(ids)

@@ -38,6 +38,8 @@ POLICIES = {
     "baseline": "biases and popularity, counted again after each period",
 }
 _UNITS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
+# Length of the lists, their figure, and users of a period for whom they are made, at most.
+_K, _NDCG, _USERS = 10, "ndcg@10", 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +51,9 @@ class Replay:
     periods : pandas.DataFrame
         A row for each policy and period: policy, period (its first day), age_days (since the last
         fit), n (ratings), new_share (ratings of a user or an item nobody had met), rmse, n_ranked
-        (users with a list), ndcg@k, seconds (spent on learning before the period).
+        (users with a list), ndcg@10, seconds (spent on learning before the period).
     policies : pandas.DataFrame
-        A row for each policy: policy, what it does, rmse (over all ratings), ndcg@k (over all
+        A row for each policy: policy, what it does, rmse (over all ratings), ndcg@10 (over all
         lists), fits, updates, seconds.
     sentence : str
         How often the model has to be fitted again, with the figures behind it.
@@ -74,12 +76,7 @@ def replay(
     every: str = "7d",
     refit: str = "28d",
     at: Moment | None = None,
-    train: float = 0.5,
     policies: Sequence[str] = tuple(POLICIES),
-    k: int = 10,
-    threshold: float | None = None,
-    max_users: int = 1000,
-    random_state: int = 0,
 ) -> Replay:
     """Fit a model on early ratings, then answer period by period, learning by several policies.
 
@@ -101,19 +98,9 @@ def replay(
     refit : str
         Time after which policies that refit do so.
     at : str, date, datetime or number, optional
-        When the first period begins; see `time_split`.
-    train : float
-        Without `at`: share of the ratings, the earliest, that the first fit learns from.
+        When the first period begins; see `time_split`. By default after half of the ratings.
     policies : sequence of str
         Which of `POLICIES` to follow.
-    k : int
-        Length of the lists.
-    threshold : float, optional
-        Ratings from here on make an item relevant; see `evaluate`.
-    max_users : int
-        Most users to make lists for in each period.
-    random_state : int
-        Seed of the draw of these users.
 
     Returns
     -------
@@ -136,8 +123,8 @@ def replay(
         raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
     ratings = Ratings.from_table(ratings)
     model = unfitted_copy(model, ratings=ratings)
-    split = time_split(ratings, at=at, test=1 - train)
-    threshold = liked_threshold(split.train, threshold)
+    split = time_split(ratings, at=at, test=0.5)
+    threshold = liked_threshold(split.train)
     assert ratings.timestamps is not None
     clock = days(ratings.timestamps - split.at)  # days since the first period began
     # Baselines know the usual names only.
@@ -153,8 +140,7 @@ def replay(
         logger.info("period %d of %d: %d ratings", number + 1, n_periods, now.sum())
         past, test = ratings.select(clock < start), ratings.select(now)
         candidates = past.items.union(test.items)
-        draw = (threshold, max_users, random_state)
-        task = Task.of("period", test, candidates, past, *draw)
+        task = Task.of("period", test, candidates, past, threshold, _USERS, random_state=0)
         met = past.users.contains(test.users.ids)[test.user_rows]
         met &= past.items.contains(test.items.ids)[test.item_rows]
         shared = {
@@ -165,26 +151,26 @@ def replay(
         }
         known, newcomers = ratings.select(clock < end), test.select(~met)
         for policy in living:
-            figures = policy.measure(task, past, threshold, k)
+            figures = policy.measure(task, past, threshold)
             spent, policy.seconds = policy.seconds, 0.0
             age = {"age_days": 0.0 if policy.name == "baseline" else start - policy.fitted}
             rows.append({"policy": policy.name, **shared, **age, **figures, "seconds": spent})
             if end <= clock.max():
                 policy.learn(known, test, newcomers, end)
     frame = pd.DataFrame(rows)
-    summary = pd.DataFrame([_summary(frame, policy, k) for policy in living])
-    return Replay(frame, summary, _sentence(frame, summary, k))
+    summary = pd.DataFrame([_summary(frame, policy) for policy in living])
+    return Replay(frame, summary, _sentence(frame, summary))
 
 
-def _summary(part: pd.DataFrame, policy: Policy, k: int) -> dict[str, Any]:
+def _summary(part: pd.DataFrame, policy: Policy) -> dict[str, Any]:
     """Average the periods of a policy, by their ratings and by their lists."""
-    part, name = part[part["policy"] == policy.name], f"ndcg@{k}"
+    part = part[part["policy"] == policy.name]
     listed = part[part["n_ranked"] > 0]
     error = np.sqrt(np.average(part["rmse"] ** 2, weights=part["n"]))
-    ndcg = np.average(listed[name], weights=listed["n_ranked"]) if len(listed) else np.nan
+    ndcg = np.average(listed[_NDCG], weights=listed["n_ranked"]) if len(listed) else np.nan
     seconds = float(part["seconds"].sum() + policy.seconds)
     counts = {"fits": policy.fits, "updates": policy.updates, "seconds": seconds}
-    return {"policy": policy.name, "rmse": float(error), name: float(ndcg), **counts}
+    return {"policy": policy.name, "rmse": float(error), _NDCG: float(ndcg), **counts}
 
 
 def _days(duration: str, name: str) -> float:
@@ -228,7 +214,7 @@ class Policy:
         self.fitted, self.fits = now, self.fits + 1
         self.seconds += time.perf_counter() - started
 
-    def measure(self, task: Task, past: Ratings, threshold: float, k: int) -> dict[str, float]:
+    def measure(self, task: Task, past: Ratings, threshold: float) -> dict[str, float]:
         """Give the error and the NDCG in a period."""
         rated, lists = has_ratings(past), self.model
         error = float("nan")
@@ -238,11 +224,11 @@ class Policy:
             lists = PopularityBaseline.fit(past, self.tables["items"], threshold)
             self.seconds += time.perf_counter() - started
             if rated:
-                error = rmse(task.ratings.values, biases.predict(task.ratings))
+                error = rmse(task.ratings.values, task.predictions(biases))
         elif rated and predicts_ratings(self.model):
             error = rmse(task.ratings.values, task.predictions(self.model))
-        ndcg = task.ndcg(task.lists(lists, k))
-        return {"rmse": error, f"ndcg@{k}": float(ndcg.mean()) if len(ndcg) else float("nan")}
+        ndcg = task.ndcg(task.lists(lists, _K))
+        return {"rmse": error, _NDCG: float(ndcg.mean()) if len(ndcg) else float("nan")}
 
     def learn(self, known: Ratings, period: Ratings, newcomers: Ratings, now: float) -> None:
         """Learn what a period has shown; `newcomers` are its ratings of a new user or item."""
@@ -275,12 +261,12 @@ def _start_policies(first: Policy, train: Ratings, names: Sequence[str]) -> list
     ]
 
 
-def _sentence(frame: pd.DataFrame, summary: pd.DataFrame, k: int) -> str:
-    """Say what the cheapest policy is that cannot be told from the best one, and if it pays."""
+def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:
+    """Name the cheapest policy that is not clearly worse than the best, and say if it pays."""
     table = summary.set_index("policy")
     own = [name for name in table.index if name != "baseline"]
     parts = []
-    for metric, weight, sign in ((f"ndcg@{k}", "n_ranked", -1), ("rmse", "n", 1)):
+    for metric, weight, sign in ((_NDCG, "n_ranked", -1), ("rmse", "n", 1)):
         known = [name for name in own if np.isfinite(table.loc[name, metric])]
         if not known:
             continue
@@ -294,7 +280,7 @@ def _sentence(frame: pd.DataFrame, summary: pd.DataFrame, k: int) -> str:
             text += ", and nothing cheaper comes near it"
         elif cheap != best:
             text += f": “{best}” has {table.loc[best, metric]:.4f} for "
-            text += f"{table.loc[best, 'seconds']:.1f} s, which cannot be told from it"
+            text += f"{table.loc[best, 'seconds']:.1f} s, which is no clear difference"
         if "baseline" in table.index:
             theirs: Any = table.loc["baseline", metric]
             if sign * theirs < sign * table.loc[best, metric]:

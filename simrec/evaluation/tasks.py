@@ -73,7 +73,7 @@ class Task:
         """Ask a model for a prediction of each rating."""
         if not len(self.ratings):
             return np.empty(0, np.float32)
-        # The ids alone: what is to be predicted is not shown.
+        # Without the ratings, which are to be predicted.
         pairs = self.ratings.to_arrow().select(["user_id", "item_id"])
         predictions = np.asarray(model.predict(pairs, **_options(model.predict)))
         if predictions.shape != (len(self.ratings),):
@@ -206,7 +206,7 @@ def warn_about(model: Any, split: ColdStartSplit) -> None:
 
 
 def _options(method: Any) -> dict[str, str]:
-    """Ask models that can to answer for ids of which they know nothing."""
+    """Return the option that has a model answer unknown ids as average ones, if it has one."""
     try:
         parameters = inspect.signature(method).parameters
     except (TypeError, ValueError):

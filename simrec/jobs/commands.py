@@ -36,7 +36,7 @@ COMMANDS = {
         without=("random_state",),
     ),
     "compare": Command(
-        "say which of two models is better at what, or that it cannot be told",
+        "say which of two models is better at what, or that no difference is clear",
         "evaluate",
         positional=("a", "b"),
     ),

@@ -68,7 +68,7 @@ def demo(
     model.save(root / "model")
 
     tasks = records(evaluate(model, split))
-    say("Training the two SimEcs alone, to compare ...")
+    say("Training the two SimEcs without refinement, to compare ...")
     bare = TwoTower(refine=False, bounds=bounds, random_state=0)
     bare.fit(split.train, items=sample.items, users=sample.users)
     errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}

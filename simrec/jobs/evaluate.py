@@ -161,8 +161,6 @@ def replay(
     every: str = "7d",
     refit: str = "28d",
     at: str | None = None,
-    train: float = 0.5,
-    k: int = 10,
 ) -> dict[str, Any]:
     """Walk through history period by period, keeping a model up to date in several ways.
 
@@ -173,17 +171,14 @@ def replay(
     refit : str
         Time after which models that are fitted again are.
     at : str, optional
-        When the first period begins, such as 2014-06-01.
-    train : float
-        Without it: share of the ratings, the earliest, that the first fit learns from.
+        When the first period begins, such as 2014-06-01; by default after half of the ratings.
     """
     from simrec.evaluation.replay import replay as walk
     from simrec.model.two_tower import TwoTower
 
     model = model or TwoTower()
     ratings = data.load_ratings(model.bounds)
-    when: dict[str, Any] = {"every": every, "refit": refit, "at": at, "train": train}
-    found = walk(model, ratings, k=k, **when, **data.features())
+    found = walk(model, ratings, every=every, refit=refit, at=at, **data.features())
     return {
         "policies": records(found.policies),
         "verdict": [found.sentence],

@@ -29,7 +29,7 @@ _SECTIONS = ("data", "model", "engine", *commands.SECTIONS)
 # Columns that the tables of these options need.
 _PAIR = ("user_id", "item_id")
 _COLUMNS = {
-    **dict.fromkeys(("ratings", "pairs", "exclude", "eligible"), _PAIR),
+    **dict.fromkeys(("ratings", "pairs", "exclude"), _PAIR),
     **{"items": ("item_id",), "users": ("user_id",)},
 }
 _MODELS, _WRITTEN = ("model", "a", "b"), ("out", "checkpoint")

@@ -1,25 +1,36 @@
-"""Recommend and audience: users in, the k best items of each out; and items in, their users."""
+"""Recommend and audience: users in, the k best items of each out; and items in, their users.
+
+Also one list to look at, with titles: of a user, or of a newcomer with a few ratings.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import scipy.sparse as sp
 
+from simrec.console import Id
+from simrec.data.ids import IdMap
+from simrec.data.messages import describe
+from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
-from simrec.jobs.io.inputs import ModelReference, RankBy, open_table
+from simrec.jobs.io.inputs import ModelReference, RankBy, open_table, read_id
 from simrec.jobs.io.outputs import Scratch, check_apart
-from simrec.jobs.lookup import recommend_one
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
+from simrec.model.catalogue import titles
 from simrec.model.head import Found
-from simrec.scoring.pairs import score_pairs
+from simrec.model.tower import Tower, unique_ids
 from simrec.scoring.topk import top_k
+
+if TYPE_CHECKING:
+    from simrec.model.two_tower import TwoTower
 
 
 @dataclass(frozen=True)
@@ -33,29 +44,28 @@ class RecommendTask(BatchTask):
     unknown: Unknown
     rated: bool  # leave out what a user has rated
     exclude: ItemLists | None  # and this
-    eligible: ItemLists | None  # what alone may be recommended to each
     threads: int | None
 
     def process(self, table: pa.Table) -> tuple[pa.Table, Mapping[str, int]]:
         """Return user_id, item_id, score and rank for each user of a batch."""
         users, found_users, counts = self._find(table)
         heads, shift = self.model.load().ranking(self.rank_by)
-        if len(users) and len(self.candidates.ids):
+        vectors = self.candidates.vectors
+        k = min(self.k, len(vectors))  # no more memory than there are items
+        if len(users) and k:
+            seen = self._seen(users, found_users)
             queries = heads.users.of(found_users)
-            rows, items, z = self._best(queries, users, self._seen(users, found_users))
+            best, z = top_k(queries, vectors, k, seen, threads=self.threads)
         else:
-            rows = items = z = np.empty(0, np.int64)
-        scores = z.astype(np.float32, copy=False) + np.float32(shift)
-        found = np.bincount(rows, minlength=len(users))
-        first = np.cumsum(found) - found
-        rank = (np.arange(len(rows)) - np.repeat(first, found) + 1).astype(np.int32)
+            best, z = np.empty((len(users), 0), np.int64), np.empty((len(users), 0), np.float32)
+        rows, rank = np.nonzero(best >= 0)
         columns = [
             users.take(pa.array(rows)),
-            self.candidates.ids.take(items),
-            pa.array(scores),
-            pa.array(rank),
+            self.candidates.ids.take(best[rows, rank]),
+            pa.array(z[rows, rank] + np.float32(shift)),
+            pa.array((rank + 1).astype(np.int32)),
         ]
-        counts["users_with_fewer_than_k"] = int((found < self.k).sum())
+        counts["users_with_fewer_than_k"] = int(((best >= 0).sum(axis=1) < self.k).sum())
         return pa.table(columns, schema=self.schema), counts
 
     def _find(self, table: pa.Table) -> tuple[pa.ChunkedArray, Found, dict[str, int]]:
@@ -82,24 +92,6 @@ class RecommendTask(BatchTask):
         rated = exclusions(Sides(candidates, (users, found)), self.model.load().rated_, None)
         return rated if listed is None else sp.csr_matrix(rated + listed)
 
-    def _best(
-        self, queries: np.ndarray, users: pa.ChunkedArray, exclude: sp.csr_matrix | None
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the row of the user, that of the item, and the scalar product of each pair."""
-        vectors = self.candidates.vectors
-        if self.eligible is None:
-            k = min(self.k, len(vectors))  # no more memory than there are items
-            found, z = top_k(queries, vectors, k, exclude, threads=self.threads)
-            rows, rank = np.nonzero(found >= 0)
-            return rows, found[rows, rank], z[rows, rank]
-        rows, items = _listed(self.eligible.matrix(users), exclude)
-        z = score_pairs(queries, vectors, rows, items)
-        order = np.lexsort((items, -z, rows))
-        rows, items, z = rows[order], items[order], z[order]
-        counts = np.bincount(rows, minlength=len(queries))
-        best = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) < self.k
-        return rows[best], items[best], z[best]
-
 
 def recommend(
     model: Path,
@@ -112,7 +104,6 @@ def recommend(
     k: int = 10,
     exclude: Path | Literal["rated"] | None = "rated",
     rank_by: RankBy = "both",
-    eligible: Path | None = None,
     new_items_only: bool = False,
     unknown: Unknown = "error",
     batch: BatchOptions = BatchOptions(),  # noqa: B008 (frozen)
@@ -134,9 +125,6 @@ def recommend(
     exclude : "rated", path or None
         What not to recommend: rated, what each user has rated; a table of user_id and item_id,
         those pairs as well; or none, to leave nothing out.
-    eligible : path, optional
-        Table of what alone may be recommended to each user, where lists are written: user_id and
-        item_id.
     new_items_only : bool
         Recommend only items without any rating in training.
     unknown : str
@@ -152,13 +140,11 @@ def recommend(
         )
     asked: dict[str, Any] = {"k": k, "rank_by": rank_by, "new_items_only": new_items_only}
     if out is None:
-        if eligible is not None:
-            raise InputError("eligible: is for lists that are written; give items instead.")
         tables = {"items": items, "users": users, "exclude": exclude}
         asked["unknown"] = "prior" if unknown == "prior" else "error"
-        return recommend_one(model, user, new_user, tables, asked)
+        return _recommend_one(model, user, new_user, tables, asked)
     seen = None if exclude == "rated" else exclude
-    given = {"items": items, "exclude": seen, "eligible": eligible}
+    given = {"items": items, "exclude": seen}
     check_apart(out, model=model, users=users, **given)
     reference = ModelReference.of(model)
     own = reference.columns
@@ -189,11 +175,9 @@ def recommend(
                 ("rank", pa.int32()),
             ]
         )
-
-        def lists(name: str) -> ItemLists | None:
-            table = sources[name]
-            return None if table is None else ItemLists.read(table, name, candidates.ids, scratch)
-
+        listed = None
+        if (pairs := sources["exclude"]) is not None:
+            listed = ItemLists.read(pairs, "exclude", candidates.ids, scratch)
         return RecommendTask(
             reference,
             candidates,
@@ -201,8 +185,7 @@ def recommend(
             k,
             unknown,
             rated=exclude is not None,
-            exclude=lists("exclude"),
-            eligible=lists("eligible"),
+            exclude=listed,
             # On a cluster each part has one processor; here a part uses them all.
             threads=1 if batch.engine == "ray" else None,
             columns=tuple(source.schema.names),
@@ -219,11 +202,83 @@ def recommend(
     return run_batch(job, reference, source, out, prepare, batch, 1 << 16, 4 * row_bytes + 4096)
 
 
-def _listed(listed: sp.csr_matrix, exclude: sp.csr_matrix | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows and columns of the listed pairs that are not excluded."""
-    left = listed if exclude is None else listed.astype(bool) > exclude.astype(bool)
-    rows, items = left.nonzero()
-    return rows, items.astype(np.int64)
+def _recommend_one(
+    path: Path,
+    user: str | None,
+    new_user: Path | None,
+    tables: Mapping[str, Any],
+    asked: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the list of one user, or of a newcomer with a few ratings."""
+    from simrec.model.two_tower import TwoTower
+
+    model = TwoTower.load(path)
+    own, items = model.columns_, tables["items"]
+    who, ratings = _ratings_of(model, user, new_user)
+    users = _features(model.towers_.users, tables["users"], who)
+    if ratings is not None:
+        model = model.guests(ratings, users=users)
+    whom = [who] if users is None else users
+    given = {"items": items, "exclude": tables["exclude"]}
+    table = model.recommend(whom, **given, output="arrow", **asked)
+    ids = table[own.item_id].to_pylist()
+    columns = {"rank": table["rank"], own.item_id: table[own.item_id]}
+    if titles := _titles(model, ids, items):
+        columns["title"] = pa.array([titles.get(one) for one in ids])
+    columns["score"] = table["score"]
+    if "rating" in model.parts_ and ids:
+        predicted = model.predict([who], ids, items=items, users=users, unknown="prior")
+        columns["rating"] = pa.array(predicted)
+    # Figures as far as float32 means them.
+    shown = [
+        {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
+        for row in pa.table(columns).to_pylist()
+    ]
+    return {"job": "recommend", own.user_id: Id.of(who), "list": shown}
+
+
+def _ratings_of(
+    model: "TwoTower", user: str | None, path: Path | None
+) -> tuple[Any, Ratings | None]:
+    """Return a user, by the id given, that of a file of ratings or a free one, and the ratings."""
+    if path is None:
+        return read_id(str(user), model.users_, "user_id"), None
+    ids, label = model.users_, describe(path, "new_user")
+    source = open_table(path, "new_user", model.columns_)
+    source.require_columns("item_id")
+    ratings = source.read()
+    free = pc.max(ids.ids).as_py() + 1 if pa.types.is_integer(ids.type) else "new user"
+    who = free if user is None else read_id(user, ids, "user_id")
+    if "user_id" not in ratings.column_names:
+        ratings = ratings.append_column("user_id", pa.array([who] * len(ratings), ids.type))
+    several = pc.unique(ratings["user_id"]).to_pylist()
+    if len(several) != 1:
+        raise InputError(
+            f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
+            "them with simrec update, then give users and out."
+        )
+    rating, bounds = "rating" if "rating" in model.parts_ else None, model.rating_bounds()
+    return several[0], Ratings.from_table(ratings, rating=rating, bounds=bounds, name=label)
+
+
+def _features(tower: Tower, path: Path | None, who: Any) -> pa.Table | None:
+    """Return the row of an entity in a table of features; None if it has none."""
+    if path is None or tower.encoder is None:
+        return None
+    table, listed = tower.read(path)
+    wanted = IdMap.from_values([who], tower.id_column)
+    found = table.filter(pa.array(wanted.contains(listed, tower.id_column)))
+    return found if len(found) and found.num_columns > 1 else None
+
+
+def _titles(model: "TwoTower", ids: list[Any], items: Path | None) -> dict[Any, str]:
+    """Return what items are called, in the table that is given or in that of training."""
+    found = model.titles(ids)
+    if items is not None:
+        table, listed = model.towers_.items.read(items)
+        known, place = unique_ids(listed, "items", "items")
+        found |= titles(table.take(pa.array(place)).drop_columns(["item_id"]), known, ids)
+    return found
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def serve(
     max_body: int = 1 << 20,
     poll: float = 2.0,
 ) -> dict[str, Any]:
-    """Serve a model by HTTP until it is told to stop (extra ``simrec[serve]``).
+    """Serve a model by HTTP until it is stopped (extra ``simrec[serve]``).
 
     Parameters
     ----------

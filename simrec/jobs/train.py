@@ -121,7 +121,7 @@ class Training:
     portions: "Portions | None" = None
 
     def run(self, workers: "Workers | None" = None, resume: bool = False) -> dict[str, Any]:
-        """Train as one of the workers, or alone; after a first attempt, from the checkpoint."""
+        """Train as one of the workers, or as the only one; a second attempt resumes."""
         from simrec.data.sides import Sides
         from simrec.model.checkpoint import Run
         from simrec.model.files import save
@@ -159,7 +159,7 @@ def _peak_bytes() -> int:
 
 
 def _cost(workers: "Workers", at_start: int) -> dict[str, Any]:
-    """Return what a worker has used: memory, time, and what it has told the others."""
+    """Return what a worker has used: memory, time, and what it has sent to the others."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "bytes_at_start": at_start,

@@ -47,7 +47,7 @@ def _is_payload(kind: pa.DataType) -> bool:
 
 
 def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> pa.Table | None:
-    """Insert the rows of new entities, of which `more` describes the first; its types give way."""
+    """Insert rows of new entities; the first have those of `more`, as types of training."""
     order = insert.order
     if before is None or order is None:
         return before

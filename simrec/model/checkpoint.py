@@ -8,6 +8,7 @@ written after half sweeps over the items, and once ratings are learned and lists
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 import re
@@ -29,15 +30,15 @@ from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared, PreparedSide
 from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.scoring.output import Output
-from simrec.simec.options import plain
 from simrec.storage import artifacts
+from simrec.storage.files import plain_json
 
 logger = logging.getLogger(__name__)
 
 _KIND = "checkpoint"
 _SWEEPS, _RATINGS = "sweeps", "ratings learned"
 # At most this share of the time goes into checkpoints.
-_SHARE = 0.05
+SHARE = 0.05
 # Ratings that are hashed at once: bounds memory.
 _PIECE = 1 << 21
 
@@ -112,7 +113,7 @@ class Checkpoint:
             raise InputError(
                 f"{self.path}: a damaged checkpoint ({error}). Train without resume."
             ) from None
-        differ = [k for k in self.identity if saved.config.get(k) != plain(self.identity[k])]
+        differ = [k for k in self.identity if saved.manifest["config"].get(k) != self.identity[k]]
         if differ:
             raise InputError(
                 f"{self.path}: a checkpoint of another training, with other {', '.join(differ)}. "
@@ -124,7 +125,7 @@ class Checkpoint:
     def due(self) -> bool:
         """Tell whether it is time to write again; the first worker's clock counts."""
         waited = time.perf_counter() - self._last
-        return bool(self.workers.agree(float(waited * _SHARE >= self._cost)))
+        return bool(self.workers.agree(float(waited * SHARE >= self._cost)))
 
     def write(self, stage: str, saved: Saved, state: Mapping[str, Any], started: float) -> None:
         """Replace the last checkpoint; each worker writes its own users.
@@ -138,8 +139,7 @@ class Checkpoint:
                 arrays = {**saved.arrays, **saved.whole("items")}
                 documents = {**saved.documents, "state": about}
                 artifacts.write(aside, arrays, documents, saved.networks)
-                config = {key: plain(value) for key, value in self.identity.items()}
-                artifacts.write_manifest(aside, _KIND, config, {})
+                artifacts.write_manifest(aside, _KIND, self.identity, {})
         self._last = time.perf_counter()
         self._cost = self._last - started
 
@@ -167,7 +167,8 @@ class Run:
             return None
         kept = {name: _setting(v) for name, v in settings.items() if name != "verbose"}
         identity = {"version": __version__, **kept, "data": fingerprint(data)}
-        return Checkpoint(self.path, identity, self.resume, self.workers)
+        as_read = json.loads(plain_json("settings", identity))
+        return Checkpoint(self.path, as_read, self.resume, self.workers)
 
 
 def _setting(value: Any) -> Any:

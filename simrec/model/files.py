@@ -26,7 +26,6 @@ from simrec.model.rating.part import RatingPart
 from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_together
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
-from simrec.simec.options import plain
 from simrec.storage import artifacts
 from simrec.storage.arrays import id_arrays
 from simrec.storage.artifacts import Artifact
@@ -83,7 +82,7 @@ def _commit(model: FittedModel, saved: Saved, directory: Path, n_users: int, n_r
         "columns": asdict(model.columns_),
         **{name: getattr(model, f"{name}_") for name in _FACTS},
     }
-    return artifacts.write_manifest(directory, KIND, plain(params), facts)
+    return artifacts.write_manifest(directory, KIND, params, facts)
 
 
 def content(model: FittedModel) -> Saved:
@@ -184,7 +183,7 @@ def _output(document: Mapping[str, Any]) -> Output:
 
 
 def _tower(artifact: Artifact, side: Side) -> Tower:
-    """Make a tower of its parts, none of which is believed: lengths and widths must agree."""
+    """Rebuild a tower; lengths and widths of its arrays are checked."""
     ids = IdMap(artifact.ids(f"{side}_ids"))
     counts = artifact.array(f"{side}_n_ratings", (len(ids),), "iu")
     fitted = artifact.documents.get(f"{side}_encoder")

@@ -66,17 +66,19 @@ class PreparedSide:
     ) -> StoredHead:
         """Make a head from the vectors of the rated and the encoder of all others.
 
-        By default the prior is an average entity, as ratings meet it: everyone counts by the number
+        Vectors are those of the rated, or of all, where those of the others are replaced. By
+        default the prior is an average entity, as ratings meet it: everyone counts by the number
         of their ratings.
         """
         n, counts = len(self.tower.ids), self.counts
+        vectors = vectors.astype(np.float32, copy=False)
         if n > len(vectors):
-            unrated = self.tower.counts == 0
             joined = np.empty((n, vectors.shape[1]), np.float32)
             joined[self.rated_rows] = vectors
-            joined[unrated] = encoder(self.tower.features[unrated])
             vectors = joined
-        vectors = vectors.astype(np.float32, copy=False)
+        if n > len(counts):
+            unrated = self.tower.counts == 0
+            vectors[unrated] = encoder(self.tower.features[unrated])
         if prior is not None:
             return StoredHead(vectors, encoder, prior.astype(np.float32))
         share = counts / self.workers.total(float(counts.sum()))
@@ -113,13 +115,11 @@ class Prepared:
     def _placed(self, matrix: sparse.csr_matrix) -> sparse.csr_matrix:
         """Put the rows and columns of rated entities among those of all that are known."""
         sides = self.sides
-        lengths = np.zeros(len(sides.users.tower.ids), matrix.indptr.dtype)
-        lengths[sides.users.rated_rows] = np.diff(matrix.indptr)
+        rows = spread_rows(matrix, sides.users.tower.counts > 0)
         places = sides.items.rated_rows.astype(matrix.indices.dtype)
-        indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(matrix.indptr.dtype)
-        shape = (len(lengths), len(sides.items.tower.ids))
+        shape = (rows.shape[0], len(sides.items.tower.ids))
         # Ids ascend in both, and hence columns do.
-        parts = (matrix.data, places[matrix.indices], indptr)
+        parts = (rows.data, places[rows.indices], rows.indptr)
         return sparse.csr_matrix(parts, shape=shape, copy=False)
 
     @property
@@ -191,7 +191,7 @@ def read_ratings(
     name = describe(source, "ratings")
     more = ("rating", "timestamp")
     ids, own = ["user_id", "item_id"], columns.renaming()
-    table = read_table(source, ids, optional=more, rename=own, dictionaries=ids, name="ratings")
+    table = read_table(source, ids, optional=more, rename=own, name="ratings")
     if "rating" not in table.column_names:
         return Ratings.from_table(table, rating=None, name=name)
     return Ratings.from_table(table, bounds=bounds, name=name)
@@ -284,7 +284,7 @@ def _side(
     encoder.fit(_sample(rows, workers), name=where)
     features = encoder.transform(rows)
     if not has_row.all():
-        features = _spread(features, has_row)
+        features = spread_rows(features, has_row)
     groups = np.append(encoder.groups_, encoder.groups_.max(initial=-1) + 1)
     X, rated_rows = _with_constant(features), everyone
     others = np.flatnonzero(~rated.contains(listed.ids))
@@ -317,11 +317,11 @@ def _with_constant(features: sparse.csr_matrix) -> sparse.csr_matrix:
     return sparse.hstack([features, constant], format="csr", dtype=np.float32)
 
 
-def _spread(features: sparse.csr_matrix, has_row: np.ndarray) -> sparse.csr_matrix:
-    """Put feature rows where they belong, and empty rows where there are none."""
+def spread_rows(matrix: sparse.csr_matrix, has_row: np.ndarray) -> sparse.csr_matrix:
+    """Put rows where `has_row` says that there is one, and empty rows elsewhere."""
     lengths = np.zeros(len(has_row), np.int64)
-    lengths[has_row] = np.diff(features.indptr)
+    lengths[has_row] = np.diff(matrix.indptr)
     indptr = np.concatenate([[0], np.cumsum(lengths)])
     return sparse.csr_matrix(
-        (features.data, features.indices, indptr), shape=(len(has_row), features.shape[1])
+        (matrix.data, matrix.indices, indptr), shape=(len(has_row), matrix.shape[1])
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_columns import check_ids
-from simrec.data.ids import IdMap
+from simrec.data.ids import IdMap, encode_ids
 from simrec.data.messages import describe
 from simrec.data.sides import ID_COLUMNS, SINGULAR, Side
 from simrec.data.tables import TableLike, read_table
@@ -142,14 +142,15 @@ class Tower:
 
 def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.ndarray]:
     """Return ids that occur once each as a map, and the position of each of its rows in `ids`."""
-    known = IdMap.from_values(ids, ID_COLUMNS[side])
+    known, rows = encode_ids(ids, ID_COLUMNS[side])
     if len(known) < len(ids):
+        example = known.ids[int(np.argmax(np.bincount(rows)))].as_py()
         raise InputError(
-            f"{label}: {len(ids) - len(known):,} of {len(ids):,} rows repeat the "
-            f"{ID_COLUMNS[side]} of another. Keep one row for each {SINGULAR[side]}."
+            f"{label}: {len(ids) - len(known):,} rows repeat the {ID_COLUMNS[side]} of another, "
+            f"such as {example!r}. Keep one row for each {SINGULAR[side]}."
         )
     place = np.empty(len(ids), np.int64)
-    place[known.rows(ids)] = np.arange(len(ids))
+    place[rows] = np.arange(len(ids))
     return known, place
 
 

@@ -11,7 +11,7 @@ from simrec.errors import InputError
 from simrec.scoring.output import Output
 
 # Rows of a block are gathered into buffers that stay in the processor's cache (2 x 1 MB at d = 64).
-_BLOCK_FLOATS = 1 << 18
+BLOCK_FLOATS = 1 << 18
 
 
 def score_pairs(
@@ -45,7 +45,7 @@ def score_pairs(
         )
     n, d = len(user_rows), users.shape[1]
     z = np.empty(n, np.float32)
-    block = max(1, min(n, _BLOCK_FLOATS // max(d, 1)))
+    block = max(1, min(n, BLOCK_FLOATS // max(d, 1)))
     left, right = np.empty((2, block, d), np.float32)
     for start in range(0, n, block):
         size = min(block, n - start)

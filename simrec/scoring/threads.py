@@ -11,9 +11,10 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 # Rows of small matrices that a thread takes at once.
-_ROWS = 1024
-# Rows that are worked on at a time: bounds the memory of intermediate results.
-BLOCK = 16 * _ROWS
+ROWS = 1024
+# Rows that are worked on at a time, and numbers where rows are wide: bounds the memory of
+# intermediate results.
+BLOCK, _NUMBERS = 16 * ROWS, 1 << 20
 _NAME = "simrec-rows"
 _LOCK = threading.Lock()
 _inside: list[Any] = []
@@ -44,10 +45,11 @@ def one_blas_thread() -> Iterator[None]:
                 limit.restore_original_limits()
 
 
-def row_blocks(n: int) -> Iterator[slice]:
-    """Cut n rows into blocks."""
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(start + BLOCK, n))
+def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
+    """Cut n rows of so many numbers into blocks."""
+    size = min(BLOCK, max(_NUMBERS // max(width, 1), 64))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 def by_blocks(work: Callable[[slice], None], n: int) -> None:
@@ -55,7 +57,7 @@ def by_blocks(work: Callable[[slice], None], n: int) -> None:
     if n <= BLOCK:
         work(slice(0, n))
         return
-    in_threads(lambda i: work(slice(i * _ROWS, min((i + 1) * _ROWS, n))), -(-n // _ROWS))
+    in_threads(lambda i: work(slice(i * ROWS, min((i + 1) * ROWS, n))), -(-n // ROWS))
 
 
 def in_threads(work: Callable[[int], None], n: int) -> None:

@@ -20,7 +20,7 @@ from simrec.simec import options
 from simrec.simec.encoders import DenseStack, check_encoder_shapes
 from simrec.simec.inputs import FEATURE_KINDS
 from simrec.simec.keras import keras, tf
-from simrec.simec.options import ACTIVATIONS, check_hidden_layers, plain
+from simrec.simec.options import ACTIVATIONS, check_hidden_layers
 from simrec.storage import artifacts
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     artifacts.save(
         path,
         KIND,
-        config=plain(config),
+        config=config,
         arrays={
             "last_layer": np.ascontiguousarray(model.last_layer_, dtype=np.float32),
             "targets": np.asarray(model.targets_),

@@ -62,6 +62,20 @@ class Features:
             )
         return features
 
+    @classmethod
+    def like_fitted(cls, X: Any, kind: str, shape: tuple[int, ...]) -> "Features":
+        """Return checked features of the kind and shape that a model was fitted on."""
+        if X is None and kind != "identity":
+            raise InputError("X is None, but the model was fitted on features")
+        if X is not None and kind == "identity":
+            raise InputError("fitted with X=None (the identity), the model takes no features")
+        features = cls.check(X, shape[0] if X is None else None)
+        if features.shape != shape:
+            raise InputError(
+                f"a row of X has shape {features.shape}, but the model was fitted on {shape}"
+            )
+        return features.as_kind(kind)
+
     def as_kind(self, kind: str) -> "Features":
         """Return the same rows as the kind that the encoder takes."""
         if kind == self.kind:

@@ -8,7 +8,7 @@ entries are missing ``weights``. Sparse targets are flat, with ``columns`` and `
 of each entry within the batch).
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -41,14 +41,6 @@ _POINTWISE = {
 }
 
 
-class Factors(NamedTuple):
-    """The factors of Y W_l, and R W_l^T: enough for the squared error of complete rows."""
-
-    y: Any
-    last: Any
-    targets_last: Any
-
-
 class ObservedLoss(keras.losses.Loss):
     """Weighted mean of the loss "mse", "mae" or "bce", for `tfrs.tasks.Ranking`.
 
@@ -62,21 +54,7 @@ class ObservedLoss(keras.losses.Loss):
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         """Return sum(weight * l) / sum(weight); zero where nothing was observed."""
-        if isinstance(y_pred, Factors):
-            return _mean_squared_error(y_true, y_pred)
         return _mean(self.pointwise(y_true, y_pred, self.output), sample_weight)
-
-
-def _mean_squared_error(targets: Any, z: Factors) -> Any:
-    """Return the mean of (R - Y W_l)^2 over complete rows, in the time of one product with R.
-
-    ||R - Y W||^2 = ||R||^2 - 2 <R W^T, Y> + <Y^T Y, W W^T> needs no array of the size of R besides
-    R. The value loses digits once the error is far below the size of R; its gradient does not.
-    """
-    grams = [tf.matmul(a, a, transpose_a=True) for a in (z.y, z.last)]
-    total = tf.nn.l2_loss(targets) * 2.0 - 2.0 * tf.reduce_sum(z.targets_last * z.y)
-    total += tf.reduce_sum(grams[0] * grams[1])
-    return tf.math.divide_no_nan(total, tf.cast(tf.size(targets), tf.float32))
 
 
 def _mean(errors: Any, weights: Any = None) -> Any:
@@ -103,10 +81,6 @@ class SimEcNetwork(tfrs.Model):
         self.error = keras.metrics.Mean("error")
         self.keep_inputs = 1.0 - params["input_dropout"]
         self.penalties = {name: params[name] for name in PENALTIES if params[name]}
-        # Squared errors of complete rows are computed without forming Y W_l.
-        self.expand = (
-            params["solver"] != "lbfgs" and params["loss"] == "mse" and not problem.output.bounded
-        )
         self.target_of_row = None
         if problem.rows_of_targets is not None:
             target_of_row = np.full(targets.n_rows, -1, np.int32)
@@ -134,8 +108,6 @@ class SimEcNetwork(tfrs.Model):
             left = tf.gather(y, inputs["segments"])
             right = tf.gather(self.last, inputs["columns"])
             z = tf.reduce_sum(left * right, axis=1)
-        elif self.expand and weights is None:
-            z = Factors(y, self.last, tf.matmul(targets, self.last))
         else:
             z = tf.matmul(y, self.last, transpose_b=True)
         loss = self.task(targets, z, sample_weight=weights, compute_metrics=False)
@@ -174,9 +146,6 @@ class SimEcNetwork(tfrs.Model):
         """
         inside, columns = self._targets_in(inputs)
         own, targets = tf.gather(self.last, columns), tf.gather(inputs["targets"], inside)
-        if self.expand:
-            factors = Factors(own, self.last, tf.matmul(targets, self.last))
-            return _mean_squared_error(targets, factors)
         z = tf.matmul(own, self.last, transpose_b=True)
         return _mean(tf.math.squared_difference(targets, z))
 

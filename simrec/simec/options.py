@@ -309,16 +309,5 @@ def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
     return 1 - left / spread
 
 
-def plain(value: Any) -> Any:
-    """Return numbers, sequences and mappings as JSON knows them."""
-    if isinstance(value, Mapping):
-        return {name: plain(one) for name, one in value.items()}
-    if isinstance(value, np.ndarray) or (
-        isinstance(value, Sequence) and not isinstance(value, str)
-    ):
-        return [plain(one) for one in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and value == default)

@@ -391,12 +391,4 @@ class SimEc(Params):
 
     def _features(self, X: Any) -> Features:
         self._check_fitted()
-        if X is None and self.feature_kind_ != "identity":
-            raise InputError("X is None, but the model was fitted on features")
-        if X is not None and self.feature_kind_ == "identity":
-            raise InputError("fitted with X=None (the identity), the model takes no features")
-        features = Features.check(X, self.feature_shape_[0] if X is None else None)
-        if features.shape != self.feature_shape_:
-            shapes = f"{features.shape}, but the model was fitted on {self.feature_shape_}"
-            raise InputError(f"a row of X has shape {shapes}")
-        return features.as_kind(self.feature_kind_)
+        return Features.like_fitted(X, self.feature_kind_, self.feature_shape_)

@@ -68,14 +68,10 @@ class Artifact:
         return self.manifest["model_id"]
 
     @property
-    def config(self) -> dict[str, Any]:
-        """The arguments the model was made with."""
-        return self.manifest["config"]
-
-    @property
     def arguments(self) -> dict[str, Any]:
-        """The same with tuples for lists, as constructors take them."""
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in self.config.items()}
+        """The arguments the model was made with, with tuples for lists."""
+        given = self.manifest["config"].items()
+        return {k: tuple(v) if isinstance(v, list) else v for k, v in given}
 
     @property
     def facts(self) -> dict[str, Any]:

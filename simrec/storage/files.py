@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ def checksum(path: str | os.PathLike) -> dict[str, Any]:
 
 
 def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
-    """Return what tells a file from any other that has had its name; None where there is none."""
+    """Return device, inode, size and time of change of a file; None where there is none."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -54,6 +54,8 @@ def plain_json(name: str, document: Any) -> str:
     def plain(value: Any) -> Any:
         if isinstance(value, np.generic | np.ndarray):
             return value.tolist()
+        if isinstance(value, Mapping | Sequence):
+            return dict(value) if isinstance(value, Mapping) else list(value)
         raise TypeError(f"{name!r} holds a {type(value).__name__}, which is no plain JSON data")
 
     try:

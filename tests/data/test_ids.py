@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simrec.data.id_columns import check_ids
 from simrec.data.ids import IdMap, encode_ids
 from simrec.errors import InputError
+from simrec.model.tower import unique_ids
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64()]
 UNSIGNED = [pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
@@ -194,14 +194,11 @@ def test_types_that_are_no_ids():
         IdMap.from_values("abc")
 
 
-def test_unique_ids_on_request():
-    table = pa.table({"item_id": [1, 2, 1], "title": ["a", "b", "c"]})
-    check_ids(table.column("title"), "title", "items.parquet", unique=True)
-    with pytest.raises(InputError) as error:
-        check_ids(table.column("item_id"), "item_id", "items.parquet", table=table, unique=True)
-    message = str(error.value)
-    assert "items.parquet: column 'item_id': 2 of 3 rows share their item_id" in message
-    assert "row 0: item_id=1, title='a'" in message
+def test_ids_of_entities_are_unique():
+    known, place = unique_ids(pa.chunked_array([["b", "a"]]), "items", "items.parquet")
+    assert known.ids.to_pylist() == ["a", "b"] and place.tolist() == [1, 0]
+    with pytest.raises(InputError, match="items.parquet: 1 rows repeat the item_id .* such as 1"):
+        unique_ids(pa.chunked_array([[1, 2, 1]]), "items", "items.parquet")
 
 
 def test_union_widens_types_and_keeps_order():

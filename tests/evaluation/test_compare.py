@@ -78,7 +78,7 @@ def test_differences_are_those_of_the_tables(split, fitted):
 
 
 def paired_interval(values, other, groups):
-    found = paired_difference((values[None], other[None]), groups, False, (2000, 0))
+    found = paired_difference((values[None], other[None]), groups, False)
     return found["difference"], found["low"], found["high"]
 
 
@@ -105,7 +105,7 @@ def test_coverage_of_the_interval():
         from coverage_of_compare import coverage
     finally:
         sys.path.pop(0)
-    found = coverage(30, 150, n_truth=8_000, n_bootstrap=300)
+    found = coverage(30, 150, n_truth=8_000)
     assert set(found) == {"rmse", "ndcg@5"}
     assert all(0.85 <= share <= 1 for share in found.values())
 
@@ -161,7 +161,7 @@ def test_what_is_no_mapping_no_split_or_no_model_is_said(split, fitted, tmp_path
     with pytest.raises(InputError, match="a model has predict.*got int"):
         compare({"a": fitted[0], "b": 3}, split)
     fitted[0].save(tmp_path / "model")
-    found = compare({"saved": tmp_path / "model", "same": fitted[0]}, split, n_bootstrap=50)
+    found = compare({"saved": tmp_path / "model", "same": fitted[0]}, split)
     assert (found["difference"] == 0).all()
 
 

@@ -59,7 +59,7 @@ def test_ease_is_the_closed_form(clubs):
 
 def test_the_matrix_is_whole_where_it_is_made_in_blocks(clubs, monkeypatch):
     whole = EaseBaseline.fit(clubs).weights
-    monkeypatch.setattr(lists, "_BLOCK", 7)
+    monkeypatch.setattr(lists, "BLOCK", 7)
     np.testing.assert_allclose(EaseBaseline.fit(clubs).weights, whole, atol=1e-6)
 
 

@@ -54,7 +54,7 @@ def test_policies_answer_before_they_learn(history):
     _, ratings = history
     Counting.log = []
     policies = ("stand still", "update", "refit", "refit + update", "baseline")
-    found = replay(Counting(), ratings, every="5d", refit="10d", train=0.5, policies=policies)
+    found = replay(Counting(), ratings, every="5d", refit="10d", policies=policies)
     frame = found.periods
     assert set(frame["policy"]) == set(policies)
     first = frame["n"].iloc[0]

@@ -217,35 +217,6 @@ def test_new_items_only(tables, model_directory, tmp_path):
     assert {row[1] for row in as_rows(tmp_path / "catalogue")} == {f"n{k}" for k in range(8)}
 
 
-def test_eligible_pairs(tables, model, model_directory, tmp_path):
-    rng = np.random.default_rng(1)
-    users, items = (
-        ids(tables / "users.parquet", "user_id"),
-        ids(tables / "items.parquet", "item_id"),
-    )
-    pairs = {
-        (int(u), str(i))
-        for u, i in np.column_stack([rng.choice(users, 300), rng.choice(items, 300)])
-    }
-    pq.write_table(
-        pa.table({"user_id": [u for u, _ in pairs], "item_id": [i for _, i in pairs]}),
-        tmp_path / "pairs.parquet",
-    )
-    recommend(
-        model_directory,
-        tmp_path / "out",
-        k=3,
-        eligible=tmp_path / "pairs.parquet",
-        exclude=tables / "ratings.parquet",
-    )
-    seen = {
-        (r["user_id"], r["item_id"]) for r in pq.read_table(tables / "ratings.parquet").to_pylist()
-    }
-    allowed = pairs - seen
-    expected = brute_force(model, users, items, 3, lambda u, i: (u, i) in allowed)
-    same(as_rows(tmp_path / "out"), expected)
-
-
 def test_unknown_users(tables, model_directory, tmp_path):
     pq.write_table(pa.table({"user_id": [100, 5]}), tmp_path / "users.parquet")
     users = tmp_path / "users.parquet"
@@ -263,7 +234,7 @@ def test_bad_options(model_directory, tables, tmp_path):
         recommend(model_directory, tmp_path / "out", k=0)
     pq.write_table(pa.table({"item_id": ["zz"]}), tmp_path / "items.parquet")
     with pytest.raises(InputError, match="no column 'user_id'"):
-        recommend(model_directory, tmp_path / "out", eligible=tmp_path / "items.parquet")
+        recommend(model_directory, tmp_path / "out", exclude=tmp_path / "items.parquet")
     assert [p.name for p in tmp_path.iterdir()] == ["items.parquet"]
 
 

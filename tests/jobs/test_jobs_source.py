@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from simrec import InputError
-from simrec.data.source import BadFragment, open_source
+from simrec.data.source import open_source
 from simrec.data.tables import read_table
 
 
@@ -127,20 +127,20 @@ def test_corrupt_pages_are_named(parts):
     content = bytearray(file.read_bytes())
     content[4:200] = os.urandom(196)
     file.write_bytes(content)
-    with pytest.raises(BadFragment, match="part-1.parquet: cannot be read"):
+    with pytest.raises(InputError, match="part-1.parquet: cannot be read"):
         source.read()
 
 
 def test_a_file_that_changes_or_vanishes_is_named(parts):
     source = open_source(parts)
     write(parts / "part-1.parquet", pa.table({"other": [1]}))
-    with pytest.raises(BadFragment, match="part-1.parquet"):
+    with pytest.raises(InputError, match="part-1.parquet"):
         source.read()
     write(parts / "part-1.parquet", table(0, 11), row_group_size=5)
-    with pytest.raises(BadFragment, match="part-1.parquet: the file changed"):
+    with pytest.raises(InputError, match="part-1.parquet: the file changed"):
         source.read()
     (parts / "part-1.parquet").unlink()
-    with pytest.raises(BadFragment, match="part-1.parquet"):
+    with pytest.raises(InputError, match="part-1.parquet"):
         source.read()
 
 

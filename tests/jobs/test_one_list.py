@@ -65,8 +65,6 @@ def test_what_may_be_in_the_list(titled, tmp_path):
     assert [row["product"] for row in few["list"]] == whole[3:6]
     one = recommend(titled / "m", user="1000100", items=tmp_path / "items.csv")
     assert [(row["product"], row["title"]) for row in one["list"]] == [(whole[4], "Four")]
-    with pytest.raises(InputError, match="eligible: is for lists that are written"):
-        recommend(titled / "m", user="1000100", eligible=tmp_path / "some.csv")
 
 
 def test_a_table_of_names_takes_no_features_from_known_items(titled):

@@ -44,7 +44,7 @@ def data():
 
 @pytest.fixture(autouse=True)
 def _at_every_epoch(monkeypatch):
-    monkeypatch.setattr(module, "_SHARE", np.inf)
+    monkeypatch.setattr(module, "SHARE", np.inf)
 
 
 def fit(model, data, **arguments):
@@ -224,7 +224,7 @@ def test_nothing_else_is_replaced(data, whole, tmp_path):
 
 def test_checkpoints_take_a_small_share_of_the_time(tmp_path, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(module, "_SHARE", 0.05)
+    monkeypatch.setattr(module, "SHARE", 0.05)
     monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
     kept = Checkpoint(tmp_path / "checkpoint", {})
     assert kept.due()

@@ -384,7 +384,7 @@ def test_new_items_and_users_are_exported_by_their_features(data, model, tmp_pat
 @pytest.mark.parametrize("kind", ["flat", "ivf"])
 def test_a_faiss_index_finds_the_best_items(model, tmp_path, monkeypatch, kind):
     faiss = pytest.importorskip("faiss", reason="Faiss is not installed: simrec[faiss]")
-    monkeypatch.setattr("simrec.model.export.formats._FEW", 20_000 if kind == "flat" else 0)
+    monkeypatch.setattr("simrec.model.export.formats.FEW", 20_000 if kind == "flat" else 0)
     done = model.export(tmp_path / "out", "faiss")
     assert done["index"] == kind
     assert done["recall_at_10"] >= 0.95

@@ -12,6 +12,7 @@ from workers import in_threads
 from simrec import InputError, TwoTower
 from simrec.model import files as model_files
 from simrec.model.run.workers import write_rows
+from simrec.model.update.update import State
 from simrec.storage.arrays import id_arrays
 
 KINDS = ("default", "uptake alone", "ids of text")
@@ -41,7 +42,9 @@ def test_workers_write_what_one_writes(kind, tables, tmp_path):
     parts = []
     for rows in np.split(np.arange(len(model.users_)), [7, 7]):
         part = copy.copy(model)
-        part._set_state(model._state().only_users(rows))
+        state = State(model.towers_, model.parts_, model.rated_, model.liked_).only_users(rows)
+        part.towers_, part.parts_ = state.towers, dict(state.parts)
+        part.rated_, part.liked_ = state.rated, state.liked
         parts.append(part)
     ids = in_threads(3, lambda w: model_files.save(parts[w.rank], tmp_path / "three", workers=w))
     assert ids == [model.model_id_] * 3

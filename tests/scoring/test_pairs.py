@@ -42,7 +42,7 @@ def test_output_is_applied(vectors, rows):
 @pytest.mark.parametrize("block", [1, 13 * 7, 13 * 1000])
 def test_blocks_do_not_change_a_bit(vectors, rows, block, monkeypatch):
     whole = score_pairs(*vectors, *rows)
-    monkeypatch.setattr(pairs, "_BLOCK_FLOATS", block)
+    monkeypatch.setattr(pairs, "BLOCK_FLOATS", block)
     np.testing.assert_array_equal(score_pairs(*vectors, *rows), whole)
 
 

@@ -116,7 +116,7 @@ def rewrite(source, target, documents):
     artifacts.save(
         target,
         found.manifest["kind"],
-        found.config,
+        found.manifest["config"],
         found.arrays,
         documents,
         found.keras_weights,

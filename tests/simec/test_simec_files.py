@@ -118,7 +118,7 @@ BROKEN = {
 def test_parts_that_do_not_fit_are_input_errors(change, bounded, tmp_path):
     found = artifacts.load(bounded[1])
     parts = {
-        "config": dict(found.config),
+        "config": dict(found.manifest["config"]),
         "arrays": dict(found.arrays),
         "documents": copy.deepcopy(found.documents),
         "keras_weights": dict(found.keras_weights),

@@ -57,7 +57,7 @@ def test_round_trip(model):
     assert [w.tolist() for w in loaded.keras_weights["encoder"]] == [
         w.tolist() for w in CONTENT["keras_weights"]["encoder"]
     ]
-    assert loaded.config == {"embedding_dim": 4, "bounds": [1, 5]}
+    assert loaded.manifest["config"] == {"embedding_dim": 4, "bounds": [1, 5]}
     assert loaded.facts == {"n_ratings": 7}
     assert set(loaded.manifest["files"]) == {f.name for f in model.iterdir()} - {"manifest.json"}
 
@@ -356,7 +356,7 @@ def test_objects_are_never_saved(tmp_path):
 
 def test_saving_replaces_a_model_but_nothing_else(tmp_path, model):
     artifacts.save(model, **{**CONTENT, "config": {"embedding_dim": 5}})
-    assert artifacts.load(model).config == {"embedding_dim": 5}
+    assert artifacts.load(model).manifest["config"] == {"embedding_dim": 5}
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "a.jpg").write_text("")
@@ -368,7 +368,7 @@ def test_saving_replaces_a_model_but_nothing_else(tmp_path, model):
     (tmp_path / "link").symlink_to(model)
     artifacts.save(tmp_path / "link", **CONTENT)
     assert (tmp_path / "link").is_symlink()
-    assert artifacts.load(model).config["embedding_dim"] == 4
+    assert artifacts.load(model).manifest["config"]["embedding_dim"] == 4
 
 
 def test_a_foreign_directory_with_a_manifest_is_not_replaced(tmp_path, model):

@@ -83,15 +83,11 @@ class BiasBaseline:
             user_bias = np.bincount(users, rest, minlength=train.n_users) / per_user
         return cls(train.mean, train.users, train.items, user_bias, item_bias)
 
-    def predict(self, pairs: Ratings | TableLike) -> np.ndarray:
-        """Return a float32 prediction for each pair of `pairs`; its ratings are not looked at."""
-        if isinstance(pairs, Ratings):
-            user = _known(self.user_bias, self.users, pairs.users.ids)[pairs.user_rows]
-            item = _known(self.item_bias, self.items, pairs.items.ids)[pairs.item_rows]
-        else:
-            table = read_table(pairs, ["user_id", "item_id"])
-            user = _known(self.user_bias, self.users, table["user_id"])
-            item = _known(self.item_bias, self.items, table["item_id"])
+    def predict(self, pairs: TableLike) -> np.ndarray:
+        """Return a float32 prediction for each pair of a table."""
+        table = read_table(pairs, ["user_id", "item_id"], allow_empty=True)
+        user = _known(self.user_bias, self.users, table["user_id"])
+        item = _known(self.item_bias, self.items, table["item_id"])
         return (self.mean + user + item).astype(np.float32)
 
 

@@ -25,7 +25,7 @@ MOST_ITEMS = 20_000
 """Items up to which EASE is fitted: its weights are a dense matrix, 1.6 GB for so many."""
 
 _CELLS = 2**23  # scores at once
-_BLOCK = 1024  # columns of EASE's matrix at once
+BLOCK = 1024  # columns of EASE's matrix at once
 # Of the regression of popularity; folds and items on which it is chosen.
 _PENALTIES = (3.0, 30.0, 300.0, 1000.0)
 _FOLDS, _CHOICE_ITEMS = 2, 10_000
@@ -330,15 +330,15 @@ def _ease(pairs: sparse.csr_matrix, l2: float) -> np.ndarray:
 
     n, columns = pairs.shape[1], sparse.csc_matrix(pairs)
     gram = np.empty((n, n), np.float32, order="F")
-    for start in range(0, n, _BLOCK):
-        part = columns[:, start : start + _BLOCK]
-        gram[:, start : start + _BLOCK] = (columns.T @ part).toarray()
+    for start in range(0, n, BLOCK):
+        part = columns[:, start : start + BLOCK]
+        gram[:, start : start + BLOCK] = (columns.T @ part).toarray()
     gram[np.diag_indices(n)] += l2
     # The inverse of a symmetric matrix by its Cholesky factor takes half of the operations.
     factor, _ = lapack.spotrf(gram, lower=1, overwrite_a=1)
     inverse, _ = lapack.spotri(factor, lower=1, overwrite_c=1)
-    for start in range(0, n, _BLOCK):
-        stop = start + _BLOCK
+    for start in range(0, n, BLOCK):
+        stop = start + BLOCK
         square = inverse[start:stop, start:stop]
         square[:] = np.tril(square) + np.tril(square, -1).T
         inverse[start:stop, stop:] = inverse[stop:, start:stop].T

@@ -25,6 +25,7 @@ from simrec.data.sides import SINGULAR, Side
 from simrec.data.split import show_moment
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
+from simrec.evaluation.baselines import LIST_BASELINES
 from simrec.evaluation.compare import in_words, joined
 from simrec.evaluation.report.measures import Measures, measure
 from simrec.evaluation.report.tested_model import KINDS, make_tested_model
@@ -134,7 +135,7 @@ def environment() -> Environment:
         made.filters[write.__name__] = write
     made.filters["records"] = lambda frame: frame.to_dict("records")
     made.globals.update(kinds=KINDS, names=TASK_NAMES, singular=SINGULAR, version=__version__)
-    made.globals.update(show_moment=show_moment, np=np)
+    made.globals.update(show_moment=show_moment, np=np, baselines=LIST_BASELINES)
     return made
 
 

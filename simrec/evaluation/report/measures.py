@@ -112,7 +112,7 @@ def errors_on(tested: TestedModel, ratings: Ratings) -> Callable[..., np.ndarray
     one. Tables of features are for the model.
     """
     rng = np.random.default_rng(tested.random_state)
-    # The pairs alone, without what is to be predicted.
+    # Without the ratings, which are to be predicted.
     pairs = ratings.to_arrow().select(["user_id", "item_id"])
     drawn = ratings.items.take(rng.integers(max(ratings.n_items, 1), size=len(ratings)))
     others = pairs.set_column(pairs.column_names.index("item_id"), "item_id", drawn)

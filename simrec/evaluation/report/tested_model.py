@@ -43,7 +43,7 @@ _ENOUGH, _FOR_MEAN, _WIDEST = 20, 5, 300
 
 @dataclass(frozen=True, eq=False)
 class TestedModel:
-    """A model that has seen all ratings, and a copy of it that has seen ``split.train`` alone.
+    """A model that has seen all ratings, and a copy of it that has seen only ``split.train``.
 
     The figures of the copy are shown.
     """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from simrec.data.source import BadFragment, Unit
+from simrec.data.source import Unit
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory
@@ -134,7 +134,7 @@ class Work:
             counts.update(counted)
             yield result
         if rows != unit.rows:
-            raise BadFragment(f"{unit.label}: {rows} rows, expected {unit.rows}")
+            raise InputError(f"{unit.label}: {rows} rows, expected {unit.rows}")
 
 
 def _run_in_threads(work: Work, units: Sequence[Unit], workers: int) -> Iterator[Part]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import scipy.sparse as sp
 
+from simrec.data.id_columns import check_ids
 from simrec.data.ids import IdMap
 from simrec.data.sides import Columns, Side
 from simrec.data.source import Source, Unit
@@ -17,7 +18,7 @@ from simrec.jobs.io.inputs import open_table
 from simrec.jobs.io.outputs import Scratch
 from simrec.jobs.options import Path
 from simrec.model.head import Found, Head, StoredHead
-from simrec.model.tower import Tower
+from simrec.model.tower import Tower, unique_ids
 from simrec.storage.arrays import blocks
 
 Unknown = Literal["error", "prior", "skip"]
@@ -66,8 +67,7 @@ def entity_source(tower: Tower, path: Path | None, own: Columns) -> Source | Kno
         return KnownIds(column, tower.ids.column)
     source = open_table(path, tower.side, own)
     source.require_columns(column)
-    ids = source.read([column])[column].drop_null()
-    _check_distinct(tower, source, ids, pc.count_distinct(ids).as_py())
+    unique_ids(source.read([column])[column].drop_null(), tower.side, source.name)
     return source
 
 
@@ -75,21 +75,8 @@ def _ids_of(tower: Tower, source: Source) -> IdMap:
     """Return the ids of a table of items or users, each of which may occur once."""
     column = tower.id_column
     source.require_columns(column)
-    values = source.read([column])[column]
-    ids = IdMap.from_values(values, f"{source.name}: {column}")
-    _check_distinct(tower, source, values, len(ids))
-    return ids
-
-
-def _check_distinct(tower: Tower, source: Source, ids: pa.ChunkedArray, distinct: int) -> None:
-    if distinct == len(ids):
-        return
-    counts = pc.value_counts(ids)
-    repeated = counts.field("values").filter(pc.greater(counts.field("counts"), 1))
-    raise InputError(
-        f"{source.name}: {len(ids) - distinct} rows repeat the {tower.id_column} of another, such "
-        f"as {repeated[0].as_py()!r}. Keep one row per {tower.singular}."
-    )
+    values = check_ids(source.read([column])[column], column, source.name)
+    return unique_ids(values, tower.side, source.name)[0]
 
 
 def _embed_table(
@@ -126,7 +113,7 @@ class Entities:
     vectors: np.ndarray
     unknown: Unknown
     new: IdMap | None = None
-    some_known: bool = False  # whether some of `new` are known too
+    some_known: bool = False  # whether some of `new` are known, without ratings
 
     @classmethod
     def collect(

@@ -78,7 +78,6 @@ class DataOptions:
             ids if own.rating is None else [*ids, "rating"],
             optional=("timestamp",),
             rename=own.renaming(),
-            dictionaries=ids,
             name="ratings",
         )
         usual: Any = {name: given and name for name, given in asdict(own).items()}

@@ -20,14 +20,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from simrec import __version__
-from simrec.data.id_columns import check_ids
 from simrec.data.messages import describe
 from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.head import Head
 from simrec.model.params import RankBy
-from simrec.model.tower import Tower, Unknown
+from simrec.model.tower import Tower, Unknown, unique_ids
 from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k
 from simrec.storage import files
@@ -42,7 +41,7 @@ MARK = "export.json"
 BLOCK = 1 << 16  # rows in memory at a time
 _K = 10
 _QUERIES = 2_000  # users on whom an index is tuned and measured
-_FEW = 20_000  # items up to which a scan is as fast as an index
+FEW = 20_000  # items up to which a scan is as fast as an index
 _ENOUGH = 0.99  # recall at which more effort is not worth its time
 _TRAINING_ROWS = 64  # for each inverted list of an index
 
@@ -115,7 +114,7 @@ def _chosen(tower: Tower, source: TableLike | None) -> pa.Table | None:
     if source is None:
         return None
     table, ids = tower.read(source)
-    check_ids(ids, tower.id_column, describe(source, tower.side), table=table, unique=True)
+    unique_ids(ids, tower.side, describe(source, tower.side))
     return table
 
 
@@ -207,7 +206,7 @@ class _Export:
         ids, item_vectors = self._all_items()
         n_items, rng = len(ids), np.random.default_rng(0)
         last, n_lists = last_coordinate("items", self.shift), max(1, int(np.sqrt(len(ids))))
-        kind = "flat" if n_items <= _FEW else "ivf"
+        kind = "flat" if n_items <= FEW else "ivf"
         name = "Flat" if kind == "flat" else f"IVF{n_lists},Flat"
         index = faiss.index_factory(item_vectors.shape[1] + 1, name, faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:

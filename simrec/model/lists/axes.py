@@ -119,7 +119,7 @@ def _leading(
         V = workers.sum(_squared(Y, workers.first(_orthonormal(V))))
     V = workers.first(_orthonormal(_orthonormal(V)))
     gram = np.zeros((V.shape[1], V.shape[1]))
-    for rows in row_blocks(Y.shape[0]):
+    for rows in row_blocks(Y.shape[0], V.shape[1]):
         image = np.asarray(Y[rows] @ V, np.float64)
         gram += image.T @ image
     # The last bits turn eigenvectors of nearly equal eigenvalues: the first worker decides.
@@ -130,7 +130,7 @@ def _leading(
 def _squared(Y: sparse.csr_matrix, V: np.ndarray) -> np.ndarray:
     """Return Y' (Y V), some rows at a time."""
     out = np.zeros_like(V)
-    for rows in row_blocks(Y.shape[0]):
+    for rows in row_blocks(Y.shape[0], V.shape[1]):
         some = Y[rows]
         out += some.T @ (some @ V)
     return out

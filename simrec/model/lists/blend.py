@@ -17,6 +17,7 @@ import numpy as np
 from simrec.data.sides import Side, Sides
 from simrec.model.lists.user_encoder import GIVEN
 from simrec.scoring.metrics import ndcg_at_k
+from simrec.scoring.threads import row_blocks
 
 # Weights that are tried, relative to those at which two components spread alike.
 _WEIGHTS = tuple(2.0**j for j in range(-5, 4))
@@ -121,13 +122,13 @@ class Scored:
         cls, scores: Mapping[str, np.ndarray], hit: np.ndarray, excluded: np.ndarray, most: int = 60
     ) -> Scored:
         """Keep the `most` best candidates of each component: a blend's best are among them."""
-        tops = []
-        for one in scores.values():
-            ranked = np.where(excluded, -np.inf, one)
-            k = min(most, ranked.shape[1])
-            # A copy: the view would keep the places of all candidates.
-            tops.append(np.argpartition(-ranked, k - 1, axis=1)[:, :k].copy())
-        top = np.sort(np.concatenate(tops, axis=1), axis=1)
+        (n, width), k = excluded.shape, min(most, excluded.shape[1])
+        top = np.empty((n, len(scores), k), np.int64)
+        for place, one in enumerate(scores.values()):
+            for rows in row_blocks(n, width):
+                ranked = np.where(excluded[rows], np.inf, -one[rows])
+                top[rows, place] = np.argpartition(ranked, k - 1, axis=1)[:, :k]
+        top = np.sort(top.reshape(n, -1), axis=1)
         repeated = np.zeros(top.shape, bool)
         repeated[:, 1:] = top[:, 1:] == top[:, :-1]
 

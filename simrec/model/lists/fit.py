@@ -34,9 +34,9 @@ from simrec.model.lists.uptake import UptakePart, UserMaps, encoded_histories
 from simrec.model.lists.uptake_model import UptakeModel
 from simrec.model.lists.user_encoder import KNOWN, RIDGE, Known
 from simrec.model.part import Part
-from simrec.model.prepare import Prepared, pair_matrix
+from simrec.model.prepare import Prepared, pair_matrix, spread_rows
 from simrec.model.run.progress import Step, no_step
-from simrec.model.sample import sample_users
+from simrec.model.sample import Sample, sample_users
 from simrec.scoring.output import Output
 from simrec.scoring.threads import one_blas_thread
 
@@ -105,30 +105,50 @@ def fit_lists(
     sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
     liked = float(liked_from(data.bounds)) if rating is not None else 0.0
     weight = PairWeight.of(sample.ratings, liked)
+    with one_blas_thread():
+        agreed = data.workers.agreed(choose_penalties(data, liked, rng))
+        penalties = agreed and Penalties(*agreed)
+
+        def parts_of(held_out: Prepared) -> dict[str, Part]:
+            own = {} if rating is None else {"rating": fit_rating(held_out)}
+            return {**own, "popularity": fit_popularity(held_out, liked, penalties)}
+
+        found = _chosen(sample, liked, weight, parts_of, embedding_dim, rng, step)
+        del sample
+        plain, mixes, line, blend_plain, chosen = data.workers.agreed(found)
+        setting = UptakeSetting(**plain)
+        uptake = _uptake(data, setting, weight, mixes, line, rng)
+        popularity = fit_popularity(data, liked, penalties, fading)
+    parts: dict[str, Part] = {"uptake": uptake, "popularity": popularity}
+    settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
+    return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
+
+
+def _chosen(
+    sample: Sample,
+    liked: float,
+    weight: PairWeight,
+    parts_of: Callable[[Prepared], dict[str, Part]],
+    embedding_dim: int | None,
+    rng: np.random.Generator,
+    step: Step,
+) -> list[Any]:
+    """Choose the setting of implicit feedback and the blend on draws of held-out pairs.
+
+    Returns the setting and what `_blended` returns, as plain data; the draws are given up.
+    """
     n = len(sample.ratings)
     n_draws = int(np.clip(LEAST_DRAWS * _PAIRS // max(n, 1), LEAST_DRAWS, MOST_DRAWS))
     # Every other draw holds out pairs only: what suits known users depends on how dense the data
     # is, and whole items and users that are held out make it thinner.
     found = [HeldOut.of(sample, liked, rng, _COLD * (k % 2 == 0)) for k in range(n_draws)]
     held = [draw for draw in found if draw is not None]
-    with one_blas_thread():
-        setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
-        setting = UptakeSetting(**data.workers.agreed(asdict(setting)))
-        penalties = data.workers.agreed(choose_penalties(data, liked, rng))
-        penalties = penalties and Penalties(*penalties)
-        draws = []
-        for one in tried:
-            parts: dict[str, Part] = {} if rating is None else {"rating": fit_rating(one.held.data)}
-            parts["popularity"] = fit_popularity(one.held.data, liked, penalties)
-            draws.append(_Draw(one, setting, parts))
-            step()
-        blend = _blended(draws, rating is not None)
-        mixes, line, blend_plain, chosen = data.workers.agreed(blend)
-        uptake = _uptake(data, setting, weight, mixes, line, rng)
-        popularity = fit_popularity(data, liked, penalties, fading)
-    parts = {"uptake": uptake, "popularity": popularity}
-    settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
-    return FittedLists(parts, Blend.from_plain(blend_plain), {**settings, **chosen})
+    setting, tried = choose_uptake(held, embedding_dim, weight, rng, step)
+    draws = []
+    for one in tried:
+        draws.append(_Draw(one, setting, parts_of(one.held.data)))
+        step()
+    return [asdict(setting), *_blended(draws, sample.ratings.has_ratings)]
 
 
 def _uptake(
@@ -148,16 +168,19 @@ def _uptake(
         maps.append(sum(w * found[target] for target, w in mixes[known].items()))
     slope, shift = line
     users = UserMaps(model.projection, workers.first(np.float32(slope) * np.stack(maps)))
-    vectors, inputs = model.axes.items, model.axes.scale**2
+    axes, mean = model.axes, model.mean
+    del model, found, maps  # as many rows as users
+    vectors, inputs = axes.items, axes.scale**2
     side = data.sides.items
     if side.X.shape[1] > 1:
         encoder = item_regression(data, setting.weighing, setting.item_penalty).encoder(vectors)
         encoder.weights = workers.first(encoder.weights)
     else:
         encoder = Encoder(vectors.mean(0, keepdims=True))
-    H = pair_matrix(ratings, weight(ratings.values))
-    X = data.sides.users.X[:, :-1]
-    histories = encoded_histories(H, model.axes.inputs, X, users)
+    tower = data.sides.users.tower
+    H = spread_rows(pair_matrix(ratings, weight(ratings.values)), tower.counts > 0)
+    # Of all users at once: these vectors are most of the memory of a fit.
+    histories = encoded_histories(H, axes.inputs, tower.features, users)
     cold = Encoder(users.of_features())
     heads = Sides(
         side.head(vectors, encoder), data.sides.users.head(histories, cold, cold.weights[-1])
@@ -165,9 +188,9 @@ def _uptake(
     n = len(side.tower.ids)
     of_all, fitted = np.zeros(n, np.float32), np.zeros(n, bool)
     of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
-    spread_ = model.axes.e + np.float32(RIDGE["known"])
+    spread_ = axes.e + np.float32(RIDGE["known"])
     output = Output(0.0, 1.0, shift)
-    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, model.mean)
+    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean)
 
 
 class _Draw:
@@ -202,10 +225,13 @@ class _Draw:
 
     def of_mix(self, name: str, mix: Mix) -> dict[str, np.ndarray]:
         """Return the scores of parts, and of implicit feedback as mixed."""
+        return {**self.of_parts(name), "uptake": self.of_uptake(name, mix)}
+
+    def of_uptake(self, name: str, mix: Mix) -> np.ndarray:
+        """Return the scores of implicit feedback as mixed."""
         maps = self.uptake.model.users.maps(OF_TASK[name])
         users = self.uptake.inputs(name) @ blend_of(mix, maps)
-        items = self.uptake.items(self.held.tasks[name], self._encoder)
-        return {**self.of_parts(name), "uptake": users @ items.T}
+        return users @ self.uptake.items(self.held.tasks[name], self._encoder).T
 
 
 def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
@@ -214,22 +240,26 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     Returns the mix of targets for each kind of user, the line that makes implicit feedback a logit,
     the blend and what was chosen, as plain data.
     """
+    parts = ["popularity", *(["rating"] if rated else [])]  # all others are targets of uptake
     chosen: dict[str, Any] = {}
     weights: dict[str, dict[str, float]] = {}
     mixes: dict[Known, Mix] = {}
+
+    def scored_on(draw: _Draw, task: str, mix: Mix | None) -> list[Scored]:
+        # A component without a spread has nothing to say; nor has one that gives all new users the
+        # same list, since what most people like is known: popularity.
+        axis = 0 if task == "new_users" else 1
+        every = draw.of_targets(task) if mix is None else draw.of_mix(task, mix)
+        found = {n: z for n, z in every.items() if n == "popularity" or spread(z, axis)}
+        groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
+        return _drawn(draw.held.tasks[task], found, groups)
 
     def choose(task: str, mix: Mix | None = None) -> None:
         scored = []
         warm_only = task == "known_users" and not all(draw.held.cold for draw in draws)
         for draw in draws:
             if len(draw.held.tasks[task].users) and not (warm_only and draw.held.cold):
-                # A component without a spread has nothing to say; nor has one that gives all new
-                # users the same list, since what most people like is known: popularity.
-                axis = 0 if task == "new_users" else 1
-                every = draw.of_targets(task) if mix is None else draw.of_mix(task, mix)
-                found = {n: z for n, z in every.items() if n == "popularity" or spread(z, axis)}
-                groups = (_GROUPS if len(draws) < 3 else 2) if task in _BY_ITEMS else 1
-                scored += _drawn(draw.held.tasks[task], found, groups)
+                scored += scored_on(draw, task, mix)
         if scored:
             weights[task], chosen[f"held_out_ndcg@20_{task}"] = choose_weights(scored)
 
@@ -243,7 +273,7 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         "known": known,
     }
     for kind, found in kinds.items():
-        rest = {name: w for name, w in found.items() if name in ("rating", "popularity")}
+        rest = {name: w for name, w in found.items() if name in parts}
         mix = {name: w for name, w in found.items() if name not in rest}
         mixes[kind] = mix or {"taken": 1.0}
         kinds[kind] = {**rest, **({"uptake": 1.0} if mix else {})}
@@ -264,8 +294,7 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
     for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
         if "uptake" in weights_of:
             weights_of["uptake"] /= line[0]
-    names = ["uptake", "popularity", *(["rating"] if rated else [])]
-    factors = factors_of(kinds, of_new, lines, names)
+    factors = factors_of(kinds, of_new, lines, ["uptake", *parts])
     chosen |= {f"weights_{kind}": _rounded({**kinds[kind], **mixes[kind]}) for kind in KNOWN}
     chosen |= {"weights_new_items": _rounded(new), "weights_new_both": _rounded(both)}
     return [mixes, line, Blend(factors).plain(), chosen]
@@ -284,7 +313,7 @@ def _logit(draws: Sequence[_Draw], mix: Mix) -> tuple[float, float]:
     for draw in draws:
         task = draw.held.tasks["known_users"]
         if not draw.held.cold or all(one.held.cold for one in draws):
-            z = blend_of(mix, draw.of_targets("known_users"))
+            z = draw.of_uptake("known_users", mix)
             line = logit_line(task, z, np.random.default_rng(0))
             if line is not None:
                 return line

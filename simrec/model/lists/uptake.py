@@ -243,8 +243,9 @@ def encoded_histories(
     maps: UserMaps,
 ) -> np.ndarray:
     """Return the vectors of users from all of their pairs."""
-    out = np.empty((histories.shape[0], maps.maps.shape[2]), np.float32)
-    for rows in row_blocks(len(out)):
+    n, width = histories.shape[0], maps.maps.shape[2]
+    out = np.empty((n, width), np.float32)
+    for rows in row_blocks(n, width):
         some = histories[rows]
         out[rows] = maps(np.asarray(some @ inputs), features[rows], np.diff(some.indptr))
     return out

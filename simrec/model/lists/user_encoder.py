@@ -133,7 +133,7 @@ class UserRegression:
         width = d + features.shape[1]
         A = np.zeros((width, width))
         B = {name: np.zeros((width, d)) for name in targets}
-        for rows in row_blocks(H.shape[0]):
+        for rows in row_blocks(H.shape[0], width):
             C = np.asarray(H[rows] @ P)
             q, w = share[rows, None].astype(np.float32), weights[rows, None].astype(np.float32)
             Z = np.hstack([q * C, features[rows]])

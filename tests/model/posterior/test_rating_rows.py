@@ -11,7 +11,7 @@ from simrec.scoring.threads import by_blocks, row_blocks
 
 def test_blocks_cover_all_rows_once(monkeypatch):
     monkeypatch.setattr(threads, "BLOCK", 8)
-    monkeypatch.setattr(threads, "_ROWS", 2)
+    monkeypatch.setattr(threads, "ROWS", 2)
     assert list(row_blocks(0)) == []
     assert list(row_blocks(17)) == [slice(0, 8), slice(8, 16), slice(16, 17)]
     array = np.zeros((17, 3), np.float32)
