@@ -71,8 +71,8 @@ CONSTANTS = (
     ("GIVEN 5 -> 10", f"{_LISTS}.user_encoder", "\nGIVEN = 5", "\nGIVEN = 10"),
     ("K 20 -> 10", f"{_LISTS}.blend", "\nK = 20", "\nK = 10"),
     ("K 20 -> 40", f"{_LISTS}.blend", "\nK = 20", "\nK = 40"),
-    ("_WORTH 1.02 -> 1.01", f"{_LISTS}.choices", "1024, 1.02", "1024, 1.01"),
-    ("_WORTH 1.02 -> 1.04", f"{_LISTS}.choices", "1024, 1.02", "1024, 1.04"),
+    ("_WORTH 1.05 -> 1.02", f"{_LISTS}.choices", "1024, 1.05", "1024, 1.02"),
+    ("_WORTH 1.05 -> 1.1", f"{_LISTS}.choices", "1024, 1.05", "1024, 1.1"),
 )
 
 

@@ -142,7 +142,7 @@ def test_packages_that_are_missing_are_named(monkeypatch):
 )
 def test_damaged_documents_are_refused(field, value):
     saved = {
-        "format": 5,
+        "format": 6,
         "parameters": {},
         "ignored": {},
         "seen": [],

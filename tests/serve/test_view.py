@@ -44,7 +44,7 @@ def test_best_are_those_of_top_k(zeros, explored, large, monkeypatch):
     bonus = 0.1 * rng.random(3000, np.float32) if explored else None
     if large and zeros == slice(0):
         near = np.flatnonzero(keep)
-        assert 20 <= len(view._candidates(query, near, 20, bonus)) <= views._FEW
+        assert 20 <= len(view._candidates(query, near, 20, bonus)) <= 500
     ranked = items if bonus is None else np.hstack([items, bonus[:, None]])
     queries = query[None] if bonus is None else np.append(query, np.float32(1))[None]
     expected, scores = top_k(queries, ranked[keep], 20)
