@@ -31,7 +31,7 @@ _PENALTIES = tuple(0.3 * 3.0**k for k in range(7))
 # second half adds at most 1% to lists of known users, on CiteULike 20%: nothing lies between.
 DIM, _MOST_DIM, _WORTH = 512, 1024, 1.05
 # Draws and users of a task that choices look at, at most; coordinates for new items.
-_DRAWS, _USERS, _LOOKED_AT = 2, 600, 128
+_DRAWS, _USERS, _LOOKED_AT = 4, 600, 128
 # What is known of the users of a task.
 OF_TASK: Mapping[str, Known] = {
     "known_users": "known",
