@@ -206,9 +206,11 @@ def report(
     random_state : int
         Seed of the split and of all samples.
     """
+    from simrec.evaluation.report import check_out
     from simrec.evaluation.report import report as write
     from simrec.model.two_tower import TwoTower
 
+    check_out(out)
     check_apart(out, model=model, **data.paths)
     loaded = TwoTower.load(model)
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
