@@ -181,7 +181,13 @@ class IdMap:
         if not len(other) or not len(self):
             return other if len(other) else self
         other = other.as_kind(self.type)
-        shared = shared_type(self, other)
+        if id_kind(other.type) != id_kind(self.type):
+            raise InputError(
+                f"ids of two kinds cannot share a map: {self.type} and {other.type}. "
+                "Convert one of the columns."
+            )
+        types = [pa.schema([("id", one.type)]) for one in (self, other)]
+        shared = pa.unify_schemas(types, promote_options="permissive").field(0).type
         both = pa.chunked_array([self.cast(shared).ids, other.cast(shared).ids])
         return _map_of(number_ids(both)[0])
 
@@ -230,17 +236,6 @@ def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
     places = np.cumsum(used, dtype=rows.dtype)
     places -= 1
     return IdMap(ids.take(np.flatnonzero(used))), places[rows]
-
-
-def shared_type(one: IdMap, other: IdMap) -> pa.DataType:
-    """Return the type that holds the ids of both maps."""
-    if id_kind(one.type) != id_kind(other.type):
-        raise InputError(
-            f"ids of two kinds cannot share a map: {one.type} and {other.type}. "
-            "Convert one of the columns."
-        )
-    schemas = [pa.schema([("id", m.type)]) for m in (one, other)]
-    return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
 
 
 def _map_of(ids: pa.Array) -> IdMap:

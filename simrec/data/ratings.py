@@ -1,7 +1,6 @@
 """Ratings: who rated what, how high, and when."""
 
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,11 +140,8 @@ class Ratings:
             values = finite_numbers(table, rating, label)
         if timestamp is not None and timestamp in table.column_names:
             times = timestamps(table, timestamp, label)
-        columns_of_ids = [table.column(user_id), table.column(item_id)]
-        with ThreadPoolExecutor(2) as pool:  # starts no thread for a few rows, of a request
-            each = map if table.num_rows < 10_000 else pool.map
-            (users, user_rows), (items, item_rows) = each(encode_ids, columns_of_ids)
-        del columns_of_ids
+        users, user_rows = encode_ids(table.column(user_id))
+        items, item_rows = encode_ids(table.column(item_id))
         del table  # most of the memory in use here
         arrays = (user_rows, item_rows, values, times)
         ratings = cls(users, items, *arrays, 0, rating is not None, columns)

@@ -128,11 +128,6 @@ class Columns:
         """Return the name of the column of ids of a side."""
         return self.item_id if side == "items" else self.user_id
 
-    def in_table(self, name: str, present: Any) -> str:
-        """Return what a column is called in a table that has these: its own name, or the usual."""
-        own = getattr(self, name)
-        return name if own not in present and name in present else own
-
     def named(self, table: pa.Table) -> pa.Table:
         """Give the ids of a result their own names."""
         own = {ID_COLUMNS[side]: self.of(side) for side in SIDES}

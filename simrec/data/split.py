@@ -121,13 +121,6 @@ class TimeSplit(ColdStartSplit):
 
     at: "int | float | np.datetime64"
 
-    def ages(self) -> dict[str, np.ndarray]:
-        """Return how old the model is at each rating of each task: days since `at`."""
-        return {
-            task: days(_times(ratings) - self.at) if len(ratings) else np.empty(0)
-            for task, ratings in self.tasks().items()
-        }
-
 
 Moment = str | int | float | datetime.date | np.datetime64
 

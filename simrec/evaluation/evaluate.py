@@ -15,7 +15,7 @@ import pyarrow as pa
 from simrec import console
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
-from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split
+from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split, days
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
 from simrec.evaluation.baselines import (
@@ -184,13 +184,13 @@ def four_tasks(
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
     lists = fit_list_baselines(train, items, threshold) if lists is None else lists
-    ages = split.ages() if isinstance(split, TimeSplit) else None
     rated = has_ratings(train)
     rows = []
     for task in tasks_of(split, threshold, max_users, random_state):
         row: dict[str, Any] = {"task": task.name, "n": len(task.ratings)}
-        if ages is not None:
-            row["age_days"] = _average(ages[task.name])
+        if isinstance(split, TimeSplit):
+            times: Any = task.ratings.timestamps
+            row["age_days"] = _average(days(times - split.at))
         values = task.ratings.values
         own = rated and predicts_ratings(model)
         predicted = task.predictions(model) if own else None

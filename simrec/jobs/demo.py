@@ -61,15 +61,13 @@ def demo(
         "are held out whole, and a tenth of the other ratings.\n"
     )
     say(f"Training on the {len(split.train):,} ratings left ...")
-    values = ratings.values
-    bounds = (float(values.min()), float(values.max()))
-    model = TwoTower(bounds=bounds, random_state=0, verbose=verbose)
+    model = TwoTower(bounds=sample.bounds, random_state=0, verbose=verbose)
     model.fit(split.train, items=sample.items, users=sample.users)
     model.save(root / "model")
 
     tasks = records(evaluate(model, split))
     say("Training the two SimEcs without refinement, to compare ...")
-    bare = TwoTower(refine=False, bounds=bounds, random_state=0)
+    bare = TwoTower(refine=False, bounds=sample.bounds, random_state=0)
     bare.fit(split.train, items=sample.items, users=sample.users)
     errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}
     for task in tasks:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from simrec.data.sides import Side, Sides
+from simrec.data.sides import ID_COLUMNS, Side, Sides
 from simrec.data.source import Source, open_source
 from simrec.data.tables import as_arrow
 from simrec.errors import InputError
@@ -75,7 +75,9 @@ def score(
     source = open_source(pairs, "pairs")
     reference, paths = ModelReference.of(model), Sides(items, users)
     own = reference.columns
-    ids = Sides(*(own.in_table(n, source.schema.names) for n in ("item_id", "user_id")))
+    there = source.schema.names  # as in training, or as usual
+    usual = Sides.of(lambda side: ID_COLUMNS[side] in there and own.of(side) not in there)
+    ids = Sides.of(lambda side: ID_COLUMNS[side] if usual[side] else own.of(side))
     source.require(ids.users, ids.items)
 
     def table(side: Side) -> Source | None:

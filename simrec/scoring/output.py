@@ -84,10 +84,6 @@ class Output:
         share = (self(z) - self.lower) / height
         return height * share * (1 - share)
 
-    def slope(self) -> float:
-        """Return the derivative of g at z = 0."""
-        return float(self.slopes(np.zeros(1))[0])
-
     def variance(self, z: np.ndarray, of_z: np.ndarray) -> np.ndarray:
         """Return the mean squared distance from g(z) of g of what is normal around z.
 

@@ -22,9 +22,7 @@ _inside: list[Any] = []
 
 def processors() -> int:
     """Return the number of processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 @contextmanager

@@ -101,7 +101,8 @@ def _linear_targets(problem: Problem, matrix: Any) -> Any:
     Observed entries are divided by the observed share, so that sums over rows keep their
     expectation.
     """
-    at_zero, slope = float(problem.output(np.zeros(1))[0]), problem.output.slope()
+    output = problem.output
+    at_zero, slope = (float(g(np.zeros(1))[0]) for g in (output, output.slopes))
     if sp.issparse(matrix):
         share = matrix.nnz / (matrix.shape[0] * matrix.shape[1])
         matrix = matrix.copy()

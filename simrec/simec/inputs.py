@@ -5,7 +5,7 @@ columns.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -169,12 +169,6 @@ class Targets:
         if self.sparse:
             return np.asarray(self.matrix.data)
         return self.matrix.ravel() if self.complete else self.matrix[~np.isnan(self.matrix)]
-
-    def select_columns(self, columns: np.ndarray) -> "Targets":
-        """Return these targets of every relation."""
-        offsets = np.arange(self.n_relations) * self.n_columns
-        where = (offsets[:, None] + columns[None, :]).ravel()
-        return replace(self, matrix=self.matrix[:, where], n_columns=len(columns))
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ The options of a SimEc are checked against each other and against the data.
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -149,7 +150,9 @@ def choose_targets(
             chosen = _check_columns(columns, targets.n_rows)
         else:
             chosen = _check_columns(columns, targets.n_columns)
-            targets = targets.select_columns(chosen)
+            offsets = np.arange(targets.n_relations) * targets.n_columns
+            where = (offsets[:, None] + chosen[None, :]).ravel()  # of every relation
+            targets = replace(targets, matrix=targets.matrix[:, where], n_columns=len(chosen))
     if not (params["symmetric"] or params["self_similarity"]):
         return targets, chosen, None
     name = "symmetric" if params["symmetric"] else "self_similarity"
@@ -264,7 +267,9 @@ class Params:
         shown = [
             f"{name}={value!r}"
             for name, value in self.get_params().items()
-            if not _same(value, defaults[name].default)
+            if not (
+                value is (d := defaults[name].default) or (type(value) is type(d) and value == d)
+            )
         ]
         fitted = self._fitted_to()
         call = f"{type(self).__name__}({', '.join(shown)})"
@@ -307,7 +312,3 @@ def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
     if not spread:
         return 1.0 if not left else 0.0
     return 1 - left / spread
-
-
-def _same(value: Any, default: Any) -> bool:
-    return value is default or (type(value) is type(default) and value == default)

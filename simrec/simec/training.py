@@ -75,10 +75,6 @@ class Batches:
         batches = tf.data.Dataset.from_generator(self._batches, output_signature=signature)
         return batches.prefetch(2)
 
-    def everything(self) -> dict[str, Any]:
-        """Return one batch of all rows that have entries."""
-        return self.fetch(np.flatnonzero(self.counts))
-
 
 def _inputs(features: Features, rows: np.ndarray, densify: bool) -> Any:
     """Return what the encoder takes for some rows."""
@@ -190,7 +186,7 @@ def _train_by_lbfgs(
     """Minimise the loss over all rows at once by L-BFGS; `epochs` counts its iterations."""
     from scipy.optimize import minimize
 
-    data = training.everything()
+    data = training.fetch(np.flatnonzero(training.counts))
     network.compute_loss(data)  # creates variables that are created on first use
     variables = network.trainable_variables
     sizes = [int(np.prod(v.shape)) for v in variables]

@@ -92,22 +92,19 @@ def npy_view(file: Path, content: np.ndarray) -> np.ndarray:
 
 
 def map_bytes(file: Path, entry: Mapping[str, Any]) -> np.ndarray:
-    """Map a file into memory; its length must be what the manifest says."""
+    """Map a file into memory; length and checksum must be those of the manifest."""
     if not file.is_file():
         raise InputError(f"{file}: listed in manifest.json but missing. {REMEDY}")
     size = file.stat().st_size
     if size != entry["bytes"]:
         raise InputError(f"{file}: {size} bytes, manifest.json says {entry['bytes']}. {REMEDY}")
     with reading(file), pa.memory_map(str(file)) as source:
-        return np.frombuffer(source.read_buffer(), np.uint8)
-
-
-def verify(file: Path, entry: Mapping[str, Any], content: np.ndarray) -> None:
-    """Raise InputError unless the bytes of a file have the checksum of the manifest."""
+        content = np.frombuffer(source.read_buffer(), np.uint8)
     if hashlib.sha256(content.data).hexdigest() != entry["sha256"]:
         raise InputError(
             f"{file}: its content does not match the checksum in manifest.json. {REMEDY}"
         )
+    return content
 
 
 def parse_json(content: bytes | np.ndarray) -> Any:

@@ -9,7 +9,6 @@ import os
 import re
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -249,9 +248,7 @@ def replace_directory(source: Path, target: Path) -> None:
 
 
 def exchange(a: Path, b: Path) -> bool:
-    """Swap two directories atomically (Linux); False where the system cannot."""
-    if not sys.platform.startswith("linux"):
-        return False
+    """Swap two directories atomically; False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simrec.data.ratings import Ratings
-from simrec.data.split import ColdStartSplit, cold_start_split, split_by_known, time_split
+from simrec.data.split import ColdStartSplit, cold_start_split, days, split_by_known, time_split
 from simrec.errors import InputError
 
 
@@ -174,7 +174,7 @@ def test_time_split_in_every_unit(times, at):
     assert [row[:2] for row in rows_of(split.new_items)] == [(1, "c"), (2, "c")]
     assert [row[:2] for row in rows_of(split.new_users)] == [(3, "a")]
     assert [row[:2] for row in rows_of(split.new_both)] == [(3, "c")]
-    ages = split.ages()
+    ages = {task: days(part.timestamps - split.at) for task, part in split.tasks().items()}
     assert {task: list(found) for task, found in ages.items()} == {
         "warm": [0.0],
         "new_items": [1.0, 4.0],

@@ -168,9 +168,9 @@ def cut(name: str, most: int = 48) -> str:
 
 def verdict(measures: Measures) -> tuple[str, str]:
     """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
-    found = []
+    found, gains = [], measures.gains.to_dict("records")
     for what in ("lists", "predicted ratings"):
-        rows = [row for row in _rows(measures.gains) if _what(row) == what]
+        rows: list[Any] = [row for row in gains if _what(row) == what]
         if rows:
             found.append(_judged(rows, what))
     if not found:
@@ -207,7 +207,8 @@ def _judged(rows: list[Any], what: str) -> tuple[str, str]:
 def next_steps(measures: Measures) -> list[Step]:
     """List what to do, the most urgent first: the deed, and the figure behind it."""
     found: list[Step] = []
-    lost = [row for row in _rows(measures.gains) if row["better"] == "baseline"]
+    gains: list[Any] = measures.gains.to_dict("records")
+    lost = [row for row in gains if row["better"] == "baseline"]
     for rival, rows in _by_rival(lost).items():
         figures = joined([_against(row) for row in rows])
         found.append((f"Use {rival} instead for {_who(rows)}.", f"{figures}."))
@@ -248,15 +249,11 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
         yield f"Keep {best['column']} of {side} complete and correct.", why
 
 
-def _rows(frame: pd.DataFrame) -> list[Any]:
-    return frame.to_dict("records")
-
-
 def _by_rival(rows: list[Any]) -> dict[str, list[Any]]:
     return {name: [r for r in rows if r["rival"] == name] for name in (r["rival"] for r in rows)}
 
 
-def _what(row: dict[str, Any]) -> str:
+def _what(row: Any) -> str:
     return "predicted ratings" if row["metric"] == "rmse" else "lists"
 
 

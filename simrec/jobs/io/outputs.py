@@ -39,11 +39,6 @@ _OF_A_RUN = ("out", "seconds", "rows_per_second", "parts_from_earlier_run")
 _NOT_WRITTEN = (".xlsx", ".xls", ".json", ".jsonl", ".txt", ".pdf", ".html", ".feather", ".zip")
 
 
-def is_single(path: str | os.PathLike) -> bool:
-    """Tell whether an output of this name is one file rather than a directory of parts."""
-    return str(path).endswith((".parquet", *CSV_ENDINGS))
-
-
 def check_apart(out: str | os.PathLike, /, **inputs: str | os.PathLike | None) -> None:
     """Raise InputError if an output is, holds or lies in an input, named as its option."""
     target = os.path.realpath(out)
@@ -95,8 +90,8 @@ class OutputDirectory:
         self.lock_file = self.path.with_name(self.path.name + ".lock")
         self.job = json.loads(files.plain_json("job", job))
         self.overwrite = overwrite
-        self.single = is_single(path)
         self.csv = self.path.name.endswith(CSV_ENDINGS)
+        self.single = self.csv or str(path).endswith(".parquet")  # one file, not a directory
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise InputError if the output cannot hold these columns."""

@@ -202,7 +202,13 @@ class _Export:
 
     def faiss(self, path: Path) -> dict[str, Any]:
         """Write an index over the items, and their ids in its order."""
-        faiss = _faiss_package()
+        try:
+            import faiss
+        except ImportError as error:
+            raise InputError(
+                "format 'faiss' needs Faiss, which is not installed: pip install 'simrec[faiss]' "
+                "(or faiss-cpu)."
+            ) from error
         ids, item_vectors = self._all_items()
         n_items, rng = len(ids), np.random.default_rng(0)
         last, n_lists = last_coordinate("items", self.shift), max(1, int(np.sqrt(len(ids))))
@@ -242,18 +248,6 @@ class _Export:
         if not made:
             raise InputError("items: the table has no row, so there is nothing to recommend.")
         return pa.chunked_array([ids for ids, _ in made]), np.concatenate([v for _, v in made])
-
-
-def _faiss_package() -> Any:
-    """Import Faiss, or say how to get it."""
-    try:
-        import faiss
-    except ImportError as error:
-        raise InputError(
-            "format 'faiss' needs Faiss, which is not installed: pip install 'simrec[faiss]' "
-            "(or faiss-cpu)."
-        ) from error
-    return faiss
 
 
 def _tuned(index: Any, queries: np.ndarray, exact: np.ndarray) -> dict[str, float]:
