@@ -29,8 +29,8 @@ class TwoTower(Answers):
     Ratings are fitted by sweeps over items and users in turn, the towers of new items and users by
     encoders of features against the embeddings found. An entity with ratings has the posterior of
     its embedding around its encoded features; one without has its encoded features. Lists are
-    ranked by a blend of predicted ratings, implicit feedback (uptake), EASE, popularity and content
-    profiles. One model answers for known users and items, new items, new users, and both new.
+    ranked by a blend of predicted ratings, implicit feedback (uptake) and popularity. One model
+    answers for known users and items, new items, new users, and both new.
 
     With ``refine=False`` it is two `SimEc` and nothing else: item features -> ratings, then user
     features -> ratings with W_l frozen to the item embeddings, and their scalar product, which also
@@ -92,7 +92,7 @@ class TwoTower(Answers):
     columns_ : Columns
         Names of the columns it was trained with, by which it reads and answers.
     parts_ : dict of str to Part
-        What was learned: "rating", "uptake", "ease", "popularity", "content", where there is data.
+        What was learned: "rating", "uptake" and "popularity", where there is data.
     rated_ : csr_matrix
         Users x items: what each user has rated, with the confidence in it.
     liked_ : csr_matrix or None
