@@ -8,6 +8,7 @@ from simrec import InputError, TwoTower
 from simrec.cli import main
 from simrec.data.sides import Sides
 from simrec.jobs import pipeline
+from simrec.jobs.engine import batch as engine
 from simrec.jobs.engine.batch import BatchOptions
 from simrec.jobs.recommend import recommend
 from simrec.model.head import JoinedHead
@@ -70,15 +71,15 @@ def test_all_known_users(tables, model, model_directory, tmp_path):
     assert summary["rows_in"] == 60 and summary["rows_out"] == 240
 
 
-def test_parts_and_memory_do_not_change_the_result(model_directory, tmp_path):
+def test_parts_and_memory_do_not_change_the_result(model_directory, tmp_path, monkeypatch):
     recommend(model_directory, tmp_path / "a", k=3)
-    small = BatchOptions(part_rows=7, memory="1MB")
-    summary = recommend(model_directory, tmp_path / "b", k=3, batch=small)
+    monkeypatch.setattr(engine, "MEMORY", 10**6)
+    summary = recommend(model_directory, tmp_path / "b", k=3, batch=BatchOptions(part_rows=7))
     assert summary["parts"] == 9
     assert as_rows(tmp_path / "a") == as_rows(tmp_path / "b")
 
 
-def test_large_arrays_live_in_files(tables, model_directory, tmp_path):
+def test_large_arrays_live_in_files(tables, model_directory, tmp_path, monkeypatch):
     job = {
         "users": tables / "new_users.parquet",
         "items": tables / "new_items.parquet",
@@ -86,7 +87,8 @@ def test_large_arrays_live_in_files(tables, model_directory, tmp_path):
         "k": 3,
     }
     recommend(model_directory, tmp_path / "a", **job)
-    recommend(model_directory, tmp_path / "b", **job, batch=BatchOptions(memory="10B"))
+    monkeypatch.setattr(engine, "MEMORY", 10)
+    recommend(model_directory, tmp_path / "b", **job)
     assert as_rows(tmp_path / "a") == as_rows(tmp_path / "b")
     assert not list((tmp_path / "b").rglob("*.npy"))
 
@@ -166,8 +168,9 @@ def test_vectors_of_two_parts_are_joined_for_those_in_flight_only(
     expected = [both.recommend(k=5, **options, output="arrow") for options in given]
 
     monkeypatch.setattr(JoinedHead, "vectors", property(lambda self: pytest.fail("all joined")))
+    monkeypatch.setattr(engine, "MEMORY", 10)
     for n, options in enumerate(given):
-        batch = BatchOptions(part_rows=7, memory="10B")
+        batch = BatchOptions(part_rows=7)
         recommend(model_directory, tmp_path / str(n), k=5, **options, batch=batch)
         same(as_rows(tmp_path / str(n)), [tuple(r.values()) for r in expected[n].to_pylist()])
     assert as_rows(tmp_path / "0") != as_rows(tmp_path / "1")

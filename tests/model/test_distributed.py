@@ -343,7 +343,7 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(written, tmp_path, monke
     ratings = written / "ratings.parquet"
     text = f"[data]\nratings='{ratings}'\n[model]\nfolds=3\n[train]\nout='m'\n{{}}\n[engine]\n{{}}"
     for train_options, engine, expected in (
-        ("", "engine='ray'\nworkers=3\nmemory='2GB'", {"engine": "ray", "workers": 3}),
+        ("", "engine='ray'\nworkers=3\npart_rows=9", {"engine": "ray", "workers": 3}),
         ("workers=2", "engine='ray'\nworkers=3", {"engine": "ray", "workers": 2}),
         ("engine='local'", "engine='ray'\nworkers=3", {"engine": "local"}),
         ("", "workers=3", {}),
@@ -352,7 +352,7 @@ def test_a_pipeline_trains_on_the_cluster_of_its_engine(written, tmp_path, monke
         path.write_text(text.format(train_options, engine))
         list(pipeline.run(path))
         values = calls.pop()
-        assert {k: values[k] for k in ("engine", "workers", "memory") if k in values} == expected
+        assert {k: values[k] for k in ("engine", "workers", "part_rows") if k in values} == expected
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-import re
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -30,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Table: TypeAlias = "Source | KnownIds"
+# Bytes to work in: rows in flight are as many as fit, arrays of more than a quarter are in files.
+MEMORY = 10**9
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,6 @@ class BatchOptions:
         How many parts are worked on at once.
     address : str, optional
         Address of the Ray cluster; by default one is started on this machine.
-    memory : str
-        Memory to work in, such as 2GB; larger arrays are mapped from files.
     part_rows : int, optional
         Input rows per part of the output, about.
     overwrite : bool
@@ -55,7 +54,6 @@ class BatchOptions:
     engine: Literal["local", "ray"] = "local"
     workers: int | None = None
     address: str | None = None
-    memory: str = "1GB"
     part_rows: int | None = None
     overwrite: bool = False
 
@@ -64,7 +62,6 @@ class BatchOptions:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name}: expected at least 1, got {value}")
-        parse_size(self.memory)
 
     def map(self, work: "Work", units: Sequence[Unit]) -> Iterator[Part]:
         """Run the units, in any order; yield parts as they are done."""
@@ -78,16 +75,6 @@ class BatchOptions:
     def at_once(self) -> int:
         """How many units run at once here: reading, writing and products release the GIL."""
         return self.workers or min(4, processors())
-
-
-def parse_size(size: str | int) -> int:
-    """Read a number of bytes, such as ``2GB`` or ``500 MB``."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", str(size), re.I)
-    if match is None:
-        raise InputError(f"memory: expected a size such as 2GB or 500MB, got {size!r}")
-    number, prefix, binary = match.groups()
-    power = " KMGT".index(prefix.upper() or " ")
-    return int(float(number) * (1024 if binary else 1000) ** power)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,13 +177,12 @@ def run_batch(
         try:
             missing = [unit for unit in units if unit.index not in parts]
             if missing or not units:
-                memory = parse_size(options.memory)
                 # Rows of a batch, and of a row group: many, unless memory would not do.
-                share = memory / options.at_once // max(row_bytes, 1)
+                share = MEMORY / options.at_once // max(row_bytes, 1)
                 group_rows = min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1)))
                 work = Work(
                     source,
-                    prepare(output.scratch(memory // 4)),
+                    prepare(output.scratch(MEMORY // 4)),
                     output.writer(model.model_id, int(group_rows)),
                     int(min(1 << 17, max(256, share))),
                 )
