@@ -58,7 +58,7 @@ def test_the_output_directory(tables, model_directory, tmp_path):
 def test_a_single_file(tables, model_directory, tmp_path):
     out = tmp_path / "out.parquet"
     score(model_directory, tables / "pairs.parquet", out, batch=SMALL_PARTS)
-    assert [p.name for p in tmp_path.iterdir()] == ["out.parquet"]
+    assert {p.name for p in tmp_path.iterdir()} == {"out.parquet", ".out.parquet.json"}
     assert pq.ParquetFile(out).metadata.num_rows == 4000
     again = score(model_directory, tables / "pairs.parquet", out, batch=SMALL_PARTS)
     assert again["already_complete"]

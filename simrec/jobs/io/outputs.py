@@ -163,8 +163,6 @@ class OutputDirectory:
     def writer(self, model_id: str, row_group_rows: int) -> PartWriter:
         """Return what writes the parts; each file names the model and version it comes from."""
         about = {"simrec.model_id": model_id, "simrec.version": __version__}
-        if self.single:
-            about["simrec.job"] = json.dumps(self.job, sort_keys=True)
         return PartWriter(str(self.staging), about, row_group_rows)
 
     def add(self, part: Part) -> None:
@@ -212,9 +210,8 @@ class OutputDirectory:
 
     def _publish_single(self, names: list[str], summary: Mapping[str, Any]) -> None:
         aside = self.staging / f".{self.path.name}"
-        about = json.dumps({k: v for k, v in summary.items() if k not in _OF_A_RUN})
-        first = pq.read_schema(self.staging / names[0])
-        schema = first.with_metadata({**(first.metadata or {}), "simrec.summary": about})
+        about = {k: v for k, v in summary.items() if k not in _OF_A_RUN}
+        schema = pq.read_schema(self.staging / names[0])
         with files.naming_full_disk(self.path):
             opened: Any = (_csv_writer if self.csv else open_writer)(aside, schema)
             with opened as writer:
@@ -227,9 +224,8 @@ class OutputDirectory:
         if self.path.is_dir():
             self._check_ours()
             shutil.rmtree(self.path)
-        if self.csv:
-            note = {**files.checksum(aside), "job": self.job, "summary": json.loads(about)}
-            files.write_text(_note(self.path), files.to_json(note))
+        note = {**files.checksum(aside), "job": self.job, "summary": about}
+        files.write_text(_note(self.path), files.to_json(note))
         os.replace(aside, self.path)
         files.flush(self.path.parent)
         shutil.rmtree(self.staging)
@@ -237,12 +233,7 @@ class OutputDirectory:
     def _check_ours(self) -> None:
         """Refuse to replace anything but the output of a job."""
         if self.path.is_file():
-            try:
-                metadata = pq.read_schema(self.path).metadata or {}
-            except (pa.ArrowException, OSError):
-                metadata = {}
-            noted = isinstance(_read_json(_note(self.path)), Mapping)
-            if not (self.single and (noted or b"simrec.model_id" in metadata)):
+            if not (self.single and isinstance(_read_json(_note(self.path)), Mapping)):
                 raise InputError(
                     f"{self.path}: a file that no job of SimRec wrote: not replaced. Delete it, or "
                     "give another --out."
@@ -309,7 +300,7 @@ def _csv_writer(aside: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter]:
 
 
 def _note(path: Path) -> Path:
-    """Return the file that names the job of a CSV file, which has no room for that itself."""
+    """Return the file that names the job of a single file."""
     return path.with_name(f".{path.name}.json")
 
 
@@ -317,11 +308,7 @@ def _read_single(path: Path) -> tuple[Any, Any]:
     note = _read_json(_note(path))
     if isinstance(note, Mapping) and _intact(path, note, checksum=True):
         return note.get("job"), note.get("summary")
-    try:
-        about = pq.read_schema(path).metadata or {}
-        return json.loads(about[b"simrec.job"]), json.loads(about[b"simrec.summary"])
-    except (pa.ArrowException, OSError, KeyError, ValueError):
-        return None, None
+    return None, None
 
 
 def _read_json(path: Path) -> Any:

@@ -100,13 +100,14 @@ def fit_lists(
     step : callable
         Called after each thing that was tried.
     """
-    # A generator of its own: what is learned of ratings does not depend on lists.
+    # Generators of their own: what is drawn for one choice does not depend on another.
     rng = np.random.default_rng([random_state, 1])
     sample = sample_users(data, _PAIRS, rng, _NEW_USERS)
     liked = float(liked_from(data.bounds)) if rating is not None else 0.0
     weight = PairWeight.of(sample.ratings, liked)
     with one_blas_thread():
-        agreed = data.workers.agreed(choose_penalties(data, liked, rng))
+        folds = np.random.default_rng([random_state, 2])
+        agreed = data.workers.agreed(choose_penalties(data, liked, folds))
         penalties = agreed and Penalties(*agreed)
 
         def parts_of(held_out: Prepared) -> dict[str, Part]:
