@@ -147,6 +147,7 @@ class View:
         z[n:] = self.new @ query
         if bonus is not None:
             z += bonus
+            slack += 2 * (len(known.edges) + 2) * _EPS * float(np.abs(bonus).max())
         for i, (start, stop) in enumerate(pairwise((0, *known.edges, len(q)))):
             self._multiply(q[start:stop].astype(np.float32), known.vectors[start:stop], z[:n])
             some = z[near]

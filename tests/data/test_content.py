@@ -234,7 +234,7 @@ def test_words_of_texts_are_features_on_request():
     n = plain.n_features_
     assert encoder.feature_names_[:n] == plain.feature_names_
     # Words of one text, and of more than a tenth of all texts, are no features.
-    assert encoder.feature_names_[n:] == ["plot=dragon", "plot=sleeps"]
+    assert encoder.feature_names_[n:] == ["plot:dragon", "plot:sleeps"]
     assert encoder.spelled_.tolist() == [False] * n + [True] * 2
     assert set(encoder.groups_) == {0} and not plain.spelled_.any()
     X = encoder.transform(table)
@@ -244,7 +244,9 @@ def test_words_of_texts_are_features_on_request():
     assert encoder.words(X[-1:]) == {"plot": "dragon, sleeps"}
     again = restored(encoder)
     assert (again.transform(table) != X).nnz == 0
+    assert encoder.describe()[0].read_as.endswith("components and 2 of them")
     damaged = encoder.to_dict()
-    damaged["columns"][0]["spelled"] = [10**6]
-    with pytest.raises(InputError, match="places of its words"):
-        FeatureEncoder.from_dict(damaged)
+    for places in ([10**6], [3, 3], [4, 1], [0.7], ["1"], [True], [-1]):
+        damaged["columns"][0]["spelled"] = places
+        with pytest.raises(InputError, match="places of its words"):
+            FeatureEncoder.from_dict(damaged)

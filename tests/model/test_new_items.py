@@ -58,3 +58,19 @@ def test_cold_users_get_new_items_at_least_as_good_as_popular_ones(monkeypatch):
     model.fit(split.train, items=made.items, users=made.users)
     figures = evaluate(model, split, items=made.items).set_index("task").loc["new_both"]
     assert figures["ndcg@10"] > 0.95 * figures["ndcg@10_popular"]
+
+
+def test_contributions_to_the_score_of_a_rare_item_sum_up():
+    """In the coordinates of cold items an item with few pairs is explained as a cold one."""
+    made = make_synthetic(n_users=200, n_items=200, n_ratings=1_200, random_state=0)
+    model = TwoTower(bounds=(0.5, 5)).fit(made.ratings, items=made.items, users=made.users)
+    counts = np.asarray(model.towers_.items.counts)
+    rare = np.flatnonzero((counts > 0) & (counts < 5))[:8]
+    assert len(rare) == 8
+    items = model.items_.take(rare).to_pylist()
+    user = model.users_.ids[0].as_py()
+    found = model.recommend([user], k=8, items=items, exclude=None).set_index("item_id")["score"]
+    for item in items:
+        assert model.explain(user, item, rank_by="both")["contribution"].sum() == pytest.approx(
+            found[item], rel=1e-4, abs=1e-4
+        )

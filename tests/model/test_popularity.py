@@ -153,3 +153,15 @@ def test_popularity_of_new_items_is_the_mean_where_features_do_not_help(tells):
             assert np.corrcoef(told[:, 0], logs)[0, 1] > 0.6
         else:
             np.testing.assert_allclose(told[:, 0], logs.mean(), atol=1e-4)
+
+
+def test_features_tell_what_is_popular_now():
+    """One genre was taken up for long, another as often but lately: new items of it are shown."""
+    rng = np.random.default_rng(0)
+    old = ratings_of(rng, 120, 0, 200, np.arange(30))
+    both = pa.concat_tables([old, ratings_of(rng, 120, 201, 400, np.arange(30, 60), 120)])
+    genres = ["old"] * 30 + ["new"] * 30 + ["old", "new"]
+    table = pa.table({"item_id": np.arange(62), "genre": genres})
+    model = TwoTower(embedding_dim=4, epochs=3, half_life=30).fit(both, items=table)
+    vectors = np.asarray(model.parts_["popularity"].heads.items.vectors)
+    assert vectors[61, 0] > vectors[60, 0] + 1

@@ -168,6 +168,7 @@ def restored_array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
 
 def word_table(tf: Any, words: Sequence[str]) -> Any:
     """Build the lookup of words in TensorFlow: from each to its place, -1 for others."""
+    words = words or ("\0",)  # a table has an entry; no word is this one
     keys, places = tf.constant(words, tf.string, [len(words)]), tf.range(len(words), dtype=tf.int64)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, places), -1)
 

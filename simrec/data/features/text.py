@@ -58,11 +58,9 @@ class TextColumn(VectorColumn):
     spelled: np.ndarray  # places of the words that are features
 
     def names(self, column: str) -> list[str]:
-        """Name the features: `plot[0]`, `plot[1]`, `plot=missing`, and `plot=wizard`."""
-        return [*super().names(column), *(f"{column}={word}" for word in self._spelled_words())]
-
-    def _spelled_words(self) -> list[str]:
-        return self.terms.take(pa.array(self.spelled)).to_pylist()
+        """Name the features: `plot[0]`, `plot[1]`, `plot=missing`, and `plot:wizard`."""
+        words = self.terms.take(pa.array(self.spelled)).to_pylist()
+        return [*super().names(column), *(f"{column}:{word}" for word in words)]
 
     @property
     def n_words(self) -> int:
@@ -128,13 +126,16 @@ class TextColumn(VectorColumn):
             raise InputError(f"column {data['name']!r}: the weights of its words are damaged")
         components = Components.from_dict(data["components"], len(words), data["name"])
         terms, missing = restored_array(words, pa.large_string()), bool(data["missing"])
-        spelled = np.array(data["spelled"], np.int64)
-        if spelled.ndim != 1 or not np.isin(spelled, np.arange(len(words))).all():
+        places = data["spelled"]
+        spelled = np.array(places, np.int64)
+        whole = all(type(place) is int for place in places)
+        if not whole or (np.diff(spelled, prepend=-1, append=len(words)) < 1).any():
             raise InputError(f"column {data['name']!r}: the places of its words are damaged")
         return cls(data["family"], missing, len(words), components, terms, idf, spelled)
 
     def reading(self) -> str:
-        return f"text: {len(self.terms):,} words, as {self.components.width} components"
+        more = f" and {self.n_words:,} of them" if self.n_words else ""
+        return f"text: {len(self.terms):,} words, as {self.components.width} components{more}"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         """Return the words that texts with these components have more than others."""

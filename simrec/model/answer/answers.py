@@ -17,6 +17,7 @@ from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose
 from simrec.model.answer.similar import Liked, similar
 from simrec.model.head import Found
+from simrec.model.lists.blend import FEW, NEW
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
@@ -223,7 +224,14 @@ class Answers(ListAnswers):
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:
-                pieces = part.explained(entities[side], part.heads[side].of(found[side])[0])
+                entity, head = entities[side], part.heads[side]
+                vector = head.of(found[side])[0]
+                if name.startswith(NEW) and side == "items" and 0 < entity.count < FEW:
+                    # As `JoinedHead` has it: in coordinates of cold items a rare one is cold.
+                    X = entity.features
+                    vector = head.prior if X is None or not X.nnz else head.encode(X)[0]
+                    entity = replace(entity, row=-1, count=0)
+                pieces = part.explained(entity, vector)
                 if rank_by != "both":
                     return pieces
                 factors = self.blend_.of(name, side, np.array([entities[side].count]))[0]
@@ -248,8 +256,10 @@ class Answers(ListAnswers):
                     rows[key] = rows.get(key, 0.0) + both[i]  # uptake has weights for cold and warm
         names = ("side", "feature", "value", "bias", "taste")
         pieces_of = ((*k, values.get(k, (0, ""))[1], *map(float, one)) for k, one in rows.items())
-        columns = zip(*pieces_of, strict=True)
-        table = pa.table({name: list(column) for name, column in zip(names, columns, strict=True)})
+        columns = list(zip(*pieces_of, strict=True)) or [()] * len(names)  # nothing adds anything
+        types = [*[pa.string()] * 3, *[pa.float64()] * 2]
+        arrays = [pa.array(one, kind) for one, kind in zip(columns, types, strict=True)]
+        table = pa.table(arrays, names)
         total = pc.add(table["bias"], table["taste"])
         return self._returned(table.append_column("contribution", total), output)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
 
 import numpy as np
 from scipy import sparse
@@ -182,21 +181,19 @@ def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) 
         return setting
     users = [one.users("new_items", one.model.users.targets[-1]) for one in cold]
 
-    @cache
-    def regressions(weighing: Weighing) -> list[ItemRegression]:
-        return [item_regression(one.held.data, weighing, _PENALTIES[0]) for one in cold]
-
-    def quality(tried: UptakeSetting) -> float:
-        found = []
-        for one, own, regression in zip(cold, users, regressions(tried.weighing), strict=True):
-            task = one.held.tasks["new_items"]
-            if len(task.users):
-                regression.set_penalty(tried.item_penalty)
+    def qualities(weighing: Weighing, penalties: Sequence[float]) -> list[float]:
+        found: list[list[np.ndarray]] = [[] for _ in penalties]
+        for one, own in zip(cold, users, strict=True):  # one regression at a time: up to 300 MB
+            task, side = one.held.tasks["new_items"], one.held.data.sides.items
+            if not len(task.users):
+                continue
+            regression = item_regression(one.held.data, weighing, penalties[0])
+            for penalty, so_far in zip(penalties, found, strict=True):
+                regression.set_penalty(penalty)
                 encoder = regression.encoder(one.model.axes.items[:, :_LOOKED_AT])
-                side = one.held.data.sides.items
                 items = encoder(side.tower.features[task.items])
-                found.append(_quality(own[:, :_LOOKED_AT], items, task))
-        return _mean(found)
+                so_far.append(_quality(own[:, :_LOOKED_AT], items, task))
+        return [_mean(one) for one in found]
 
     side = cold[0].held.data.sides.items
     weighings: list[Weighing] = ["plain", "rarity"]
@@ -205,11 +202,12 @@ def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) 
     tried: dict[UptakeSetting, float] = {}
 
     def try_(weighing: Weighing, places: Sequence[int]) -> UptakeSetting:
-        for place in places:
-            one = replace(setting, weighing=weighing, item_penalty=_PENALTIES[place])
-            if one not in tried:
-                tried[one] = quality(one)
-                step()
+        new = [replace(setting, weighing=weighing, item_penalty=_PENALTIES[p]) for p in places]
+        new = [one for one in new if one not in tried]
+        if new:
+            tried.update(zip(new, qualities(weighing, [o.item_penalty for o in new]), strict=True))
+        for _ in new:
+            step()
         return max(tried, key=lambda one: tried[one])
 
     for weighing in weighings:

@@ -119,6 +119,9 @@ def fit_lists(
         plain, mixes, line, blend_plain, chosen = data.workers.agreed(found)
         setting = UptakeSetting(**plain)
         uptake = _uptake(data, setting, weight, mixes, line, rng)
+        if fading is not None:
+            agreed = data.workers.agreed(choose_penalties(data, liked, folds, fading))
+            penalties = agreed and Penalties(*agreed)
         popularity = fit_popularity(data, liked, penalties, fading)
     parts: dict[str, Part] = {"uptake": uptake, "popularity": popularity}
     settings = {f"uptake_{name}": value for name, value in asdict(setting).items()}
@@ -280,9 +283,9 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         kinds[kind] = {**rest, **({"uptake": 1.0} if mix else {})}
     choose("new_items", mixes["known"])
     choose("new_both", mixes["nothing"])
-    new = weights.get("new_items", kinds["known"])
+    new = dict(weights.get("new_items", kinds["known"]))
     # What suits known users may say nothing of new items to a user of whom nothing is known.
-    both = weights.get("new_both", new)
+    both = dict(weights.get("new_both", new))
     of_new: dict[Known, dict[str, float]] = {"nothing": both, "few": new, "known": new}
     lines = {}
     for kind in KNOWN:

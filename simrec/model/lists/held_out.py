@@ -46,10 +46,10 @@ class Task:
         rng: np.random.Generator,
         most: int | None = None,
     ) -> Task:
-        """Take users with a hit among the items, at most as many as needed."""
+        """Take users with a hit among the items, at most as many as needed, or `most`."""
         found = np.flatnonzero(np.diff(hits[users][:, items].indptr))
-        most = _CELLS // max(len(items), 1) if most is None else most
-        some = users[np.sort(rng.permutation(found)[:most])]
+        bound = _CELLS // max(len(items), 1)
+        some = users[np.sort(rng.permutation(found)[: min(bound, most or bound)])]
         taken = (np.asarray(one[some][:, items].toarray()) > 0 for one in (hits, exclude))
         return cls(some, items, *taken)
 
@@ -129,13 +129,13 @@ class HeldOut:
         made = {name: Task.of(*one, rng) for name, one in tasks.items()}
         both = (np.flatnonzero(new_user), new_items, later, none)
         made["new_both"] = Task.of(*both, rng.spawn(1)[0])
-        every = np.sort(np.r_[known_items, new_items])
-        # Of new items all pairs are held out, of others a tenth: as many of both are hits.
-        made["all_known"] = Task.of(
-            known_users, every, matrix(hit & ~train & warm), seen, rng, _COMPARED
-        )
-        for name in ("all_few", "all_nothing"):
-            made[name] = Task.of(new_users, every, later, matrix(first), rng, _COMPARED)
+        if len(new_items):
+            every = np.sort(np.r_[known_items, new_items])
+            # Of new items all pairs are held out, of others a tenth: as many of both are hits.
+            some = (known_users, every, matrix(hit & ~train & warm), seen)
+            made["all_known"] = Task.of(*some, rng, _COMPARED)
+            for name in ("all_few", "all_nothing"):
+                made[name] = Task.of(new_users, every, later, matrix(first), rng, _COMPARED)
         return cls(data, given, made)
 
     @property

@@ -42,15 +42,16 @@ class ItemRegression:
         self._of_items = self._Z.shape[0] < self._Z.shape[1]
         if min(self._Z.shape) <= _DENSE:
             A, B = (self._Z, self._ZT) if self._of_items else (self._ZT, self._Z)
-            self._gram = (A @ B).toarray()
+            self._gram = (A.astype(np.float64) @ B.astype(np.float64)).toarray()
         self.set_penalty(penalty)
 
     def set_penalty(self, penalty: float) -> None:
         """Take another penalty; solutions go on from the last one."""
-        self._penalty = np.float32(penalty)
-        self._factor = None
+        if getattr(self, "_penalty", None) == np.float32(penalty):
+            return
+        self._penalty, self._factor = np.float32(penalty), None
         if self._gram is not None:
-            A = self._gram.astype(np.float64)
+            A = self._gram.copy()
             # Against rounding, where features are large and repeat each other.
             A[np.diag_indices(len(A))] += penalty + 1e-9 * np.trace(A) / len(A)
             self._factor = cho_factor(A, overwrite_a=True, check_finite=False)
@@ -60,7 +61,7 @@ class ItemRegression:
         return Encoder(self._weights(Y), idf=self._idf)
 
     def _weights(self, Y: np.ndarray) -> np.ndarray:
-        right = Y if self._of_items else np.asarray(self._ZT @ Y)
+        right = Y if self._of_items else np.asarray(self._ZT @ Y.astype(np.float64))
         if self._factor is not None:
             found = cho_solve(self._factor, right, check_finite=False).astype(np.float32)
         else:

@@ -136,9 +136,11 @@ class Penalties(NamedTuple):
     columns: list[float]  # what the penalty of each column is divided by
 
 
-def choose_penalties(data: Prepared, liked: float, rng: np.random.Generator) -> Penalties | None:
+def choose_penalties(
+    data: Prepared, liked: float, rng: np.random.Generator, fading: Fading | None = None
+) -> Penalties | None:
     """Choose the penalty of each column on items held out in turn; None if features do not help."""
-    side, logs = data.sides.items, _logs(data, liked)[1]
+    side, logs = data.sides.items, np.log1p(_likes(data, liked, fading)[0]).astype(np.float32)
     X = side.X[:, :-1]
     if not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
         return None
@@ -174,14 +176,8 @@ def fit_popularity(
         How likes fade.
     """
     ratings, side = data.ratings, data.sides.items
-    likes, logs = _logs(data, liked)
-    at, these = day_of(ratings), ratings.values >= liked
-    if fading is not None and at is not None:  # over all items they sum up to the same
-        recent = _counted(data, these, fading.weights(at[these]))
-        if likes.any():
-            fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
-        likes = recent * fading.scale
-        logs = np.log1p(likes).astype(np.float32)
+    likes, fading = _likes(data, liked, fading)
+    logs = np.log1p(likes).astype(np.float32)
     encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, penalties)
     none = np.zeros_like(logs)
     items = side.head(np.column_stack([logs, none]), encoder, encoder.weights[-1])
@@ -200,10 +196,16 @@ def _counted(data: Prepared, these: np.ndarray, weights: np.ndarray | None = Non
     return data.workers.sum(found.astype(np.float64))
 
 
-def _logs(data: Prepared, liked: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many liked each item, and the logarithm of it."""
-    likes = _counted(data, data.ratings.values >= liked)
-    return likes, np.log1p(likes).astype(np.float32)
+def _likes(data: Prepared, liked: float, fading: Fading | None) -> tuple[np.ndarray, Fading | None]:
+    """Return how many liked each item, and the fading with its scale."""
+    at, these = day_of(data.ratings), data.ratings.values >= liked
+    likes = _counted(data, these)
+    if fading is None or at is None:
+        return likes, fading
+    recent = _counted(data, these, fading.weights(at[these]))
+    if likes.any():  # over all items they sum up to the same
+        fading = replace(fading, scale=float(likes.sum() / max(recent.sum(), 1e-30)))
+    return recent * fading.scale, fading
 
 
 def _regression(

@@ -38,7 +38,7 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
         table, ids = tower.read(source)
         listed, place = unique_ids(ids, side, describe(source, side))
         rows = tower.ids.rows(listed.ids, column)
-        # Those with ratings have no use for features.
+        # Those with ratings keep the features that they have.
         fresh = np.flatnonzero(tower.unrated(rows))
         table, listed = table.take(pa.array(place[fresh])), IdMap(listed.take(fresh))
     featureless = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))

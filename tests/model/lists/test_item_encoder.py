@@ -82,3 +82,17 @@ def test_new_items_are_ranked_by_what_sets_them_apart():
     user, item = found["user_id"].to_numpy(), found["item_id"].to_numpy()
     right = (own[item] == wanted[user, 0]) | (own[item] == wanted[user, 1])
     assert right.mean() > 0.9
+
+
+@pytest.mark.parametrize(("mean", "width"), [(1000.0, 60), (300.0, 8)])
+def test_large_features_that_hardly_differ_are_regressed_on(mean, width):
+    """In single precision their squares and products have no inverse."""
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(500, width))
+    X = sparse.csr_matrix((mean + Z).astype(np.float32))
+    Y = (Z @ rng.normal(size=(width, 3))).astype(np.float32)
+    encoder = ItemRegression(X, None, 0.3).encoder(Y)
+    inputs = np.hstack([X.toarray(), np.ones((500, 1))]).astype(np.float64)
+    gram = inputs.T @ inputs + 0.3 * np.eye(width + 1)
+    expected = inputs @ np.linalg.solve(gram, inputs.T @ Y)
+    assert np.abs(encoder(X) - expected).mean() < 0.03 * np.abs(Y).mean()
