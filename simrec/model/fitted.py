@@ -17,12 +17,13 @@ from simrec.model import files
 from simrec.model.catalogue import titles
 from simrec.model.head import Head, JoinedHead, Rare
 from simrec.model.lists.blend import FEW, NEW, Blend, item_kinds, user_kinds
+from simrec.model.lists.uptake import UptakePart
 from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower, Unknown
 from simrec.simec.options import Params
-from simrec.storage.arrays import Sparse
+from simrec.storage.arrays import Array, Sparse
 
 if TYPE_CHECKING:
     from simrec.model.export.formats import Format
@@ -162,13 +163,28 @@ class FittedModel(Params):
             def factors(counts: np.ndarray) -> np.ndarray:
                 return kinds(counts) @ weights
 
-            tower, rare = self.towers_[side], None
+            rare = None
             if side == "items":
-                rare = Rare(FEW, [name.startswith(NEW) for name in used], tower.features)
-            return JoinedHead(heads, factors, tower.counts, rare)
+                cold = [name.startswith(NEW) for name in used]
+                rare = Rare(FEW, cold, self.towers_.items.features)
+            return JoinedHead(heads, factors, self.ranked_counts(side), rare)
 
         # One number for all of a user's items changes no list, and users differ in their weights.
         return Sides.of(joined), 0.0
+
+    def ranked_counts(self, side: Side) -> Array:
+        """Return the numbers of pairs by which entities are blended.
+
+        An item with few pairs in `fit` is not popular, which is known of it; one that came later
+        may become so, and is partly a new one.
+
+        >>> len(model.ranked_counts("items")) == len(model.items_)
+        True
+        """
+        counts, uptake = self.towers_[side].counts, self.parts_.get("uptake")
+        if side == "items" and isinstance(uptake, UptakePart):
+            return np.where(uptake.fitted, np.maximum(counts, FEW), counts)
+        return counts
 
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.

@@ -61,15 +61,19 @@ def test_cold_users_get_new_items_at_least_as_good_as_popular_ones(monkeypatch):
 
 
 def test_contributions_to_the_score_of_a_rare_item_sum_up():
-    """In the coordinates of cold items an item with few pairs is explained as a cold one."""
+    """In the coordinates of cold items one that came with few pairs is explained as a cold one."""
     made = make_synthetic(n_users=200, n_items=200, n_ratings=1_200, random_state=0)
     model = TwoTower(bounds=(0.5, 5)).fit(made.ratings, items=made.items, users=made.users)
     counts = np.asarray(model.towers_.items.counts)
     rare = np.flatnonzero((counts > 0) & (counts < 5))[:8]
     assert len(rare) == 8
-    items = model.items_.take(rare).to_pylist()
     user = model.users_.ids[0].as_py()
-    found = model.recommend([user], k=8, items=items, exclude=None).set_index("item_id")["score"]
+    later = made.items.slice(0, 1).set_column(0, "item_id", pa.array([10**6]))
+    pairs = {"user_id": model.users_.take([1, 2]), "item_id": [10**6] * 2, "rating": [4.0, 5.0]}
+    model.update(pa.table(pairs), items=later)
+    items = [*model.items_.take(rare).to_pylist(), 10**6]
+    assert model.ranked_counts("items")[model.items_.rows(items)].tolist() == [5] * 8 + [2]
+    found = model.recommend([user], k=9, items=items, exclude=None).set_index("item_id")["score"]
     for item in items:
         assert model.explain(user, item, rank_by="both")["contribution"].sum() == pytest.approx(
             found[item], rel=1e-4, abs=1e-4

@@ -221,12 +221,13 @@ class Answers(ListAnswers):
         )
         rows: dict[tuple[str, str], np.ndarray] = {}
         values: dict[tuple[str, str], tuple[float, str]] = {}  # of the larger piece
+        ranked = Sides.of(lambda side: int(found[side].pairs(self.ranked_counts(side))[0]))
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:
                 entity, head = entities[side], part.heads[side]
                 vector = head.of(found[side])[0]
-                if name.startswith(NEW) and side == "items" and 0 < entity.count < FEW:
+                if name.startswith(NEW) and side == "items" and 0 < ranked[side] < FEW:
                     # As `JoinedHead` has it: in coordinates of cold items a rare one is cold.
                     X = entity.features
                     vector = head.prior if X is None or not X.nnz else head.encode(X)[0]
@@ -234,7 +235,7 @@ class Answers(ListAnswers):
                 pieces = part.explained(entity, vector)
                 if rank_by != "both":
                     return pieces
-                factors = self.blend_.of(name, side, np.array([entities[side].count]))[0]
+                factors = self.blend_.of(name, side, np.array([ranked[side]]))[0]
                 scaled = pieces.vectors * factors
                 return replace(pieces, vectors=scaled, constant=pieces.constant * factors)
 
