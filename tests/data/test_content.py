@@ -244,7 +244,7 @@ def test_words_of_texts_are_features_on_request():
     assert encoder.words(X[-1:]) == {"plot": "dragon, sleeps"}
     again = restored(encoder)
     assert (again.transform(table) != X).nnz == 0
-    assert encoder.describe()[0].read_as.endswith("components and 2 of them")
+    assert encoder.describe()[0].read_as.endswith("components; in lists 2 words")
     damaged = encoder.to_dict()
     for places in ([10**6], [3, 3], [4, 1], [0.7], ["1"], [True], [-1]):
         damaged["columns"][0]["spelled"] = places

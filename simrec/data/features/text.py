@@ -134,7 +134,7 @@ class TextColumn(VectorColumn):
         return cls(data["family"], missing, len(words), components, terms, idf, spelled)
 
     def reading(self) -> str:
-        more = f" and {self.n_words:,} of them" if self.n_words else ""
+        more = f"; in lists {self.n_words:,} words" if self.n_words else ""
         return f"text: {len(self.terms):,} words, as {self.components.width} components{more}"
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
