@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
@@ -167,7 +168,7 @@ class FittedModel(Params):
             if side == "items":
                 cold = [name.startswith(NEW) for name in used]
                 rare = Rare(FEW, cold, self.towers_.items.features)
-            return JoinedHead(heads, factors, self.ranked_counts(side), rare)
+            return JoinedHead(heads, factors, partial(self.ranked_counts, side), rare)
 
         # One number for all of a user's items changes no list, and users differ in their weights.
         return Sides.of(joined), 0.0

@@ -244,8 +244,8 @@ class JoinedHead(Head):
         The components.
     factors : callable
         From numbers of pairs to factors, a row for each.
-    counts : Array
-        Pairs of the known entities.
+    counts : callable
+        Returns the pairs of the known entities; called when they are first needed.
     rare : Rare, optional
         Entities with few pairs, whose vectors are partly those of cold ones.
     """
@@ -254,10 +254,15 @@ class JoinedHead(Head):
         self,
         heads: Sequence[StoredHead],
         factors: Callable[[np.ndarray], np.ndarray],
-        counts: Array,
+        counts: Callable[[], Array],
         rare: Rare | None = None,
     ) -> None:
-        self._heads, self._factors, self._counts, self._rare = list(heads), factors, counts, rare
+        self._heads, self._factors, self._make_counts = list(heads), factors, counts
+        self._rare = rare
+
+    @cached_property
+    def _counts(self) -> Array:
+        return self._make_counts()
 
     @cached_property
     def prior(self) -> np.ndarray:  # type: ignore[override]
@@ -291,16 +296,21 @@ class JoinedHead(Head):
         np.concatenate([np.asarray(array) for array in arrays], axis=1, out=out)
         if self._rare is not None and rows is not None:
             few = np.flatnonzero((counts > 0) & (counts < self._rare.below))
-            X = sparse.csr_matrix(self._rare.features[rows[few]])
-            start = 0
-            for head, cold in zip(self._heads, self._rare.cold, strict=True):
-                if cold and len(few):
-                    vectors = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-                    out[few, start : start + head.width] = vectors
-                start += head.width
+            if len(few) and any(self._rare.cold):
+                self._make_cold(out, few, sparse.csr_matrix(self._rare.features[rows[few]]))
         for block in row_blocks(len(counts)):
             out[block] *= self._factors(counts[block])
         return out
+
+    def _make_cold(self, out: np.ndarray, few: np.ndarray, X: sparse.csr_matrix) -> None:
+        """Put cold vectors into the coordinates of cold entities, for those with features X."""
+        assert self._rare is not None
+        start = 0
+        for head, cold in zip(self._heads, self._rare.cold, strict=True):
+            if cold:
+                vectors = head.vectors_of_new(X, np.diff(X.indptr) > 0)
+                out[few, start : start + head.width] = vectors
+            start += head.width
 
 
 def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:

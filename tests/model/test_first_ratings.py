@@ -51,7 +51,7 @@ def test_an_item_with_few_pairs_is_ranked_partly_as_a_new_one():
     joined = JoinedHead(
         [head, head],
         lambda counts: item_kinds(counts)[:, ::-1],
-        counts,
+        lambda: counts,
         Rare(5, [False, True], sparse.csr_matrix(np.ones((5, 1), np.float32))),
     )
     expected = np.array([[0, 7], [1.4, 2.4], [5.6, 0.6], [7, 0], [7, 0]])
