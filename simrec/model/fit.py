@@ -143,6 +143,7 @@ def fit_ratings(
     `log` is called with the loss of each sweep, and the error of each attempt on held-out entities.
     """
     rng = np.random.default_rng(settings.random_state)
+    words = data.sides.map(lambda side: side.words)
     data = replace(data, sides=data.sides.map(PreparedSide.without_words))
     # Matrices are small and many, and worked on in threads of our own: those of the BLAS would only
     # get in the way (half as much time again). Without them, results do not depend on their number.
@@ -154,7 +155,7 @@ def fit_ratings(
         content = settings.content
         if content is None:
             content = choose_coefficient(data, settings, output, rng.spawn(1)[0])
-        part = add_block(part, data, content)
+        part = add_block(part, data, content).with_words(words)
     if content:
         chosen["content"] = content
     for side, new in fit.new.named():

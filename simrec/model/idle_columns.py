@@ -41,8 +41,6 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
         return data
     X, rng = side.X[:, :-1], np.random.default_rng(0)  # the same columns with any seed
     rows = np.argsort(-side.counts, kind="stable")[:_MOST]
-    weights = feature_weights(X, groups, "rarity and full columns")
-    Z = Encoder(np.empty((0, 0)), idf=weights).inputs(X[rows])
     # A column without features, such as a vector that is the same for all, tells nothing.
     found, has_features = np.zeros((2, len(encoder.columns_)), bool)
     has_features[groups] = True
@@ -50,8 +48,11 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
         idle = np.flatnonzero(has_features & ~found)
         if not len(idle):
             break
-        regression = ColumnRegression(Z, groups, target[rows], rng)
-        found[idle] = regression.telling(regression.plain(), idle).columns[idle] > 0
+        folds = rng.integers(1 << 31)
+        for column in idle:  # each on its own: what is found does not depend on other columns
+            own = groups == column
+            regression = _regression(X[rows][:, own], target[rows], np.random.default_rng(folds))
+            found[column] = regression.tells(regression.plain())
         found = np.array(data.workers.agreed(found.tolist()))  # all go on alike
     tells = dict(zip(encoder.columns_, found.tolist(), strict=True))
     names = [name for name, told in tells.items() if not told and name not in asked]
@@ -85,6 +86,15 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
     yield coordinates(pair_matrix(ratings))
     if residuals is not None:
         yield coordinates(pair_matrix(ratings, residuals))
+
+
+def _regression(
+    X: sparse.csr_matrix, target: np.ndarray, rng: np.random.Generator
+) -> ColumnRegression:
+    """Return the regression on the features of one column, as rows of length 1."""
+    one = np.zeros(X.shape[1], np.int64)
+    weights = feature_weights(X, one, "rarity and full columns")
+    return ColumnRegression(Encoder(np.empty((0, 0)), idf=weights).inputs(X), one, target, rng)
 
 
 def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:

@@ -45,16 +45,13 @@ class PreparedSide:
     workers: Workers = ONE_WORKER  # the workers between whom the entities are divided
 
     def without_words(self) -> PreparedSide:
-        """Return it with features that have no words, as ratings are learned from.
-
-        Their columns are kept, and are empty: weights of words are 0.
-        """
+        """Return it without the features that are words: ratings are learned from the others."""
         if not self.words.any():
             return self
-        X = self.X.copy()
-        X.data[self.words[X.indices]] = 0
-        X.eliminate_zeros()
-        return replace(self, X=X)
+        kept = np.flatnonzero(~self.words)
+        tower = replace(self.tower, features=self.tower.features[:, kept[:-1]])
+        groups, none = self.groups[kept], np.zeros(len(kept), bool)
+        return replace(self, tower=tower, X=self.X[:, kept], groups=groups, words=none)
 
     @property
     def counts(self) -> np.ndarray:

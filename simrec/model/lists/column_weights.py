@@ -17,7 +17,7 @@ _LARGEST = 256.0
 # Weights with which a column is tried: one of many features may do harm with a large one. It is
 # left out if it gains less than a share of the error, or so many standard errors, with each.
 _WEIGHTS = (1.0, 1 / 16, 1 / 256)
-_GAIN, _CLEAR = 5e-4, 3.0
+_GAIN, _CLEAR = 5e-4, 2.0
 _FOLDS, _ROUNDS = 5, 2
 # Share of the rows from which on a feature is kept as a dense one.
 _FULL = 0.3
@@ -129,12 +129,16 @@ class ColumnRegression:
         """Give a column the first weight with which it clearly gains, or none."""
         without = self._with_weight(best, column, 0.0)
         for weight in _WEIGHTS:
-            tried = self._with_weight(best, column, weight)
-            gains = without.errors - tried.errors
-            clear = _CLEAR * gains.std() / np.sqrt(len(gains))
-            if gains.mean() > max(clear, _GAIN * without.errors.mean()):
+            same = best.columns[column] == weight
+            tried = best if same else self._with_weight(best, column, weight)
+            if _clearly_better(tried.errors, without.errors):
                 return tried
         return without
+
+    def tells(self, best: Weighed) -> bool:
+        """Tell whether held-out rows are clearly predicted better than by the mean."""
+        mean = np.square(self._off * (1 - self._seen), dtype=np.float64).sum(1)
+        return _clearly_better(best.errors, mean)
 
     def _moved(self, best: Weighed, column: int) -> Weighed:
         """Change the weight of a column, down or else up, while that gains."""
@@ -199,3 +203,9 @@ class ColumnRegression:
         return conjugate_gradients(
             normal, right, lambda r: r / diagonal, start, _ITERATIONS, tolerance, by_column
         )
+
+
+def _clearly_better(errors: np.ndarray, before: np.ndarray) -> bool:
+    gains = before - errors
+    clear = _CLEAR * gains.std() / np.sqrt(len(gains))
+    return bool(gains.mean() > max(clear, _GAIN * before.mean()))

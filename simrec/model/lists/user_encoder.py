@@ -87,7 +87,10 @@ class UserRegression:
     def maps(self, known: Known) -> dict[str, np.ndarray]:
         """Return maps from coordinates, features and constant to vectors, by name."""
         if known not in self._found:
-            self._found[known] = {**self._solved(known), **self._plain}
+            found = {**self._solved(known), **self._plain}
+            if known == "few":  # where items have few pairs, a map learned from more tells more
+                found["whole"] = self.maps("known")["taken"]
+            self._found[known] = found
         return self._found[known]
 
     def _solved(self, known: Known) -> dict[str, np.ndarray]:

@@ -54,7 +54,7 @@ def projection(items: PreparedSide) -> np.ndarray | None:
     if encoder is None:
         return None
     kinds = np.array([kind.split(":")[0] in _KINDS for kind in encoder.columns_.values()], bool)
-    used = kinds[encoder.groups_]
+    used = kinds[items.groups[:-1]]
     width = min(_WIDTH, int(used.sum()) - 1, X.shape[0] - 1)
     if width < 1:
         return None

@@ -86,6 +86,28 @@ class RatingPart(Part):
         part = cls(heads, output, layout, data.bounds, evidence)
         return part, _expected(calibration.rmse_new)
 
+    def with_words(self, words: Sides[np.ndarray]) -> RatingPart:
+        """Give features that are words, which it was fitted without, weights of 0."""
+
+        def wider(weights: np.ndarray, own: np.ndarray) -> np.ndarray:
+            if not own.any():
+                return weights
+            out = np.zeros((len(own), weights.shape[1]), weights.dtype)
+            out[~own] = weights
+            return out
+
+        def head(one: StoredHead, own: np.ndarray) -> StoredHead:
+            encoder = replace(one.encoder, weights=wider(one.encoder.weights, own))
+            return replace(one, encoder=encoder)
+
+        part = replace(self, heads=self.heads.map(head, words))
+        if self.evidence is None:
+            return part
+        sides = self.evidence.sides.map(
+            lambda one, own: replace(one, weights=wider(one.weights, own)), words
+        )
+        return replace(part, evidence=replace(self.evidence, sides=sides))
+
     def kept(self, what: str) -> Evidence:
         """Return the evidence, or say that there is none."""
         if self.evidence is None:
