@@ -25,8 +25,8 @@ from simrec.data.features.vector import Components, VectorColumn
 from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
-# Tags and entities of HTML, in lower case; "<b and c>" is none. Apart from the above: one expression
-# for both takes four times as long.
+# Tags and entities of HTML, in lower case; "<b and c>" is none. It is apart from the above because
+# one expression for both takes four times as long.
 _MARKUP = r"</?[a-z][a-z0-9]*(?:\s+[a-z-]+=[^<>]*)?\s*/?>|&(?:[a-z]+|#[0-9]+|#x[0-9a-f]+);"
 _ROWS_AT_ONCE = 1 << 15
 # Words of a vocabulary, at most, and those that are features themselves: the ones in most texts.
