@@ -52,6 +52,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(by_lower[c]) for c in close)}?" if close else ""
 
 
+def plural(n: int, word: str) -> str:
+    """Count things: 1 rating, 2 ratings."""
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
+
+
 def listing(names: Sequence[str], most: int = 20) -> str:
     """List names for a message, a long list cut short."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

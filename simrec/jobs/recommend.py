@@ -24,7 +24,7 @@ from simrec.jobs.io.inputs import ModelReference, RankBy, open_table, read_id
 from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
-from simrec.model.catalogue import titles
+from simrec.model.catalogue import TITLES, title_column, titles
 from simrec.model.head import Found
 from simrec.model.tower import Tower, unique_ids
 from simrec.scoring.topk import top_k
@@ -218,6 +218,12 @@ def _recommend_one(
     users = _features(model.towers_.users, tables["users"], who)
     if ratings is not None:
         model = model.guests(ratings, users=users)
+    elif users is None and asked["unknown"] == "error" and not model.users_.contains([who])[0]:
+        raise InputError(
+            f"--user {user}: the model has neither ratings nor features of this user. Give their "
+            "features with --users, a few ratings with --new-user, or say --unknown prior (an "
+            "average user)."
+        )
     whom = [who] if users is None else users
     given = {"items": items, "exclude": tables["exclude"]}
     table = model.recommend(whom, **given, output="arrow", **asked)
@@ -234,7 +240,12 @@ def _recommend_one(
         {name: round(v, 7) if isinstance(v, float) else v for name, v in row.items()}
         for row in pa.table(columns).to_pylist()
     ]
-    return {"job": "recommend", own.user_id: Id.of(who), "list": shown}
+    found = {"job": "recommend", own.user_id: Id.of(who), "list": shown}
+    if not shown:
+        new = asked["new_items_only"]
+        left = "no item without ratings is left; give new ones with --items"
+        found["nothing_to_recommend"] = left if new else "all items are excluded"
+    return found
 
 
 def _ratings_of(
@@ -277,7 +288,10 @@ def _titles(model: "TwoTower", ids: list[Any], items: Path | None) -> dict[Any, 
     if items is not None:
         table, listed = model.towers_.items.read(items)
         known, place = unique_ids(listed, "items", "items")
-        found |= titles(table.take(pa.array(place)).drop_columns(["item_id"]), known, ids)
+        # In a few rows any column may look like one.
+        own, names = title_column(model.catalogue_), table.column_names
+        table = table.select([name for name in names if name == own or name.lower() in TITLES])
+        found |= titles(table.take(pa.array(place)), known, ids)
     return found
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simrec.storage.artifacts import Artifact
 
 NAME = "catalogue"
-_TITLES = ("title", "name", "item_name", "label")
+TITLES = ("title", "name", "item_name", "label")
 # Characters of a mean text from which it describes an item rather than names it.
 _LONG = 100
 
@@ -95,12 +95,12 @@ def title_column(table: pa.Table | None) -> str | None:
     """Return the column that looks like a title: short text that nearly differs from row to row."""
     if table is None:
         return None
-    for name in sorted(table.column_names, key=lambda name: name.lower() not in _TITLES):
+    for name in sorted(table.column_names, key=lambda name: name.lower() not in TITLES):
         if family(table.schema.field(name).type) != "string":
             continue
         texts = table[name].cast(pa.large_string())
         length = pc.mean(pc.utf8_length(texts)).as_py() or 0
-        if name.lower() not in _TITLES and length > _LONG:
+        if name.lower() not in TITLES and length > _LONG:
             continue  # a description, not a name
         if pc.count_distinct(texts).as_py() > 0.8 * (len(table) - texts.null_count):
             return name

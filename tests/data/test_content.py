@@ -162,6 +162,16 @@ def test_a_row_of_text_is_told_by_its_words():
     assert told[4:] == ["missing"] * 3
 
 
+def test_markup_is_no_word():
+    marked = [
+        "The <b>sea</b>&nbsp;&amp; a<br />ship",
+        '<a href="x.org/ship">Sea</a>&quot;ship&#39;',
+    ]
+    plain, marked = ["the sea a ship", "sea ship", "b < a"] * 2, [*marked, "b < a"] * 2
+    encoders = [FeatureEncoder({"t": "text"}).fit(pa.table({"t": t})) for t in (plain, marked)]
+    assert encoders[0].to_dict()["columns"] == encoders[1].to_dict()["columns"]
+
+
 def test_texts_without_any_common_word():
     encoder = FeatureEncoder({"plot": "text"})
     X = encoder.fit_transform(pa.table({"plot": ["one two", "three four"], "x": [1, 2]}))
@@ -215,7 +225,13 @@ def through_graph(tf, encoder, column, given):
 
 
 def test_text_and_long_vectors_in_the_graph(tf):
-    texts = [*PLOTS[:5], "n/a", "Été: l'ÉTÉ, the sea", "unheard of"]
+    texts = [
+        *PLOTS[:5],
+        "n/a",
+        "Été: l'ÉTÉ, the sea",
+        "unheard of",
+        "A&amp;sea<BR>war &#38; sea<br/>",
+    ]
     encoder = FeatureEncoder({"t": "text"}).fit(pa.table({"t": texts * 2}))
     expected = encoder.transform(pa.table({"t": texts})).toarray()
     np.testing.assert_allclose(through_graph(tf, encoder, "t", texts), expected, atol=1e-5)

@@ -105,6 +105,7 @@ GENRES = [["War", "Drama"], ["War"], ["Drama", "Comedy"], [], None, ["Comedy"], 
         (",", ", ".join),
         ("[,]", lambda elements: f"[{', '.join(map(repr, elements))}]"),
         ("[,]", json.dumps),
+        ("[,]", lambda elements: str(np.array(elements))),
     ],
 )
 def test_lists_in_strings(separator, write, caplog):
@@ -137,6 +138,16 @@ def test_strings_that_are_no_lists(values):
 def test_prose_with_commas_is_no_list():
     texts = [f"In the year {i}, a man of that year, it is said, went away." for i in range(40)]
     assert FeatureEncoder().fit(pa.table({"x": texts})).columns_ == {"x": "text"}
+
+
+def test_lists_as_pandas_writes_them():
+    lists = [["it's", "b"], ["b"], ["a b", "it's", "b"]] * 3
+    written = ["""["it's" 'b']""", "['b']", """['a b', "it's", 'b']"""]
+    written += ["""["it's", 'b']""", "['b']", """['a b' "it's"\n 'b']"""] * 2
+    expected = FeatureEncoder().fit_transform(pa.table({"x": lists})).toarray()
+    encoder, X = read(written)
+    assert encoder.feature_names_ == ["x=a b", "x=b", "x=it's", "x=<unknown>"]
+    np.testing.assert_array_equal(X, expected)
 
 
 def test_any_separator_by_force():

@@ -101,8 +101,26 @@ def test_one_or_all(titled, tmp_path):
     for arguments in ({}, {"user": "1000100", "out": tmp_path / "out"}):
         with pytest.raises(InputError, match="give either out, .*or a user.*not both"):
             recommend(titled / "m", **arguments)
-    with pytest.raises(InputError, match="^user 7 has neither ratings nor features"):
+    remedy = "^--user 7: .*neither ratings nor features.*--users, .*--new-user, .*--unknown prior"
+    with pytest.raises(InputError, match=remedy):
         recommend(titled / "m", user="7")
+
+
+def test_why_a_list_is_empty(titled, tmp_path, capsys):
+    ids = TwoTower.load(titled / "m").items_.ids.to_pylist()
+    pd.DataFrame({"product": ids[:3]}).to_csv(tmp_path / "some.csv", index=False)
+    words = ["recommend", "--model", titled / "m", "--user", "1000100", "--new-items-only"]
+    assert main([*map(str, words), "--items", str(tmp_path / "some.csv")]) == 0
+    assert "no item without ratings is left; give new ones with --items" in capsys.readouterr().out
+
+
+def test_a_category_is_no_title(titled, tmp_path):
+    """In a table of few rows each may have a category of its own."""
+    items = pq.read_table(titled / "items.parquet").to_pandas()[:3]
+    items = items.drop(columns=["name", "blurb"]).assign(product=["n1", "n2", "n3"], kind=[*"abc"])
+    items.to_csv(tmp_path / "new.csv", index=False)
+    found = recommend(titled / "m", user="1000100", items=tmp_path / "new.csv")["list"]
+    assert len(found) == 3 and not any(row.get("title") for row in found)
 
 
 @pytest.mark.slow

@@ -467,8 +467,9 @@ class TestExplain:
             {"user_id": [10**6], "item_id": split.train.items.ids.slice(0, 1), "rating": [5.0]}
         )
         table = model.fold_in(few).explain(10**6, few["item_id"][0].as_py(), output="arrow")
-        shown = {row["feature"] for row in table.to_pylist() if row["side"] == "user"}
-        assert shown == {"average user", "what they rated", "how they rated"}
+        shown = {row["feature"]: row["value"] for row in table.to_pylist() if row["side"] == "user"}
+        assert set(shown) == {"average user", "what they rated", "how they rated"}
+        assert shown["how they rated"] == shown["what they rated"] == "1 rating"
         assert bounded(model, table) == pytest.approx(model.predict(few)[0], abs=1e-5)
 
     def test_new_by_table_as_by_id(self, fitted, data, split):

@@ -22,7 +22,7 @@ from simrec.data.features.column import (
     word_table,
 )
 from simrec.data.features.number import numbers
-from simrec.data.features.strings import BRACKETS, is_free_text, separator_of, split
+from simrec.data.features.strings import BETWEEN_QUOTES, BRACKETS, is_free_text, separator_of, split
 from simrec.data.tables import is_list, null_mask
 from simrec.errors import InputError
 
@@ -315,6 +315,7 @@ def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
     blanks = r"^[ \t]+|[ \t]+$"
     if separator == BRACKETS:
         x, separator = tf.strings.regex_replace(x, r"^[ \[\]]+|[ \[\]]+$", ""), ","
+        x = tf.strings.regex_replace(x, BETWEEN_QUOTES, separator)
         blanks = r"""^[ \t'"]+|[ \t'"]+$"""
     pieces = tf.strings.split(x, separator).to_tensor("")
     return tf.strings.regex_replace(pieces, blanks, "")

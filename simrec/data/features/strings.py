@@ -16,7 +16,10 @@ NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """A number in a string, as a regular expression."""
 
 BRACKETS = "[,]"
-"""The separator of lists as Python or JSON writes them: ``['a', 'b']``."""
+"""The separator of lists as Python, JSON or NumPy writes them: ``['a', 'b']``, ``['a' 'b']``."""
+
+BETWEEN_QUOTES = r"""['"]\s+['"]"""
+"""What NumPy writes between strings where others have a comma, as a regular expression."""
 
 # Values that are looked at.
 _ENOUGH = 20_000
@@ -70,7 +73,7 @@ def separator_of(texts: pa.Array) -> str | None:
 
     Elements recur from list to list and are short; in prose neither is so.
     """
-    if _share(pc.match_substring_regex(texts, r"^\[.*\]$")) > _NEARLY_ALL:
+    if _share(pc.match_substring_regex(texts, r"(?s)^\[.*\]$")) > _NEARLY_ALL:
         return BRACKETS
     for separator, (share, recurring, longest) in _SEPARATORS.items():
         if _share(pc.match_substring(texts, separator)) < share or (
@@ -102,6 +105,7 @@ def split(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.Array
     quotes = " \t"
     if separator == BRACKETS:
         texts, separator, quotes = pc.utf8_trim(texts, " []"), ",", " \t'\""
+        texts = pc.replace_substring_regex(texts, BETWEEN_QUOTES, separator)
     lists = pc.split_pattern(texts, separator)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
     elements = pc.utf8_trim(lists.flatten(), quotes)

@@ -25,6 +25,9 @@ from simrec.data.features.vector import Components, VectorColumn
 from simrec.errors import InputError
 
 _NOT_A_WORD = r"[^\p{L}\p{N}']+"
+# Tags and entities of HTML, in lower case; "<b and c>" is none. It is apart from the above because
+# one expression for both takes four times as long.
+_MARKUP = r"</?[a-z][a-z0-9]*(?:\s+[a-z-]+=[^<>]*)?\s*/?>|&(?:[a-z]+|#[0-9]+|#x[0-9a-f]+);"
 _ROWS_AT_ONCE = 1 << 15
 # Words of a vocabulary, at most, and those that are features themselves: the ones in most texts.
 _MOST_WORDS, _MOST_FEATURES = 1 << 17, 1 << 14
@@ -164,6 +167,7 @@ class TextColumn(VectorColumn):
             n_rows = tf.shape(x, tf.int64)[0]
             x = tf.strings.strip(tf.strings.lower(x, "utf-8"))
             x = tf.where(tf.reduce_any(x[:, None] == tf.constant(MISSING_WORDS), 1), "", x)
+            x = tf.strings.regex_replace(x, _MARKUP, " ")
             words = tf.strings.split(tf.strings.regex_replace(x, _NOT_A_WORD, " "))
             places = table.lookup(words.values)
             known = (places >= 0) & (tf.gather(idf, tf.maximum(places, 0)) > 0)
@@ -223,7 +227,8 @@ def _slices(values: pa.ChunkedArray) -> Iterator[pa.Array]:
 
 def _words(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.Array]:
     """Return the row of each word of some texts, its code, and the word of each code."""
-    split = pc.split_pattern_regex(pc.utf8_lower(texts), _NOT_A_WORD)
+    texts = pc.replace_substring_regex(pc.utf8_lower(texts), _MARKUP, " ")
+    split = pc.split_pattern_regex(texts, _NOT_A_WORD)
     lengths = pc.fill_null(pc.list_value_length(split), 0).to_numpy().astype(np.int64)
     rows, words = np.repeat(np.arange(len(texts)), lengths), split.flatten()
     real = pc.greater(pc.binary_length(words), 0)

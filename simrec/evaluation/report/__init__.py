@@ -24,7 +24,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import SINGULAR, Side
 from simrec.data.split import show_moment
 from simrec.data.tables import TableLike
-from simrec.errors import InputError
+from simrec.errors import InputError, plural
 from simrec.evaluation.baselines import LIST_BASELINES
 from simrec.evaluation.compare import in_words, joined
 from simrec.evaluation.report.measures import Measures, measure
@@ -288,8 +288,3 @@ def percent(share: float, digits: int = 0, signed: bool = False) -> str:
 def rise(share: float) -> str:
     """Say by how much a figure rises, in words that can be read where it is many times as large."""
     return f"by {percent(share, 1)}" if share < 1 else f"to {1 + share:.1f} times as much"
-
-
-def plural(n: int, word: str) -> str:
-    """Count things."""
-    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"

@@ -15,6 +15,7 @@ import numpy as np
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side, Sides
 from simrec.errors import InputError
+from simrec.model.new_entities.fit import fit_new, unrefined
 from simrec.model.params import Settings
 from simrec.model.posterior.observed import Observed
 from simrec.model.posterior.problem import Problem
@@ -66,7 +67,8 @@ def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Out
         outputs.insert(0, Output(*sample.bounds, kind="clip"))
     if len(outputs) == 1 or len(sample.ratings) < _LEAST:
         return outputs[0]
-    squares = _squared_errors(sample, outputs, min(settings.rating_dim, _DIM), rng)
+    dim = min(settings.rating_dim, _DIM)
+    squares = _squared_errors(sample, outputs, dim, settings.refine, rng)
     errors = np.sqrt(squares.mean(1))
     best = int(np.argmin(errors))
     if auto:
@@ -87,13 +89,17 @@ def _sigmoids(sample: Sample) -> list[Output]:
 
 
 def _squared_errors(
-    sample: Sample, outputs: list[Output], dim: int, rng: np.random.Generator
+    sample: Sample, outputs: list[Output], dim: int, refine: bool, rng: np.random.Generator
 ) -> np.ndarray:
-    """Fit known users and items with each output; return squared errors, outputs x held out."""
+    """Fit known users and items with each output; return squared errors, outputs x held out.
+
+    Without refinement items are what features say, as in the model: free embeddings can make up
+    for a wrong output, features cannot.
+    """
     held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
     actual, rows, squares = sample.ratings.values[held_out.out], held_out.rows, []
     for output in outputs:
-        vectors, shift = held_out.fit(output, dim, np.random.default_rng(seed))
+        vectors, shift = held_out.fit(output, dim, np.random.default_rng(seed), refine)
         g = replace(output, shift=shift)
         found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
         squares.append((found - actual).astype(np.float64) ** 2)
@@ -121,7 +127,7 @@ class HeldOut:
         return cls(sample, out, part, known, rows)
 
     def fit(
-        self, output: Output, dim: int, rng: np.random.Generator
+        self, output: Output, dim: int, rng: np.random.Generator, refine: bool = True
     ) -> tuple[Sides[np.ndarray], float]:
         """Fit known entities to the part; return their vectors, and the shift of the output.
 
@@ -130,7 +136,13 @@ class HeldOut:
         observed = Observed.of(self.part, output=output)
         X = self.sample.X.map(lambda X, at: X[at], self.known)
         problem = Problem(observed, X, self.sample.groups)
-        fit = posteriors(problem, Settings(dim, _EPOCHS), rng, lambda logs: None)
+        settings = Settings(dim, _EPOCHS, refine=refine)
+        fit = posteriors(problem, settings, rng, _silent)
+        if not refine:
+            entries = observed.sample(1, rng)  # for an estimate of errors, not used here
+            fit = unrefined(
+                problem, fit, fit_new(problem, fit, "items", settings, entries, rng, _silent)
+            )
         layout = Layout(dim, observed.scale)
 
         def vectors(side: Side) -> np.ndarray:
@@ -138,6 +150,10 @@ class HeldOut:
             return np.vstack([found, np.zeros_like(found[:1])])
 
         return Sides.of(vectors), observed.mean
+
+
+def _silent(logs: dict[str, float]) -> None:
+    """Report nothing."""
 
 
 def _places(known: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.data.sides import SINGULAR, Side, Sides
-from simrec.errors import InputError
+from simrec.errors import InputError, plural
 from simrec.model.head import (
     Encoder,
     Found,
@@ -337,8 +337,8 @@ def explain_rating(
     if count and layout.refined:
         history = (history_weight(np.array([count])) * kept.history[entity.row])[None]
         found.append(layout.without_constants(side, history, history, warmth))
-        names, values = [*names, _HISTORY[side][0]], [*values, f"{count:,} ratings"]
+        names, values = [*names, _HISTORY[side][0]], [*values, plural(count, "rating")]
     if count:
         found.append((vector - constant - np.concatenate(found).sum(0))[None])
-        names, values = [*names, _HISTORY[side][1]], [*values, f"{count:,} ratings"]
+        names, values = [*names, _HISTORY[side][1]], [*values, plural(count, "rating")]
     return Parts(names, values, np.concatenate(found), constant)
