@@ -101,10 +101,6 @@ def make_synthetic(
     random_state : int
         Seed.
 
-    Returns
-    -------
-    Synthetic
-
     Examples
     --------
     >>> data = make_synthetic(n_users=50, n_items=40, n_ratings=300)

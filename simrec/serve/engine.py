@@ -71,16 +71,8 @@ class Engine:
 
     def id_of(self, given: Any, side: Side) -> Any:
         """Return an id as the kind that the model has: numbers may come as text."""
-        kind = id_kind(self.model.towers_[side].ids.type)
-        if kind == "string":
-            return str(given)
-        if isinstance(given, str):
-            try:
-                return int(given)
-            except ValueError:
-                column = "item_id" if side == "items" else "user_id"
-                raise InputError(f"{column}: ids are whole numbers, got {given!r:.80}.") from None
-        return given
+        tower = self.model.towers_[side]
+        return tower.ids.read(given, tower.id_column)
 
     def free_id(self, side: Side) -> Any:
         """Return an id that nobody has."""

@@ -6,9 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
-from simrec.data.ids import IdMap
 from simrec.data.sides import ID_COLUMNS, USUAL, Columns, Side
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
@@ -125,18 +122,6 @@ def unless_empty(path: Path | None) -> Path | None:
     if path is None or not os.path.isdir(path) or os.listdir(path):
         return path
     return None
-
-
-def read_id(text: str, ids: IdMap, column: str) -> int | str:
-    """Read an id from the command line, of the kind that the model knows."""
-    if pa.types.is_integer(ids.type):
-        try:
-            return int(text)
-        except ValueError:
-            raise InputError(
-                f"{column}: the ids of the model are whole numbers, got {text!r}"
-            ) from None
-    return text
 
 
 @dataclass(frozen=True)
