@@ -102,11 +102,6 @@ def replay(
     policies : sequence of str
         Which of `POLICIES` to follow.
 
-    Returns
-    -------
-    Replay
-        Two tables and a sentence.
-
     Examples
     --------
     >>> import numpy as np

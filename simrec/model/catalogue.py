@@ -107,12 +107,10 @@ def title_column(table: pa.Table | None) -> str | None:
     return None
 
 
-def titles(
-    table: pa.Table | None, items: IdMap, ids: Any = None, name: str | None = None
-) -> dict[Any, str]:
+def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
     """Return the titles of items, of all by default, by a catalogue that has a row for each."""
-    name = name or title_column(table)
-    if table is None or name not in table.column_names or not len(table):
+    name = title_column(table)
+    if table is None or name is None:
         return {}
     values = items.column if ids is None else one_or_several(ids, "item_id")
     rows = items.rows(values, "item_id")

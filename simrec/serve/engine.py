@@ -99,12 +99,6 @@ class Engine:
             for one, here, row in zip(ids, known, rows.tolist(), strict=True)
         ]
 
-    def titles(self, rows: np.ndarray) -> list[str | None]:
-        """Return the titles of items by their rows."""
-        if self.title is None or self._table is None:
-            return [None] * len(rows)
-        return self._table[self.title].take(pa.array(rows)).to_pylist()
-
     def clean(self, row: Mapping[str, Any], side: Side) -> dict[str, Any]:
         """Return features of a request as a table takes them; images are base64, never paths.
 
@@ -326,5 +320,8 @@ class Engine:
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
-        pairs = zip(self.items_at(rows), self.titles(rows), strict=True)
+        titles = [None] * len(rows)
+        if self.title is not None and self._table is not None:
+            titles = self._table[self.title].take(pa.array(rows)).to_pylist()
+        pairs = zip(self.items_at(rows), titles, strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]

@@ -11,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -150,15 +151,8 @@ class Service:
             self.log.append("lists", [shown])
         return answer
 
-    def items(self, request: requests.Entities) -> dict[str, Any]:
-        """Take in new items; answered once they are on disk and can be ranked."""
-        return self._add(request, "items")
-
-    def users(self, request: requests.Entities) -> dict[str, Any]:
-        """Take in new users."""
-        return self._add(request, "users")
-
     def _add(self, request: requests.Entities, side: Any) -> dict[str, Any]:
+        """Take in new items or users; answered once they are on disk and items can be ranked."""
         engine = self.engine(request.model)
         tower, rows = engine.model.towers_[side], []
         for given in request.rows:
@@ -178,6 +172,8 @@ class Service:
         self.catch_up()
         known = int((found.rows < found.n_known).sum())
         return {"added": len(rows) - known, "known": known, "model_id": engine.model.model_id_}
+
+    items, users = partialmethod(_add, side="items"), partialmethod(_add, side="users")
 
     def feedback(self, request: requests.Feedback) -> dict[str, Any]:
         """Log ratings and events; acknowledged once they are on disk."""

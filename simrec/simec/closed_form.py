@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from simrec.errors import InputError
-from simrec.scoring.output import Output
 from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.linear_algebra import conjugate_gradients, randomised_svd
 
@@ -174,8 +173,13 @@ class EmbeddingLayer:
         """
         gram = (last.T @ last).astype(np.float64)
         gram[np.diag_indices_from(gram)] += 1e-9 * np.trace(gram) + 1e-12
-        if self.F is None:
-            self.C = _fit_rows(targets, last, gram)
+        if self.F is None:  # each row on its own
+            if targets.complete:
+                table = np.linalg.solve(gram, _times_last(targets, last).T).T
+            else:
+                matrix = targets.matrix.T.tocsr() if targets.sparse else targets.matrix.T
+                table = _fit_last(Targets(matrix, matrix.shape[1], 1, False), last)
+            self.C = np.asarray(table, np.float32)
             return self.C
         right, ridge = self._transposed(_times_last(targets, last)), targets.share * self.ridge
 
@@ -239,21 +243,16 @@ def fit_closed_form(problem: Problem) -> tuple[LinearEncoder, np.ndarray]:
         one = np.ones((features.n_rows, 1), np.float32)
         F = sp.hstack([F, one], "csr") if sp.issparse(F) else np.hstack([F, one])
     layer = EmbeddingLayer(F, params["embedding_dim"], params["ridge"])
-    linear = _on_the_scale_of_products(problem.targets, problem.output)
+    targets, output = problem.targets, problem.output
+    if output.shift or output.bounded:  # what the inverse of the output makes of the targets
+        matrix = targets.matrix.copy()
+        values = matrix.data if targets.sparse else matrix
+        values[...] = output.link(values) - np.float32(output.shift)
+        targets = replace(targets, matrix=matrix)
     frozen = problem.last_layer is not None
-    last = alternate(layer, linear, last, frozen, problem.rows_of_targets, params["sweeps"])
+    last = alternate(layer, targets, last, frozen, problem.rows_of_targets, params["sweeps"])
     C = layer.C.astype(np.float32)
     return LinearEncoder(features.kind, *((C[:-1], C[-1]) if bias else (C,))), last
-
-
-def _on_the_scale_of_products(targets: Targets, output: Output) -> Targets:
-    """Return what the inverse of the output makes of the targets."""
-    if not output.shift and not output.bounded:
-        return targets
-    matrix = targets.matrix.copy()
-    values = matrix.data if targets.sparse else matrix
-    values[...] = output.link(values) - np.float32(output.shift)
-    return replace(targets, matrix=matrix)
 
 
 def _blocks(targets: Targets) -> list[slice]:
@@ -306,13 +305,3 @@ def _fit_last(targets: Targets, y: np.ndarray) -> np.ndarray:
     gram = np.empty((len(products), d, d))
     gram[:, upper[0], upper[1]] = gram[:, upper[1], upper[0]] = products
     return np.linalg.solve(gram + targets.share * eye, right[..., None])[..., 0]
-
-
-def _fit_rows(targets: Targets, last: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Return the Y that fits best given W_l, each row on its own."""
-    if targets.complete:
-        table = np.linalg.solve(gram, _times_last(targets, last).T).T
-    else:
-        matrix = targets.matrix.T.tocsr() if targets.sparse else targets.matrix.T
-        table = _fit_last(Targets(matrix, matrix.shape[1], 1, False), last)
-    return np.asarray(table, np.float32)

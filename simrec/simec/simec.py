@@ -156,11 +156,6 @@ class SimEc(Params):
             Columns of R to train on: the first so many, or those listed. Where R is already some
             columns of a symmetric S, the rows that these columns belong to.
 
-        Returns
-        -------
-        SimEc
-            Itself.
-
         Examples
         --------
         >>> SimEc(2, epochs=2).fit(X, X @ X.T, targets=20)

@@ -124,12 +124,6 @@ def is_finite(array: np.ndarray) -> bool:
     return all(np.isfinite(flat[i : i + _BLOCK]).all() for i in range(0, flat.size, _BLOCK))
 
 
-def check_finite(file: Path, array: np.ndarray) -> None:
-    """Raise InputError if an array holds NaN or infinity."""
-    if not is_finite(array):
-        raise InputError(f"{file}: holds NaN or infinite values. {REMEDY}")
-
-
 def checked_csr(
     label: str, arrays: Sequence[np.ndarray], shape: tuple[int, int]
 ) -> sparse.csr_matrix:

@@ -91,7 +91,8 @@ class Artifact:
                 f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
                 f"{kinds!r} of shape {shape} (None: any length). {REMEDY}"
             )
-        npy.check_finite(self.path / f"{name}.npy", array)
+        if not npy.is_finite(array):
+            raise InputError(f"{self.path / name}.npy: holds NaN or infinite values. {REMEDY}")
         return array
 
     def csr_matrix(
@@ -155,7 +156,11 @@ def write(
 ) -> None:
     """Write the files of a model directory but for its manifest; see `save`."""
     weights = keras_weights or {}
-    _check_names([*arrays, *documents, *weights])
+    for name in (*arrays, *documents, *weights):
+        if not _NAME.fullmatch(name) or name == "manifest":
+            raise ValueError(
+                f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
+            )
     for name, array in arrays.items():
         npy.write_npy(directory / f"{name}.npy", array)
     for name, document in documents.items():
@@ -232,14 +237,6 @@ def remove(path: str | os.PathLike, kind: str) -> None:
         check_replaceable(root)
         if _listing(root) is not None and _read_manifest(root)["kind"] == kind:
             shutil.rmtree(root)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not _NAME.fullmatch(name) or name == "manifest":
-            raise ValueError(
-                f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
-            )
 
 
 def write_manifest(

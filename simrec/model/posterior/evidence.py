@@ -98,6 +98,8 @@ class SideEvidence:
     warmth: Array  # from 0 without ratings to 1 for one that was fitted with its ratings
     moments: np.ndarray  # mean of phi phi^T over the partners, weighted by their ratings
     weights: np.ndarray  # the encoder of the prior means of fitted entities
+    # Of some users alone: the spread of all; see `spread`.
+    spread_of_all: np.ndarray | None = None
 
     def variance(self, rows: np.ndarray) -> np.ndarray:
         """Return each entity's part in the variance of a prediction; posteriors are read once."""
@@ -114,6 +116,8 @@ class SideEvidence:
 
     def spread(self, counts: Array) -> np.ndarray:
         """Return the covariance of out-of-fold embeddings, entities weighted by their ratings."""
+        if self.spread_of_all is not None:
+            return self.spread_of_all
         total = max(sum(int(some.sum()) for _, some in blocks(counts)), 1)
         parts = [(here, some / total) for here, some in blocks(counts)]
         mean = sum(share @ self.out_of_fold[here].astype(np.float64) for here, share in parts)
@@ -122,10 +126,6 @@ class SideEvidence:
             off = self.out_of_fold[here].astype(np.float64) - mean
             spread += (off * share[:, None]).T @ off
         return spread
-
-    def average_variance(self, counts: Array) -> float:
-        """Return the variance of an entity of which nothing is known, not even features."""
-        return float(np.sum((self.new_covariance() + self.spread(counts)) * self.moments))
 
     def only(self, rows: np.ndarray) -> SideEvidence:
         """Keep some entities."""

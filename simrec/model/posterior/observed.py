@@ -153,10 +153,7 @@ class Observed:
         entries = (output.link(ratings.values) - np.float32(mean)) / np.float32(scale)
         places, shape = (ratings.user_rows, ratings.item_rows), (ratings.n_users, ratings.n_items)
         users = sparse.csr_matrix((entries.astype(np.float32), places), shape=shape)
-        rows = Sides(
-            transposed_rows(users, column_workers=workers),
-            rating_rows(users, row_workers=workers),
-        )
+        rows = Sides(transposed_rows(users, workers), rating_rows(users, workers))
         n_users, mine = int(workers.total(ratings.n_users)), workers.places(ratings.n_users)
         return cls(rows, mean, scale, unit, n_users, mine, workers)
 
@@ -198,25 +195,17 @@ class Entries:
     workers: Workers = ONE_WORKER
 
 
-def rating_rows(
-    matrix: sparse.csr_matrix,
-    row_workers: Workers = ONE_WORKER,
-    column_workers: Workers = ONE_WORKER,
-) -> RatingRows:
-    """Cut a matrix into blocks of rows."""
-    return _arranged([matrix], np.array([0, matrix.shape[1]]), row_workers, column_workers)
+def rating_rows(matrix: sparse.csr_matrix, workers: Workers = ONE_WORKER) -> RatingRows:
+    """Cut a matrix, whose rows are divided between workers, into blocks of rows."""
+    return _arranged([matrix], np.array([0, matrix.shape[1]]), workers, ONE_WORKER)
 
 
-def transposed_rows(
-    matrix: sparse.csr_matrix,
-    row_workers: Workers = ONE_WORKER,
-    column_workers: Workers = ONE_WORKER,
-) -> RatingRows:
-    """Arrange a matrix by its columns, in ranges of its rows."""
+def transposed_rows(matrix: sparse.csr_matrix, workers: Workers = ONE_WORKER) -> RatingRows:
+    """Arrange a matrix by its columns, in ranges of its rows; workers divide the rows."""
     n, m = matrix.shape
     edges = np.unique([*range(0, n, max(_COLUMNS, m // 4)), n]).astype(np.int64)
     parts = [matrix[a:b].T.tocsr() for a, b in itertools.pairwise(edges)]
-    return _arranged(parts, edges, row_workers, column_workers)
+    return _arranged(parts, edges, ONE_WORKER, workers)
 
 
 def _arranged(

@@ -219,7 +219,8 @@ class RatingPart(Part):
         known = found.known
         variance[known] = kept.variance(rows[known])
         if found.average.any():
-            variance[found.average] = kept.average_variance(counts)
+            spread = kept.new_covariance() + kept.spread(counts)
+            variance[found.average] = np.sum(spread * kept.moments)
         return evidence.scale**2 * variance
 
     def std(self, z: np.ndarray, variance: np.ndarray, what: str) -> np.ndarray:
