@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -141,6 +142,12 @@ class TwoTower(Answers):
     keep_evidence: bool = True
     random_state: int = 0
     verbose: int = 0
+
+    def __new__(cls, *args: Any, **params: Any) -> TwoTower:
+        """Name the new word for an argument that is gone."""
+        if "method" in params:
+            raise InputError("method: two SimEcs and nothing else are now refine=False.")
+        return super().__new__(cls)
 
     def fit(
         self,
@@ -328,3 +335,8 @@ class TwoTower(Answers):
         """Become another model than the one that was saved or loaded, which is now the parent."""
         self._set_state(state)
         self.parent_, self.model_id_ = self.model_id_ or self.parent_, None
+
+
+# `__new__` takes anything; the arguments are those of `__init__`.
+_first, *_arguments = inspect.signature(TwoTower.__init__).parameters.values()
+TwoTower.__signature__ = inspect.Signature(_arguments)  # type: ignore[attr-defined]

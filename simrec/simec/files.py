@@ -107,7 +107,8 @@ def load(cls: type[T], path: str | os.PathLike[str]) -> T:
             raise InputError("the history is no list")
         if not is_number(shift) or not np.isfinite(shift):
             raise InputError(f"the output's shift is {shift!r}")
-        model.output_ = Output(*(model.bounds or (None, None)), shift)
+        lower, upper = model.bounds or (None, None)
+        model.output_ = Output(lower, upper, shift)
         kind, shape = learned["feature_kind"], check_hidden_layers(learned["feature_shape"])
         if kind not in FEATURE_KINDS:
             raise InputError(f"features of kind {kind!r}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, check_seed, is_number, is_whole
+from simrec.errors import InputError, is_number, is_whole
 from simrec.model.answer.recommend import (
     Level,
     attributes,
@@ -23,7 +23,7 @@ from simrec.model.answer.recommend import (
     recommend,
     thresholds,
 )
-from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
+from simrec.model.answer.rerank import Rerank, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel
 from simrec.model.head import Found
@@ -146,36 +146,14 @@ class ListAnswers(FittedModel):
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
         k = max(1, min(int(k), len(chosen.items[0])))  # before memory is taken for it
-        rerank = self._rerank(chosen.items[1], described, at_most, diversity, sample, explore)
-        return self._returned(recommend(chosen, heads, k, seen, bonus, shift, rerank), output)
-
-    def _rerank(
-        self,
-        items: Found,
-        table: pa.Table | None,
-        at_most: Mapping[str, int] | None,
-        diversity: float,
-        sample: int | None,
-        explore: float,
-    ) -> Rerank | None:
-        """Return what chooses lists from the best candidates; None where the best are the list."""
-        diversity = check_diversity(diversity)
-        if sample is not None:
-            if at_most or diversity:
-                raise InputError("sample: lists with at_most or diversity have no propensities.")
-            if not explore:
-                raise InputError("sample: without explore above 0 there is nothing to draw from.")
-            return Rerank([], 0.0, None, check_seed(sample))
-        if not (at_most or diversity):
-            return None
-
-        unit = directions(self.whole.predictor(), self.whole.towers_) if diversity else None
+        found, whole = chosen.items[1], self.whole
 
         def directions_of(rows: np.ndarray) -> np.ndarray:
-            assert unit is not None
-            return unit(items.take(rows))
+            unit = whole._kept("directions", lambda: directions(whole.predictor(), whole.towers_))
+            return unit(found.take(rows))
 
-        return Rerank(caps(at_most, table), diversity, directions_of, None)
+        rerank = Rerank.of(at_most, described, diversity, sample, explore, directions_of)
+        return self._returned(recommend(chosen, heads, k, seen, bonus, shift, rerank), output)
 
     def audience(
         self,

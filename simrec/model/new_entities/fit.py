@@ -83,7 +83,11 @@ def fit_new(
     """
     refit, last_layer = settings.refine or side == "items", known.other(side).posterior
     if has_network(problem, side, settings):
-        new = _fit_network(problem, known, side, settings, entries, rng, refit)
+        folds = problem.folds(side, settings.folds, rng)
+        seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
+        network, out = cross_fit_network(sampled, side, last_layer, settings, folds, seed)
+        new = refit_partners(problem, known, side, entries, out, refit)
+        new.network = network
         log({f"val_new_{side}": problem.observed.unit * new.error})
         return new
     inputs = problem.inputs(side, history=False)
@@ -122,23 +126,6 @@ def has_network(problem: Problem, side: Side, settings: Settings) -> bool:
     if own is not None and featureless:
         raise InputError(f"{SINGULAR[side]}_encoder needs a table of {side} to encode.")
     return not featureless and (own is not None or bool(settings.hidden_layers))
-
-
-def _fit_network(
-    problem: Problem,
-    known: Sides[KnownEntities],
-    side: Side,
-    settings: Settings,
-    entries: Entries,
-    rng: np.random.Generator,
-    refit: bool,
-) -> NewEntities:
-    """Fit an encoder with trained hidden layers; held-out entities tell when to stop."""
-    frozen, folds = known.other(side).posterior, problem.folds(side, settings.folds, rng)
-    seed, sampled = int(rng.integers(2**31)), Sampled.of(problem, rng)
-    network, held_out = cross_fit_network(sampled, side, frozen, settings, folds, seed)
-    new = refit_partners(problem, known, side, entries, held_out, refit)
-    return replace(new, network=network)
 
 
 def refit_partners(

@@ -213,19 +213,15 @@ def _arranged(
 ) -> RatingRows:
     """Cut the rows of matrices, which lie side by side, in the same places."""
     ends = np.sum([part.indptr.astype(np.int64) for part in parts], axis=0)
-    starts, counts = _starts(ends), col_workers.sum(np.diff(ends))
-    blocks = [_blocks(part, starts) for part in parts]
-    ones = np.ones(max(block.nnz for part in blocks for block in part), np.float32)
-    return RatingRows(blocks, starts, columns, counts, ones, row_workers, col_workers)
-
-
-def _starts(indptr: np.ndarray) -> np.ndarray:
-    """Return the edges of blocks of rows."""
-    m, n_entries = len(indptr) - 1, int(indptr[-1])
+    m, n_entries = len(ends) - 1, int(ends[-1])
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
     n_blocks = 1 if n_entries < 50_000 else min(max(4 * processors(), n_entries // _ENTRIES), m)
-    cuts = np.searchsorted(indptr, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
-    return np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
+    cuts = np.searchsorted(ends, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
+    starts = np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
+    blocks = [_blocks(part, starts) for part in parts]
+    ones = np.ones(max(block.nnz for part in blocks for block in part), np.float32)
+    counts = col_workers.sum(np.diff(ends))
+    return RatingRows(blocks, starts, columns, counts, ones, row_workers, col_workers)
 
 
 def _blocks(matrix: sparse.csr_matrix, starts: np.ndarray) -> list[sparse.csr_matrix]:

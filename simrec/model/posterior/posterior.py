@@ -195,7 +195,12 @@ def fit_posterior(
         posterior = Posterior(weighted, posterior_covariance(stats, precisions, weighted))
     else:
         posterior = Posterior(packed.products(covariance, weighted), covariance)
-    return posterior, _estimate_precisions(stats, posterior, prior_means)
+    workers = stats.workers
+    L = prior_precision(posterior, prior_means, workers)
+    n_entries = float(stats.counts().sum(dtype=np.float64))
+    noise = expected_squares(stats, posterior) / max(workers.total(n_entries), 1.0)
+    t = float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST))
+    return posterior, Precisions(L, t)
 
 
 def posterior_covariance(
@@ -249,13 +254,3 @@ def prior_precision(posterior: Posterior, prior_means: np.ndarray, workers: Work
     spread = workers.sum(spread) / workers.total(len(prior_means))
     values, vectors = np.linalg.eigh(spread)
     return (vectors / np.clip(values, 1 / _HIGHEST, 1 / _LOWEST)) @ vectors.T
-
-
-def _estimate_precisions(
-    stats: Statistics, posterior: Posterior, prior_means: np.ndarray
-) -> Precisions:
-    workers = stats.workers
-    L = prior_precision(posterior, prior_means, workers)
-    n_entries = float(stats.counts().sum(dtype=np.float64))
-    noise = expected_squares(stats, posterior) / max(workers.total(n_entries), 1.0)
-    return Precisions(L, float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST)))
