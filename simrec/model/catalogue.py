@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +10,10 @@ import pyarrow.compute as pc
 
 from simrec.data.features.column import family
 from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
 from simrec.errors import InputError
-
-if TYPE_CHECKING:
-    from simrec.data.ids import IdMap
-    from simrec.storage.arrays import Insertion
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.arrays import Insertion
+from simrec.storage.artifacts import Artifact
 
 NAME = "catalogue"
 _TITLES = ("title", "name", "item_name", "label")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -16,13 +16,11 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Encoder, Network, Saved, StoredHead
+from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import Parts
 from simrec.storage.arrays import Array, Insertion, Sparse
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.artifacts import Artifact
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,8 +79,14 @@ def check_params(params: Mapping[str, Any]) -> None:
     for message, is_so in wrong.items():
         if is_so:
             raise InputError(message)
-    if params["solver"] == "closed_form":
-        _check_closed_form(params)
+    unsolved = [name for name in (*PENALTIES, *_SHARES, "hidden_layers") if name != "symmetric"]
+    given = [name for name in unsolved if params[name]]
+    given += ["encoder"] * (params["encoder"] is not None) + ["loss"] * (params["loss"] != "mse")
+    if params["solver"] == "closed_form" and given:
+        raise InputError(
+            f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
+            f"out {', '.join(given)}, or use solver='lbfgs' or 'adam'"
+        )
 
 
 def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
@@ -90,18 +96,6 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
     if any(isinstance(w, bool) or int(w) != w or w < 1 for w in hidden_layers):
         raise InputError(f"hidden_layers must be positive integers, got {hidden_layers!r}")
     return tuple(int(width) for width in hidden_layers)
-
-
-def _check_closed_form(params: Mapping[str, Any]) -> None:
-    """Raise for what a closed form cannot solve."""
-    unsolved = (*PENALTIES, *_SHARES, "hidden_layers")
-    given = [name for name in unsolved if name != "symmetric" and params[name]]
-    given += ["encoder"] * (params["encoder"] is not None) + ["loss"] * (params["loss"] != "mse")
-    if given:
-        raise InputError(
-            f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
-            f"out {', '.join(given)}, or use solver='lbfgs' or 'adam'"
-        )
 
 
 def check_features(params: Mapping[str, Any], features: Features) -> None:

@@ -191,11 +191,8 @@ def pair_matrix(ratings: Ratings, users: pa.Array, items: pa.Array) -> sparse.cs
 
 def best_places(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the places of the k largest finite scores, of equal ones the first."""
-    if k < len(scores):
-        worst = np.partition(scores, len(scores) - k)[len(scores) - k]
-        keep = np.flatnonzero((scores >= worst) & (scores > -np.inf))
-    else:
-        keep = np.flatnonzero(scores > -np.inf)
+    worst = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else -np.inf
+    keep = np.flatnonzero((scores >= worst) & (scores > -np.inf))
     return keep[np.argsort(-scores[keep], kind="stable")[:k]]
 
 

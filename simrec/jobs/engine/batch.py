@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from simrec.data.source import Unit
+from simrec.data.source import Source, Unit
 from simrec.errors import InputError
+from simrec.jobs.io.entities import KnownIds
 from simrec.jobs.io.inputs import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.io.parts import Part, PartWriter, Scratch
@@ -22,13 +23,9 @@ from simrec.jobs.options import Path
 from simrec.scoring.threads import processors
 from simrec.storage.files import lock
 
-if TYPE_CHECKING:
-    from simrec.data.source import Source
-    from simrec.jobs.io.entities import KnownIds
-
 logger = logging.getLogger(__name__)
 
-Table: TypeAlias = "Source | KnownIds"
+Table = Source | KnownIds
 # Bytes to work in: rows in flight are as many as fit, arrays of more than a quarter are in files.
 MEMORY = 10**9
 

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +23,11 @@ from simrec.data.id_columns import check_ids
 from simrec.data.ids import encode_ids
 from simrec.data.ratings import Ratings
 from simrec.data.source import Source, Unit, open_source
+from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import DataOptions
 from simrec.model.run.workers import Workers, equal_parts
 from simrec.storage import files
-
-if TYPE_CHECKING:
-    from simrec.data.tables import TableLike
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ ratings.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -40,9 +39,7 @@ from simrec.model.posterior.posterior import (
 )
 from simrec.model.posterior.problem import Problem
 from simrec.model.posterior.sweeps import Log
-
-if TYPE_CHECKING:
-    from simrec.simec.simec import SimEc
+from simrec.simec.simec import SimEc
 
 # For choices that matter little on most data: more than what the choice of the best gains by noise.
 _CLEAR_GAIN = 5e-3

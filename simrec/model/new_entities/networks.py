@@ -8,7 +8,6 @@ sample of them is trained on. Workers train on the same sample, each for itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import sparse
@@ -19,9 +18,7 @@ from simrec.model.posterior.posterior import Posterior
 from simrec.model.posterior.problem import Problem
 from simrec.model.run.workers import Workers
 from simrec.model.sample import MOST_RATINGS, drawn_users, gathered_matrix
-
-if TYPE_CHECKING:
-    from simrec.simec.simec import SimEc
+from simrec.simec.simec import SimEc
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +57,6 @@ def fit_network(
 
     `keep` are the entities of the side to train on, all without it.
     """
-    from simrec.simec.simec import SimEc
-
     X, R, mean = sampled.problem.features[side][:, :-1], sampled.R, partners.mean
     if side == "users":
         X = gathered_matrix(X[sampled.rows], sampled.workers)

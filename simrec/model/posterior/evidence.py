@@ -8,7 +8,7 @@ enter as they did in `fit`; without ratings the posterior is the prior that feat
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,12 +18,10 @@ from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
+from simrec.model.tower import Tower
 from simrec.scoring.threads import by_blocks
 from simrec.storage.arrays import Array, Insertion, blocks
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.artifacts import Artifact
 
 # In the names of all arrays of evidence in a model directory.
 EVIDENCE = "evidence"

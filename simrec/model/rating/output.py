@@ -61,10 +61,15 @@ def choose_output(
 
 def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Output:
     """Choose between sigmoids, and with "auto" between the best of them and the identity."""
-    outputs, auto = _sigmoids(sample), settings.rating_output == "auto"
+    values, auto = sample.ratings.values, settings.rating_output == "auto"
+    low, high = sample.bounds
+    ends = [np.quantile(values, [share, 1 - share], method="nearest") for share in _BEYOND]
+    # Between quantiles of the ratings, the widest first; else between the bounds.
+    ranges = dict.fromkeys((float(low), float(high)) for low, high in ends if low < high)
+    outputs = [Output(*ends) for ends in ranges] or ([Output(low, high)] if low < high else [])
     if auto:
         outputs.insert(0, Output(*sample.bounds, kind="clip"))
-    if len(outputs) == 1 or len(sample.ratings) < _LEAST:
+    if len(outputs) == 1 or len(values) < _LEAST:
         return outputs[0]
     squares = _squared_errors(sample, outputs, min(settings.rating_dim, _DIM), rng)
     errors = np.sqrt(squares.mean(1))
@@ -75,15 +80,6 @@ def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Out
         if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
             best = 0
     return outputs[best]
-
-
-def _sigmoids(sample: Sample) -> list[Output]:
-    """Return sigmoids between quantiles of the ratings, the widest first; else between bounds."""
-    values = sample.ratings.values
-    ends = [np.quantile(values, [share, 1 - share], method="nearest") for share in _BEYOND]
-    ranges = dict.fromkeys((float(low), float(high)) for low, high in ends if low < high)
-    low, high = sample.bounds
-    return [Output(*ends) for ends in ranges] or ([Output(low, high)] if low < high else [])
 
 
 def _squared_errors(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -36,16 +36,13 @@ from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared
 from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.simecs import as_simec
+from simrec.model.tower import Tower
 from simrec.model.update.add_ratings import add_ratings
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import Parts
+from simrec.simec.simec import SimEc
 from simrec.storage.arrays import Array, Sparse
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.simec.simec import SimEc
-    from simrec.storage.artifacts import Artifact
-
+from simrec.storage.artifacts import Artifact
 
 # What the ratings of an entity add: by which partners it has, and by what they say and how many
 # they are.
