@@ -29,8 +29,6 @@ class IdMap:
     as the `type` they were given in (string views as large strings). Strings are ordered by code
     point, as Python orders them. `from_values` takes ids that are not distinct and ascending.
 
-    Examples
-    --------
     >>> ids = IdMap.from_values(["tea", "mate", "tea"])
     >>> ids.rows(["tea", "milk"])
     array([ 1, -1])

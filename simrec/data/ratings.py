@@ -180,8 +180,6 @@ class Ratings:
     def seconds(self) -> np.ndarray | None:
         """The times as float64: seconds since 1970 of dates and timestamps, numbers as given.
 
-        Examples
-        --------
         >>> later = table.append_column("timestamp", pa.array([1.5, 2.0, 9.0]))
         >>> Ratings.from_table(later).seconds
         array([1.5, 2. , 9. ])
@@ -202,8 +200,6 @@ class Ratings:
     def to_csr(self) -> sparse.csr_matrix:
         """Return the users x items matrix. What is stored was observed, ratings of 0 included.
 
-        Examples
-        --------
         >>> ratings.to_csr().toarray()
         array([[5., 3.],
                [4., 0.]], dtype=float32)
@@ -215,8 +211,6 @@ class Ratings:
     def to_arrow(self) -> pa.Table:
         """Return a table of user_id, item_id, rating and, if known, timestamp.
 
-        Examples
-        --------
         >>> ratings.to_arrow().column_names
         ['user_id', 'item_id', 'rating']
         """

@@ -116,8 +116,6 @@ def compare(
 def in_words(row: Mapping[str, Any]) -> str:
     """Say how a model stands to the other in a row of the table.
 
-    Examples
-    --------
     >>> row = {"metric": "rmse", "model": "a", "better": None, "difference": -0.005}
     >>> in_words({**row, "other_value": 1.0, "low": -0.007, "high": -0.003})
     'better by 0.5%, too little to matter'

@@ -27,7 +27,7 @@ from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_to
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.storage import artifacts
-from simrec.storage.arrays import id_arrays
+from simrec.storage.arrays import id_arrays, table_bytes
 from simrec.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def content(model: FittedModel) -> Saved:
         if tower.encoder is not None:
             saved.documents[f"{side}_encoder"] = tower.encoder.to_dict()
     if model.catalogue_ is not None:
-        saved.arrays[catalogue.NAME] = catalogue.stored(model.catalogue_)
+        saved.arrays[catalogue.NAME] = table_bytes(model.catalogue_)
     for part in model.parts_.values():
         saved.add(part.saved())
     saved.sparse.users["rated"] = model.rated_

@@ -184,7 +184,7 @@ def fit_towers(
     users = fit_new(R, known, "users", settings, sample, rng, log)
     new = Sides(items, users)
     if settings.refine:
-        return RatingFit(known, new, fit_both(R, new, settings, sample, rng))
+        return RatingFit(known, new, fit_both(R, new, settings, rng))
     known.users.weights = users.weights
-    both = BothNew(users.weights, users.error, users.penalty, users.network)
+    both = BothNew(users.weights, users.error, users.network)
     return RatingFit(known, new, both, refined=False)

@@ -296,8 +296,6 @@ class TwoTower(Answers):
         next fit without those users. Users who were folded in with known items leave nothing
         behind. The model is changed in place and returned.
 
-        Examples
-        --------
         >>> model.forget([7, 8])
         <TwoTower() fitted to 2,289 ratings of 80 items by 158 users>
         """

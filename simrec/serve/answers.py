@@ -1,7 +1,5 @@
 """The answers of the service, those of the library: lists, scores, neighbours, audience."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The answers of one loaded model, and of what has come in since, for one request at a time."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json

@@ -11,8 +11,6 @@ A record is acknowledged after ``fsync``; one that a kill cut short was not, and
 processes share a log: each appends under a lock, and reads what the others have appended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

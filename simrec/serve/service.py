@@ -1,7 +1,5 @@
 """The models that are served, what has come in since, and how both are kept up to date."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import logging

@@ -7,8 +7,6 @@ solves for the linear parts of a network of random features, which gradient trai
 improve. NumPy alone.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 from typing import Any

@@ -230,8 +230,6 @@ class Params:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name (`deep` is there for scikit-learn).
 
-        Examples
-        --------
         >>> from simrec import TwoTower
         >>> TwoTower(bounds=(1, 5)).get_params()["bounds"]
         (1, 5)
@@ -241,8 +239,6 @@ class Params:
     def set_params(self: T, **params: Any) -> T:
         """Set arguments by name and return self; they count from the next fit on.
 
-        Examples
-        --------
         >>> from simrec import TwoTower
         >>> TwoTower().set_params(embedding_dim=8)
         TwoTower(embedding_dim=8)
@@ -293,8 +289,6 @@ def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
 
     1 is perfect, 0 as good as the mean of the values; NaN of fewer than two values.
 
-    Examples
-    --------
     >>> r_squared(np.array([1.0, 3.0, 5.0]), np.array([1.0, 4.0, 5.0]))
     0.875
     """

@@ -193,8 +193,6 @@ class SimEc(Params):
     def encoder_(self) -> Any:
         """The trained encoder as a Keras model.
 
-        Examples
-        --------
         >>> model.encoder_.output_shape
         (None, 3)
         """
@@ -217,8 +215,6 @@ class SimEc(Params):
     def transform(self, X: Any = None) -> np.ndarray:
         """Return the embeddings Y of feature rows (None: of the identity's rows).
 
-        Examples
-        --------
         >>> model.transform(X[:4]).shape
         (4, 3)
         """
@@ -234,8 +230,6 @@ class SimEc(Params):
     def products(self, X: Any = None) -> np.ndarray:
         """Return the scalar products Y W_l with the targets, before the output: m x n (x k).
 
-        Examples
-        --------
         >>> np.allclose(model.products(X), model.transform(X) @ model.last_layer_, atol=1e-5)
         True
         """
@@ -244,8 +238,6 @@ class SimEc(Params):
     def predict(self, X: Any = None) -> np.ndarray:
         """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k.
 
-        Examples
-        --------
         >>> model.predict(X[:4]).shape
         (4, 60)
         """
@@ -254,8 +246,6 @@ class SimEc(Params):
     def similarity(self, X1: Any = None, X2: Any = None) -> np.ndarray:
         """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself).
 
-        Examples
-        --------
         >>> model.similarity(X[:4], X[4:6]).shape
         (4, 2)
         """
@@ -348,8 +338,6 @@ class SimEc(Params):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a directory: no pickle, no code.
 
-        Examples
-        --------
         >>> model.save("simec")
         """
         from simrec.simec.files import save
@@ -361,8 +349,6 @@ class SimEc(Params):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return a model written by `save`; no code in it is run.
 
-        Examples
-        --------
         >>> model.save("simec")
         >>> np.array_equal(SimEc.load("simec").predict(X), model.predict(X))
         True

@@ -170,6 +170,14 @@ def id_arrays(name: str, ids: pa.Array) -> dict[str, np.ndarray]:
     return {f"{name}_offsets": starts - starts[0], f"{name}_text": text}
 
 
+def table_bytes(table: pa.Table) -> np.ndarray:
+    """Return a table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(sink.getvalue(), np.uint8)
+
+
 def checked_strings(file: Path, offsets: np.ndarray, text: np.ndarray) -> pa.Array:
     """Make strings of two arrays after checking that offsets are in range and the text is UTF-8."""
     with reading(file):

@@ -22,17 +22,6 @@ from simrec.evaluation.baselines.lists import (
     PopularityBaseline,
 )
 
-__all__ = [
-    "LIST_BASELINES",
-    "BiasBaseline",
-    "ContentBaseline",
-    "EaseBaseline",
-    "ListBaseline",
-    "MeanBaseline",
-    "PopularityBaseline",
-    "fit_list_baselines",
-]
-
 LIST_BASELINES = {"popular": "popularity", "ease": "EASE", "content": "a TF-IDF profile"}
 """List baselines by the ending of their columns, in words."""
 

@@ -199,8 +199,6 @@ def best_places(scores: np.ndarray, k: int) -> np.ndarray:
 def term_counts(table: pa.Table) -> sparse.csr_matrix:
     """Count the terms of each row: words, elements of lists, whole numbers; drop those of one row.
 
-    Examples
-    --------
     >>> rows = {"item_id": [1, 2, 3], "tags": [["a", "b"], ["b"], None], "year": [1999, 1999, 5]}
     >>> term_counts(pa.table(rows)).toarray()
     array([[1., 1.],

@@ -5,8 +5,6 @@ connected in a ring: each sends about twice an array, whatever their number, and
 bits. A worker that says nothing for `timeout` seconds while others wait for it is lost.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time

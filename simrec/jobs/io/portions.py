@@ -174,8 +174,6 @@ class Portions:
 def ranges(ids: Any, starts: Sequence[Any]) -> np.ndarray:
     """Return the range of each id; all but the first range are given by their lowest ids.
 
-    Examples
-    --------
     >>> ranges(pa.chunked_array([["a", "m", "z"]]), ["b", "n"])
     array([0, 1, 2])
     """

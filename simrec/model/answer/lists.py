@@ -301,8 +301,6 @@ class ListAnswers(FittedModel):
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
         """Return explore * posterior standard deviation of items; None where it is 0.
 
-        Examples
-        --------
         >>> model.exploration(model.towers_.items.everyone(), 1.0).shape
         (100,)
         """

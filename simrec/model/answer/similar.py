@@ -1,7 +1,5 @@
 """Entities that are alike: neighbours by correlation of scores, and those that explain a score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ out-of-fold embeddings: those that the encoder gives each training entity when i
 ratings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,8 +50,7 @@ class NewEntities:
     weights: np.ndarray  # encoder of the new side, p x D
     partners: Posterior  # known entities of the other side, refitted against out-of-fold embeddings
     held_out: np.ndarray  # out-of-fold embeddings of the training entities of the new side
-    around: Precisions  # those that the partners' posterior was computed with
-    precisions: Precisions  # as it estimates them
+    precisions: Precisions  # as the partners' posterior estimates them
     error: float  # estimated RMSE for new entities, in units of the ratings' spread
     penalty: Penalty | None = None  # of an encoder in closed form
     network: SimEc | None = None  # in place of the weights, if there are hidden layers
@@ -140,14 +137,14 @@ def refit_partners(
         found = Sides(partners.posterior.mean, held_out)
         error = pair_error(found if side == "users" else found.swap(), entries)
         frozen, precisions = partners.posterior, partners.precisions
-        return NewEntities(weights, frozen, held_out, precisions, precisions, error, refitted=False)
+        return NewEntities(weights, frozen, held_out, precisions, error, refitted=False)
     new, prior_means = Posterior(held_out), partners.prior_means
     stats = statistics(problem.observed.rows.other(side), new)
     around = fit_posterior(stats, prior_means, partners.precisions)[1]
     # Once more, with precisions estimated against out-of-fold embeddings.
     refitted, precisions = fit_posterior(stats, prior_means, around)
     error = left_out_error(new, refitted, precisions.t, entries, side)
-    return NewEntities(weights, refitted, held_out, around, precisions, error)
+    return NewEntities(weights, refitted, held_out, precisions, error)
 
 
 def unrefined(
@@ -177,16 +174,11 @@ class BothNew:
 
     weights: np.ndarray
     error: float = np.nan  # estimated RMSE where both are new, in units of the ratings' spread
-    penalty: Penalty | None = None  # of an encoder in closed form
     network: SimEc | None = None  # in place of the weights
 
 
 def fit_both(
-    problem: Problem,
-    new: Sides[NewEntities],
-    settings: Settings,
-    entries: Entries,
-    rng: np.random.Generator,
+    problem: Problem, new: Sides[NewEntities], settings: Settings, rng: np.random.Generator
 ) -> BothNew:
     """Fit the encoder of new users with W_l frozen to the embeddings that features give items."""
     items = Posterior(new.items.held_out)
@@ -204,7 +196,7 @@ def fit_both(
     best = attempt(new.users.penalty.stronger(STEP))
     if inputs.n_features > 1 and settings.strengths.users is None:
         best = search(attempt, best, Penalty.stronger, _CLEAR_GAIN)
-    return BothNew(best.encoders.weights, best.error, best.penalty)
+    return BothNew(best.encoders.weights, best.error)
 
 
 @dataclass(eq=False)

@@ -9,8 +9,6 @@ Without refinement entities have no history, and the prior means of users are ze
 become the last layer of an item SimEc.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -269,11 +269,12 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     """Put what was fitted for a side into vectors, and its encoders into one encoder of vectors."""
     known, new = fit.known[side].posterior.mean, fit.new[side]
     against_cold = fit.new.other(side).partners.mean if fit.refined else known
-    cold = new.weights if side == "items" or not fit.refined else fit.both.weights
+    both = fit.both if side == "users" and fit.refined else None
+    cold = new.weights if both is None else both.weights
     encoder = Encoder(layout.encoder_weights(side, new.weights, cold))
-    if side == "users" and fit.both.network is not None and fit.refined:
+    if both is not None and both.network is not None:
         place = layout.placement(side, "new_items")
-        encoder.networks.append(Network(fit.both.network, place))
+        encoder.networks.append(Network(both.network, place))
     if new.network is not None:
         block: Block = "new_items" if side == "items" else "new_users"
         encoder.networks.append(Network(new.network, layout.placement(side, block)))

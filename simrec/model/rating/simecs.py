@@ -1,7 +1,5 @@
 """The encoders of a model as `SimEc` objects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
