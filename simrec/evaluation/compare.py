@@ -184,7 +184,11 @@ def paired_difference(
     n = len(cases)
     value, other = _figures(cases.sum(axis=0)[None], root)[0]
     difference = float(value - other)
-    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
+    se = np.inf
+    if n > 1:  # by the jackknife: each user left out once
+        figures = _figures(cases.sum(axis=0) - cases, root)
+        se = float(np.sqrt((n - 1) * (figures[:, 0] - figures[:, 1]).var()))
+    se, freedom = _with_fits(pair, root, se, cases[:, 2])
     far = student(0.5 + _LEVEL / 2, freedom) * se
     return {
         "n_users": n,
@@ -202,16 +206,6 @@ def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
     """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
     means = totals[:, :2] / totals[:, 2:]
     return np.sqrt(means) if root else means
-
-
-def _standard_error(cases: np.ndarray, root: bool) -> float:
-    """Give the jackknife standard error of the difference: each user left out once."""
-    n = len(cases)
-    if n < 2:
-        return float("inf")
-    figures = _figures(cases.sum(axis=0) - cases, root)
-    without = figures[:, 0] - figures[:, 1]
-    return float(np.sqrt((n - 1) * without.var()))
 
 
 def _with_fits(

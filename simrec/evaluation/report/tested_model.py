@@ -156,11 +156,13 @@ def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
     one, (ids, rows) = SINGULAR[side], entities(tested.ratings, side)
     count = np.bincount(rows, minlength=len(ids))
     mean = np.bincount(rows, tested.ratings.values, minlength=len(ids)) / count
-    places = tested.copy.towers_[side].ids.rows(ids.ids)
+    tower = tested.copy.towers_[side]
+    places, groups = tower.ids.rows(ids.ids), tower.encoder.groups_
     steady = (places >= 0) & (count >= _FOR_MEAN)
     targets = {"the mean rating": mean[steady], "the number of ratings": np.log(count[steady])}
-    for column in tested.encoder(side).columns_:
-        X = block(tested, side, column)[places[steady]]
+    for place, column in enumerate(tower.encoder.columns_):
+        own = tower.features[:, np.flatnonzero(groups == place)]
+        X = sparse.csr_matrix(own, dtype=np.float64)[places[steady]]
         for name, target in targets.items():
             if (strength := correlation(X, target)) > _TOO_GOOD:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
@@ -176,13 +178,6 @@ def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
     if absent:
         what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
         yield Alert("data", side, what, "Add their rows.")
-
-
-def block(tested: TestedModel, side: Side, column: str) -> sparse.csr_matrix:
-    """Return the features that a column became, a row for each entity."""
-    tower = tested.copy.towers_[side]
-    own = np.flatnonzero(tower.encoder.groups_ == list(tower.encoder.columns_).index(column))
-    return sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:
