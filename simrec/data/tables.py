@@ -10,7 +10,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeGuard, get_args
+from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,18 +21,12 @@ from simrec.data.sides import ID_COLUMNS, Columns, Side
 from simrec.data.source import open_source
 from simrec.errors import InputError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-TableLike: TypeAlias = "pd.DataFrame | pa.Table | Row | Sequence[Row] | Path"
-"""Wherever SimRec takes a table it takes any of these, or another frame that exports Arrow streams
-(Polars, DuckDB); a path is what `open_source` takes."""
-
 Row: TypeAlias = Mapping[str, Any]
 """One row, such as that of one new item: `{"item_id": 7, "year": 1999, "genres": ["War"]}`."""
 
-Path: TypeAlias = "str | os.PathLike[str]"
+TableLike: TypeAlias = pa.Table | Row | Sequence[Row] | str | os.PathLike[str]
+"""Wherever SimRec takes a table it takes any of these, and frames of pandas and of all that export
+Arrow streams (Polars, DuckDB); a path is what `open_source` takes."""
 
 TableKind: TypeAlias = Literal["pandas", "arrow", "polars", "duckdb"]
 """What a table can be returned as."""

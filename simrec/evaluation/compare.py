@@ -9,14 +9,8 @@ import pandas as pd
 
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
+from simrec.evaluation import tasks
 from simrec.evaluation.evaluate import Predictor
-from simrec.evaluation.tasks import (
-    as_model,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    tasks_of,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +76,15 @@ def compare(
     ['task', 'metric', 'model']
     """
     fits = _named(models, split)
-    threshold = liked_threshold(split.train, threshold)
+    threshold = tasks.liked_threshold(split.train, threshold)
     first, *others = fits
     rows = []
-    for task in tasks_of(split, threshold, max_users, random_state):
+    for task in tasks.tasks_of(split, threshold, max_users, random_state):
         logger.info("comparing %s", task.name)
-        rated = has_ratings(split.train) and len(task.ratings) > 0
+        rated = tasks.has_ratings(split.train) and len(task.ratings) > 0
         squares, lists = {}, {}
         for name, several in fits.items():
-            if rated and all(map(predicts_ratings, several)):
+            if rated and all(map(tasks.predicts_ratings, several)):
                 errors = [task.predictions(fit) - task.ratings.values for fit in several]
                 squares[name] = np.stack(errors) ** 2
             if all(map(task.has_lists, several)):
@@ -150,7 +144,7 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
             f"models were fitted on; got {type(split).__name__}."
         )
     fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
-    return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
+    return {name: [tasks.as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
 def _better(row: Mapping[str, Any], n: int) -> str | None:

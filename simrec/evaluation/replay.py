@@ -17,14 +17,8 @@ from simrec.data.ratings import Ratings
 from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
+from simrec.evaluation import tasks
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.tasks import (
-    Task,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    unfitted_copy,
-)
 from simrec.scoring.metrics import rmse
 
 logger = logging.getLogger(__name__)
@@ -117,9 +111,9 @@ def replay(
     if unknown or not policies:
         raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
     ratings = Ratings.from_table(ratings)
-    model = unfitted_copy(model, ratings=ratings)
+    model = tasks.unfitted_copy(model, ratings=ratings)
     split = time_split(ratings, at=at, test=0.5)
-    threshold = liked_threshold(split.train)
+    threshold = tasks.liked_threshold(split.train)
     assert ratings.timestamps is not None
     clock = days(ratings.timestamps - split.at)  # days since the first period began
     # Baselines know the usual names only.
@@ -135,7 +129,7 @@ def replay(
         logger.info("period %d of %d: %d ratings", number + 1, n_periods, now.sum())
         past, test = ratings.select(clock < start), ratings.select(now)
         candidates = past.items.union(test.items)
-        task = Task.of("period", test, candidates, past, threshold, _USERS, random_state=0)
+        task = tasks.Task.of("period", test, candidates, past, threshold, _USERS, random_state=0)
         met = past.users.contains(test.users.ids)[test.user_rows]
         met &= past.items.contains(test.items.ids)[test.item_rows]
         shared = {
@@ -204,14 +198,14 @@ class Policy:
     def fit(self, ratings: Ratings, now: float) -> None:
         """Fit a fresh copy of the settings on all that is known."""
         started = time.perf_counter()
-        self.model = unfitted_copy(self.settings)
+        self.model = tasks.unfitted_copy(self.settings)
         self.model.fit(ratings, **self.tables)
         self.fitted, self.fits = now, self.fits + 1
         self.seconds += time.perf_counter() - started
 
-    def measure(self, task: Task, past: Ratings, threshold: float) -> dict[str, float]:
+    def measure(self, task: tasks.Task, past: Ratings, threshold: float) -> dict[str, float]:
         """Give the error and the NDCG in a period."""
-        rated, lists = has_ratings(past), self.model
+        rated, lists = tasks.has_ratings(past), self.model
         error = float("nan")
         if self.name == "baseline":
             started = time.perf_counter()
@@ -220,7 +214,7 @@ class Policy:
             self.seconds += time.perf_counter() - started
             if rated:
                 error = rmse(task.ratings.values, task.predictions(biases))
-        elif rated and predicts_ratings(self.model):
+        elif rated and tasks.predicts_ratings(self.model):
             error = rmse(task.ratings.values, task.predictions(self.model))
         ndcg = task.ndcg(task.lists(lists, _K))
         return {"rmse": error, _NDCG: float(ndcg.mean()) if len(ndcg) else float("nan")}

@@ -129,7 +129,8 @@ class Training:
         from simrec.model.run.workers import ONE_WORKER
         from simrec.storage.artifacts import read_manifest
 
-        workers, at_start = workers or ONE_WORKER, _peak_bytes()
+        workers = workers or ONE_WORKER
+        at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         attempt = 0 if self.portions is None else self.portions.attempt(workers)
         features: Any = self.data.features()
         if workers.size == 1 or self.portions is None:
@@ -154,16 +155,12 @@ class Training:
         }
 
 
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
 def _cost(workers: "Workers", at_start: int) -> dict[str, Any]:
     """Return what a worker has used: memory, time, and what it has sent to the others."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "bytes_at_start": at_start,
-        "peak_bytes": _peak_bytes(),
+        "peak_bytes": used.ru_maxrss * 1024,
         "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
         "sums": workers.sums,
         "bytes_summed": workers.bytes_summed,

@@ -135,7 +135,9 @@ def load(cls: type[Model], path: str | os.PathLike[str], evidence: bool = True) 
             model.liked_ = artifact.csr_matrix(_LIKED, shape, "i")
         rating = model.parts_.get("rating")
         if isinstance(rating, RatingPart):
-            model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))
+            for name, head in zip(_NETWORKS, rating.heads, strict=True):
+                if head.encoder.networks:  # None where they are built in
+                    setattr(model, name, head.encoder.networks[-1].simec.encoder)
         if not model.parts_:
             raise InputError("parts.json: the model has learned nothing")
         model.blend_ = _blend(artifact, model.parts_)

@@ -41,12 +41,7 @@ _STAGE_OF = {"val_new_items": _NEW_ITEMS, "val_new_users": _NEW_USERS}
 _SAMPLE = 100_000
 
 
-def fit_model(
-    model: TwoTower,
-    ratings: Ratings,
-    tables: Sides[TableLike | None],
-    run: Run,
-) -> None:
+def fit_model(model: TwoTower, ratings: Ratings, tables: Sides[TableLike | None], run: Run) -> None:
     """Fit a model to ratings, where there are any, and to pairs.
 
     Each of several workers has all items, and a range of ascending ids of the users; the ranges

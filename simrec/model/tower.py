@@ -1,7 +1,5 @@
 """One side of a fitted model: its ids, their numbers of ratings and their features."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -111,7 +111,12 @@ def top_k(
     if not len(queries) or not len(items):
         return ids, scores
     cell = _CELL if len(items) >= 16 * _CELL * k else 1
-    slack = _slack(norms, item_norms.max(), items.shape[1])
+    # How far a score of a matrix product may be from that of `dot_rows`. Each errs by at most
+    # d u |q| |v| with u = eps / 2, in any order of summation; the factors leave room for the
+    # rounding of the norms and of the thresholds themselves.
+    float32 = np.finfo(np.float32)
+    slack = 1.1 * (items.shape[1] + 8) * float32.eps * norms * item_norms.max() + float32.tiny
+    slack = slack.astype(np.float32)
     wanted = min(threads or processors(), _MOST_THREADS)
     share = max(-(-len(queries) // wanted), _FEWEST)
     size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // len(items)))
@@ -279,14 +284,6 @@ def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
     shape = (groups, group, maxima.shape[1])
     largest = np.maximum.reduce(maxima[: groups * group].reshape(shape), axis=1)
     return np.partition(np.ascontiguousarray(largest.T), groups - k, axis=1)[:, groups - k]
-
-
-def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:
-    """Bound the difference between a score of a matrix product and that of `dot_rows`."""
-    # Each errs by at most d u |q| |v| with u = eps / 2, in any order of summation; the factors
-    # leave room for the rounding of the norms and of the thresholds themselves.
-    relative = 1.1 * (d + 8) * np.finfo(np.float32).eps
-    return (relative * query_norms * item_norm + np.finfo(np.float32).tiny).astype(np.float32)
 
 
 def _norms(vectors: np.ndarray, name: str) -> np.ndarray:

@@ -30,14 +30,11 @@ from simrec.serve.view import Known, View
 class Person:
     """A user as one request has it."""
 
-    # What answers: the model, or a guest model of this user alone
-    model: TwoTower
+    model: TwoTower  # what answers: the model, or a guest model of this user alone
     id: Any
-    # Where the user is there
-    found: Found
+    found: Found  # where the user is there
     seen: np.ndarray
-    # Ratings that came with the request or since training, by row of item
-    liked: dict[int, float | None]
+    liked: dict[int, float | None]  # ratings of the request or since training, by row of item
 
 
 @dataclass(eq=False)

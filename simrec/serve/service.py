@@ -33,21 +33,16 @@ _SEAL_SECONDS = 60.0
 class Settings:
     """What a service is started with."""
 
-    # Model directories; `other` is empty where one is served
-    model: str
-    other: str = ""
+    model: str  # a model directory
+    other: str = ""  # a second one; empty where one is served
     state: str = ""
-    # API keys, one of which a request must bring; empty for none
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # one of which a request must bring; empty for none
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1", "testserver")
-    # Requests a second for each key or address, at most; 0 for any number
-    rate: float = 0.0
+    rate: float = 0.0  # requests a second for each key or address, at most; 0 for any number
     body: int = 1 << 20
-    # Seconds between looks at the model directory; 0 for none
-    poll: float = 2.0
+    poll: float = 2.0  # seconds between looks at the model directory; 0 for none
     studio: bool = False
-    # JSON that ``simrec evaluate --json`` wrote, for the model's card; empty for none
-    figures: str = ""
+    figures: str = ""  # JSON of ``simrec evaluate --json``, for the model's card; empty for none
 
 
 class Service:

@@ -1,10 +1,9 @@
 """The vectors that one ranking of a service scores with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from scipy import linalg
@@ -41,7 +40,7 @@ class Known:
     rest: tuple[np.ndarray, ...] = ()  # norm of each item from there on
 
     @classmethod
-    def of(cls, heads: Sides[Head], towers: Sides[Tower]) -> Known:
+    def of(cls, heads: Sides[Head], towers: Sides[Tower]) -> Self:
         """Arrange the items of a model."""
         n = len(towers.items.ids)
 

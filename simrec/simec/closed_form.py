@@ -58,12 +58,8 @@ def first_last_layer(problem: Problem, init: str) -> np.ndarray:
     if problem.last_layer is not None:
         return check_last_layer(problem.last_layer, d, targets)
     if init == "random":
-        return _random(targets.matrix.shape[1], d, problem.rng)
+        return problem.rng.normal(0, 0.1, (targets.matrix.shape[1], d)).astype(np.float32)
     return _spectral(problem, d)
-
-
-def _random(n_columns: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.normal(0, 0.1, (n_columns, d)).astype(np.float32)
 
 
 def _spectral(problem: Problem, d: int) -> np.ndarray:
@@ -87,7 +83,7 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
     _, values, vectors = randomised_svd(rows, max(rank, 1), rng)
     # Singular values grow with the square root of the number of rows.
     scaled = vectors.T * np.sqrt(values * np.sqrt(m / len(some)))
-    last = _random(rows.shape[1], d, rng)
+    last = rng.normal(0, 0.1, (rows.shape[1], d)).astype(np.float32)
     last[:, : scaled.shape[1]] = scaled
     return last
 
@@ -135,13 +131,6 @@ def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:
     if not np.isfinite(given).all():
         raise InputError("last_layer holds NaN or infinite values")
     return np.ascontiguousarray(given.T.reshape(-1, d))
-
-
-def last_layer_from_columns(columns: np.ndarray, n_relations: int) -> np.ndarray:
-    """Return W_l (d x n, or d x n x k) from the (k n) x d rows that the network keeps."""
-    if n_relations == 1:
-        return columns.T
-    return columns.reshape(n_relations, -1, columns.shape[1]).transpose(2, 1, 0)
 
 
 class EmbeddingLayer:

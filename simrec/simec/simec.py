@@ -10,7 +10,7 @@ import numpy as np
 from simrec.errors import InputError, check_seed
 from simrec.scoring.output import Output
 from simrec.simec import options
-from simrec.simec.closed_form import LinearEncoder, fit_closed_form, last_layer_from_columns
+from simrec.simec.closed_form import LinearEncoder, fit_closed_form
 from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.options import Params
 
@@ -183,8 +183,10 @@ class SimEc(Params):
 
             network, self.history_ = fit_by_gradient(problem, rows, held_out)
             self.encoder_, last = network.encoder, network.last.numpy()
-        self.n_relations_ = chosen.n_relations
-        self.last_layer_ = last_layer_from_columns(last, chosen.n_relations)
+        self.n_relations_ = k = chosen.n_relations
+        self.last_layer_ = last.T
+        if k > 1:  # the network keeps (k n) x d rows
+            self.last_layer_ = last.reshape(k, -1, last.shape[1]).transpose(2, 1, 0)
         self.output_, self.targets_ = output, columns
         self.feature_kind_, self.feature_shape_ = features.kind, features.shape
         return self

@@ -176,30 +176,29 @@ def load(path: str | os.PathLike, kind: str | None = None, skip: str | None = No
     A directory that another process replaces meanwhile is loaded as it was before or after. A model
     of another kind is refused, and files with `skip` in their names are neither checked nor loaded.
     """
-    return _stable(Path(path), lambda root: _load(root, kind, skip))
 
+    def read(root: Path) -> Artifact:
+        manifest = _read_manifest(root)
+        if kind is not None and manifest["kind"] != kind:
+            raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
+        loaded = Artifact(root, manifest)
+        for name, entry in sorted(manifest["files"].items()):
+            if skip is not None and skip in name:
+                continue
+            file = root / name
+            content = npy.map_bytes(file, entry)
+            stem, _, suffix = name.rpartition(".")
+            network, _, number = stem.partition(".weights.")
+            if suffix == "json":
+                with npy.reading(file):
+                    loaded.documents[stem] = npy.parse_json(content)
+            elif number:
+                loaded.keras_weights[network].append(npy.npy_view(file, content))
+            else:
+                loaded.arrays[stem] = npy.npy_view(file, content)
+        return loaded
 
-def _load(root: Path, kind: str | None, skip: str | None) -> Artifact:
-    manifest = _read_manifest(root)
-    if kind is not None and manifest["kind"] != kind:
-        raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
-    loaded = Artifact(root, manifest)
-    for name, entry in sorted(manifest["files"].items()):
-        if skip is not None and skip in name:
-            continue
-        file = root / name
-        content = npy.map_bytes(file, entry)
-        stem, _, suffix = name.rpartition(".")
-        if suffix == "json":
-            with npy.reading(file):
-                loaded.documents[stem] = npy.parse_json(content)
-            continue
-        network, _, number = stem.partition(".weights.")
-        if number:
-            loaded.keras_weights[network].append(npy.npy_view(file, content))
-        else:
-            loaded.arrays[stem] = npy.npy_view(file, content)
-    return loaded
+    return _stable(Path(path), read)
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:

@@ -4,8 +4,6 @@ For ratings the mean and the biases; for lists popularity, EASE and a TF-IDF pro
 from all training pairs, low ratings included: they are what a user chose.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 

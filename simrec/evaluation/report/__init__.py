@@ -5,8 +5,6 @@ and looks for trouble in the data; `measures` measures the copy. Here the verdic
 next are drawn from the measures, each with the figure behind it, and templates are filled in.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import os

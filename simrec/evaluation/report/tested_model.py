@@ -3,8 +3,6 @@
 And what to look at before trusting it: leaks, missing rows.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +19,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
-from simrec.evaluation.tasks import (
-    check_tables,
-    fitted_copy,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    unfitted_copy,
-)
+from simrec.evaluation import tasks
 from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
@@ -60,7 +51,7 @@ class TestedModel:
     @property
     def rates(self) -> bool:
         """Whether there are ratings, and the model predicts them."""
-        return has_ratings(self.ratings) and predicts_ratings(self.model)
+        return tasks.has_ratings(self.ratings) and tasks.predicts_ratings(self.model)
 
     @property
     def unit(self) -> str:
@@ -75,7 +66,7 @@ class TestedModel:
     @property
     def threshold(self) -> float:
         """Rating from which an item is liked."""
-        return liked_threshold(self.split.train)
+        return tasks.liked_threshold(self.split.train)
 
     def encoder(self, side: Side) -> Any:
         """Return the copy's encoder of features of a side, None if it has none."""
@@ -118,11 +109,11 @@ def make_tested_model(
     given = Sides(items, users)
     usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
     tables = usual.map(lambda table: None if table is None else read_table(table))
-    check_tables(model, tables)
+    tasks.check_tables(model, tables)
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
-    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
-    copy = fitted_copy(fresh, model, split.train, tables)
+    fresh = tasks.unfitted_copy(model, ratings=ratings, quiet=True)
+    copy = tasks.fitted_copy(fresh, model, split.train, tables)
     return TestedModel(model, copy, ratings, split, tables, random_state)
 
 

@@ -154,20 +154,16 @@ class ModelReference:
                     "back to finish them, or start again with --overwrite."
                 )
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019 (one model is kept, as it should be)
     def load(self) -> "TwoTower":
         """Load the model without its posteriors, once per process."""
-        return _load(self.path, self.model_id)
+        from simrec.model.files import load
+        from simrec.model.two_tower import TwoTower
 
-
-@functools.lru_cache(maxsize=1)
-def _load(path: str, model_id: str) -> "TwoTower":
-    from simrec.model.files import load
-    from simrec.model.two_tower import TwoTower
-
-    found = read_manifest(path)["model_id"]
-    if found != model_id:
-        raise InputError(
-            f"{path}: the model directory changed while the job ran (was {model_id}, is {found}). "
-            "Start the job again."
-        )
-    return load(TwoTower, path, evidence=False)
+        found = read_manifest(self.path)["model_id"]
+        if found != self.model_id:
+            raise InputError(
+                f"{self.path}: the model directory changed while the job ran (was {self.model_id}, "
+                f"is {found}). Start the job again."
+            )
+        return load(TwoTower, self.path, evidence=False)

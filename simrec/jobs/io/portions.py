@@ -4,15 +4,13 @@ Files are read once, each fragment by one worker, and written to scratch files b
 worker reads its range.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +50,7 @@ class Divided:
     @classmethod
     def of(
         cls, name: str, source: Source, column: str, columns: Sequence[str] | None = None
-    ) -> Divided:
+    ) -> Self:
         """Look at the fragments of a table's files."""
         source.require(column)
         names = tuple(source.schema.names if columns is None else columns)
@@ -138,7 +136,7 @@ class Portions:
     scratch: Path
 
     @classmethod
-    def of(cls, data: DataOptions, scratch: Path) -> Portions:
+    def of(cls, data: DataOptions, scratch: Path) -> Self:
         """Look at the footers of the tables' files."""
         ratings = open_source(data.ratings, "ratings")
         ratings.require(data.user_id, data.item_id)

@@ -1,7 +1,5 @@
 """The answers of a fitted `TwoTower`: predictions, vectors, neighbours, explanations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,10 +1,8 @@
 """Lists chosen from the best candidates: caps by the value of a column, variety, or a draw."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -52,7 +50,7 @@ class Rerank:
         sample: int | None,
         explore: float,
         directions_of: Callable[[np.ndarray], np.ndarray],
-    ) -> Rerank | None:
+    ) -> Self | None:
         """Check the options of lists; None where the best are the list."""
         if not is_number(diversity) or not 0 <= diversity <= 1:
             raise InputError(f"diversity must be a number from 0 to 1, got {diversity!r}.")

@@ -20,7 +20,7 @@ from simrec.model.new_entities.cross_fit import (
     Penalty,
     attempts,
     left_out_error,
-    pair_error,
+    pair_residuals,
     prune,
     search,
 )
@@ -86,7 +86,7 @@ def fit_new(
         return new
     inputs = problem.inputs(side, history=False)
     # Without refinement item embeddings are frozen and certain.
-    last_layer = last_layer if refit else last_layer.certain()
+    last_layer = last_layer if refit else Posterior(last_layer.mean)
     stats = statistics(problem.observed.rows[side], last_layer).unpacked()
     folds = problem.folds(side, settings.folds, rng)
     encoders = CrossFit(inputs, stats, folds, min(settings.folds, problem.n_rows[side]))
@@ -135,7 +135,9 @@ def refit_partners(
     weights = np.zeros((n_features, held_out.shape[1]), np.float32)
     if not refit:
         found = Sides(partners.posterior.mean, held_out)
-        error = pair_error(found if side == "users" else found.swap(), entries)
+        residuals = pair_residuals(found if side == "users" else found.swap(), entries)
+        total = entries.workers.total(float(np.sum(residuals.astype(np.float64) ** 2)))
+        error = float(np.sqrt(total / entries.drawn))
         frozen, precisions = partners.posterior, partners.precisions
         return NewEntities(weights, frozen, held_out, precisions, error, refitted=False)
     new, prior_means = Posterior(held_out), partners.prior_means

@@ -5,9 +5,8 @@ partners' biases, and rows held out whole say when to stop. Where there are very
 sample of them is trained on. Workers train on the same sample, each for itself.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -31,7 +30,7 @@ class Sampled:
     workers: Workers
 
     @classmethod
-    def of(cls, problem: Problem, rng: np.random.Generator) -> Sampled:
+    def of(cls, problem: Problem, rng: np.random.Generator) -> Self:
         """Draw users; all where they have no more ratings than can be trained on."""
         observed = problem.observed
         rows = drawn_users(

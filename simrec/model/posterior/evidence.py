@@ -19,7 +19,7 @@ from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
 from simrec.model.tower import Tower
-from simrec.scoring.threads import by_blocks
+from simrec.scoring.threads import filled
 from simrec.storage.arrays import Array, Insertion, blocks
 from simrec.storage.artifacts import Artifact
 
@@ -45,12 +45,7 @@ class PackedPosterior:
     def of(cls, mean: np.ndarray, covariance: np.ndarray) -> PackedPosterior:
         """Pack the posteriors of a fit."""
         halves = np.empty(covariance.shape, np.float16)
-
-        def fill(rows: slice) -> None:
-            halves[rows] = to_factors(covariance[rows])
-
-        by_blocks(fill, len(halves))
-        return cls(mean, halves)
+        return cls(mean, filled(halves, lambda rows: to_factors(covariance[rows])))
 
     def unpacked(self, rows: np.ndarray) -> Posterior:
         """Return some of them."""

@@ -1,9 +1,8 @@
 """What ratings are learned from: observed ratings, and the features of both sides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -27,7 +26,7 @@ class Problem:
     groups: Sides[np.ndarray]  # for each feature, the number of the column that it comes from
 
     @classmethod
-    def of(cls, data: Prepared, output: Output) -> Problem:
+    def of(cls, data: Prepared, output: Output) -> Self:
         """Arrange prepared data; with a sigmoid output, ratings become its logits."""
         observed = Observed.of(data.ratings, data.workers, output)
         sides = data.sides

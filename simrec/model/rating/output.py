@@ -5,10 +5,8 @@ It ends at quantiles of the ratings, which may lie well within the bounds. Which
 better is found out on held-out ratings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -107,7 +105,7 @@ class HeldOut:
     rows: Sides[np.ndarray]  # the vectors of held-out ratings; the last one where there is none
 
     @classmethod
-    def of(cls, sample: Sample, rng: np.random.Generator) -> HeldOut:
+    def of(cls, sample: Sample, rng: np.random.Generator) -> Self:
         """Hold out a tenth of the ratings."""
         ratings = sample.ratings
         out = rng.random(len(ratings)) < _HELD_OUT

@@ -92,11 +92,6 @@ class RatingPart(Part):
             )
         return self.evidence
 
-    def own_encoders(self) -> Sides[Any]:
-        """Return the trained encoders of the user's own; None where they are built in."""
-        networks = self.heads.map(lambda head: head.encoder.networks)
-        return networks.map(lambda found: found[-1].simec.encoder if found else None)
-
     def simec(self, side: Side) -> SimEc:
         """Return the encoder of a side's new entities as the SimEc that it is.
 

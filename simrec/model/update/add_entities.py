@@ -1,7 +1,5 @@
 """New entities after fitting: their ids, features and places in a tower."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 
