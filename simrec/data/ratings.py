@@ -235,7 +235,15 @@ class Ratings:
         >>> ratings.select(ratings.values >= 4)
         Ratings(2 of 2 users on 1 items)
         """
-        which = _positions(which, len(self))
+        which = np.asarray(which) if len(which) else np.empty(0, np.int64)
+        try:
+            rows = np.arange(len(self))[which]
+        except IndexError as error:
+            raise InputError(
+                f"select: give a boolean for each of {len(self):,} ratings, or positions: {error}."
+            ) from error
+        if which.dtype != bool and len(np.unique(rows)) < len(rows):
+            raise InputError("select: a position is given twice; give each rating once.")
         users, user_rows = used_ids(self.users, self.user_rows[which])
         items, item_rows = used_ids(self.items, self.item_rows[which])
         return replace(
@@ -277,20 +285,6 @@ def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
 def liked_from(bounds: tuple[float, float]) -> float:
     """Return the rating from which an item counts as liked: the upper half, without its middle."""
     return bounds[0] + 0.55 * (bounds[1] - bounds[0])
-
-
-def _positions(which: Any, n: int) -> np.ndarray:
-    """Check booleans or positions that choose some of `n` ratings."""
-    which = np.asarray(which) if len(which) else np.empty(0, np.int64)
-    try:
-        rows = np.arange(n)[which]
-    except IndexError as error:
-        raise InputError(
-            f"select: give a boolean for each of {n:,} ratings, or positions: {error}."
-        ) from error
-    if which.dtype != bool and len(np.unique(rows)) < len(rows):
-        raise InputError("select: a position is given twice; give each rating once.")
-    return which
 
 
 def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:

@@ -1,7 +1,5 @@
 """One table for a model and a split: a row for each task, the baselines beside every figure."""
 
-from __future__ import annotations
-
 import html
 import logging
 import os
@@ -57,7 +55,7 @@ def evaluate(
     users: TableLike | None = None,
     max_users: int = 2000,
     seeds: int | Sequence[int] | None = None,
-) -> Figures:
+) -> "Figures":
     """Measure a model on the four tasks of a split.
 
     Errors are over all ratings of a task; there are none where the data are interactions without
@@ -167,7 +165,7 @@ def four_tasks(
     max_users: int = 2000,
     random_state: int = 0,
     lists: Mapping[str, ListBaseline] | None = None,
-) -> Figures:
+) -> "Figures":
     """Measure a fitted model as `evaluate`; `lists` are list baselines that are fitted already."""
     train, threshold = split.train, tasks.liked_threshold(split.train, threshold)
     tasks.warn_about(model, split)
@@ -302,7 +300,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     return found
 
 
-def spread(tables: Sequence[pd.DataFrame]) -> Figures:
+def spread(tables: Sequence[pd.DataFrame]) -> "Figures":
     """Give the mean and the standard deviation of each figure over several tables."""
     columns: dict[str, Any] = {"task": tables[0]["task"]}
     for name in tables[0].columns.drop("task"):

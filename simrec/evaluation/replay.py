@@ -1,7 +1,5 @@
 """Walk through history as a shop lives it, to see how often a model must be trained again."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import re
@@ -118,7 +116,18 @@ def replay(
     clock = days(ratings.timestamps - split.at)  # days since the first period began
     # Baselines know the usual names only.
     tables = {"items": with_usual_ids(items, ratings.columns, "items"), "users": users}
-    living = _start_policies(Policy("", model, tables, again), split.train, policies)
+    first = Policy("", model, tables, again)
+    first.fit(split.train, 0.0)  # all policies start from that model
+    for part, method in (("update", "update"), ("fold in", "fold_in")):
+        wanted = [name for name in policies if part in name]
+        if wanted and not hasattr(first.model, method):
+            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
+    living = [
+        replace(first, name=name, model=copy.copy(first.model))
+        if name != "baseline"
+        else replace(first, name=name, model=None, seconds=0.0, fits=0)
+        for name in policies
+    ]
     rows: list[dict[str, Any]] = []
     n_periods = int(np.floor(clock.max() / step)) + 1
     for number in range(n_periods):
@@ -151,7 +160,7 @@ def replay(
     return Replay(frame, summary, _sentence(frame, summary))
 
 
-def _summary(part: pd.DataFrame, policy: Policy) -> dict[str, Any]:
+def _summary(part: pd.DataFrame, policy: "Policy") -> dict[str, Any]:
     """Average the periods of a policy, by their ratings and by their lists."""
     part = part[part["policy"] == policy.name]
     listed = part[part["n_ranked"] > 0]
@@ -233,21 +242,6 @@ class Policy:
                 self.model.fold_in(newcomers, **self.tables)
             self.updates += 1
         self.seconds += time.perf_counter() - started
-
-
-def _start_policies(first: Policy, train: Ratings, names: Sequence[str]) -> list[Policy]:
-    """Fit once; all policies start from that model."""
-    first.fit(train, 0.0)
-    for part, method in (("update", "update"), ("fold in", "fold_in")):
-        wanted = [name for name in names if part in name]
-        if wanted and not hasattr(first.model, method):
-            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
-    return [
-        replace(first, name=name, model=copy.copy(first.model))
-        if name != "baseline"
-        else replace(first, name=name, model=None, seconds=0.0, fits=0)
-        for name in names
-    ]
 
 
 def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:

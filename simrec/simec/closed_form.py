@@ -74,7 +74,15 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
         some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
         rows = _linear_targets(problem, targets.matrix[problem.rows_of_targets[some]])
         rows = rows.toarray() if sp.issparse(rows) else rows
-        values, vectors = _top_eigen(rows[:, some], d)
+        block, n = rows[:, some], len(some)
+        block = (block + block.T).astype(np.float64) / 2
+        values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
+        values, vectors = values[::-1], vectors[:, ::-1]
+        # W_l^T W_l has no negative eigenvalues: such directions start small.
+        values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
+        pad = max(d - n, 0)
+        values = np.pad(values, (0, pad), constant_values=values[0])
+        vectors = np.pad(vectors, ((0, 0), (0, pad)))
         return ((rows.T @ vectors) / np.sqrt(values)).astype(np.float32)
     m = targets.n_rows
     some = np.sort(rng.permutation(m)[:_SAMPLE])
@@ -105,18 +113,6 @@ def _linear_targets(problem: Problem, matrix: Any) -> Any:
         return (matrix - at_zero) / slope
     share = float((~np.isnan(matrix)).mean())
     return np.nan_to_num(matrix - at_zero, nan=0.0) / (slope * max(share, 1e-12))
-
-
-def _top_eigen(block: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the d algebraically largest eigenvalues and their vectors, largest first."""
-    n = len(block)
-    block = (block + block.T).astype(np.float64) / 2
-    values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
-    values, vectors = values[::-1], vectors[:, ::-1]
-    # W_l^T W_l has no negative eigenvalues: such directions start small.
-    values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
-    pad = max(d - n, 0)
-    return np.pad(values, (0, pad), constant_values=values[0]), np.pad(vectors, ((0, 0), (0, pad)))
 
 
 def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:

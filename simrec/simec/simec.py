@@ -77,8 +77,6 @@ class SimEc(Params):
 
     Attributes
     ----------
-    encoder_ : keras.Model
-        The trained encoder.
     last_layer_ : ndarray
         W_l, d x n, or d x n x k for several relations.
     output_ : Output

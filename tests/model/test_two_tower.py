@@ -424,7 +424,7 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 
-    from simrec.model.new_entities.networks import Sampled, fit_network
+    from simrec.model.new_entities.fit import Sampled, fit_network
     from simrec.model.params import Settings
     from simrec.model.posterior.problem import Problem
 

@@ -5,10 +5,8 @@ partners meet (`cold`, see `simrec.model.rating.layout`). Both are normal, so th
 enter as they did in `fit`; without ratings the posterior is the prior that features give.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -42,7 +40,7 @@ class PackedPosterior:
     factors: Array
 
     @classmethod
-    def of(cls, mean: np.ndarray, covariance: np.ndarray) -> PackedPosterior:
+    def of(cls, mean: np.ndarray, covariance: np.ndarray) -> "PackedPosterior":
         """Pack the posteriors of a fit."""
         halves = np.empty(covariance.shape, np.float16)
         return cls(mean, filled(halves, lambda rows: to_factors(covariance[rows])))
@@ -51,18 +49,18 @@ class PackedPosterior:
         """Return some of them."""
         return Posterior(self.mean[rows], of_factors(self.factors[rows]))
 
-    def only(self, rows: np.ndarray) -> PackedPosterior:
+    def only(self, rows: np.ndarray) -> "PackedPosterior":
         """Keep some entities."""
         return PackedPosterior(self.mean[rows], self.factors[rows])
 
     def grown(
         self, mean: np.ndarray, covariances: np.ndarray, insert: Insertion
-    ) -> PackedPosterior:
+    ) -> "PackedPosterior":
         """Insert entities."""
         halves = insert(self.factors, to_factors(pack(covariances)))
         return PackedPosterior(insert(self.mean, mean.astype(np.float32)), halves)
 
-    def copy(self) -> PackedPosterior:
+    def copy(self) -> "PackedPosterior":
         """Return a copy that may be written to."""
         return PackedPosterior(np.array(self.mean), np.array(self.factors))
 
@@ -120,13 +118,13 @@ class SideEvidence:
             spread += (off * share[:, None]).T @ off
         return spread
 
-    def only(self, rows: np.ndarray) -> SideEvidence:
+    def only(self, rows: np.ndarray) -> "SideEvidence":
         """Keep some entities."""
         cold = None if self.cold is None else self.cold.only(rows)
         by_entity = {name: getattr(self, name)[rows] for name in _BY_ENTITY}
         return replace(self, warm=self.warm.only(rows), cold=cold, **by_entity)
 
-    def grown(self, warm: np.ndarray, cold: np.ndarray, new: NewRows) -> SideEvidence:
+    def grown(self, warm: np.ndarray, cold: np.ndarray, new: NewRows) -> "SideEvidence":
         """Insert entities without ratings, with the embeddings that their features give.
 
         Those without features are taken as average: their prior is wider by the spread of what
@@ -167,7 +165,7 @@ class SideEvidence:
                 saved.arrays[key] = np.asarray(value)
 
     @classmethod
-    def restored(cls, prefix: str, artifact: Artifact, tower: Tower, refined: bool) -> SideEvidence:
+    def restored(cls, prefix: str, artifact: Artifact, tower: Tower, refined: bool) -> Self:
         """Read back what `save_to` added; every shape is checked."""
         D = artifact.array(f"{prefix}_warm_mean", (len(tower.ids), None)).shape[1]
 
@@ -208,7 +206,7 @@ class Evidence:
     @classmethod
     def restored(
         cls, part: str, artifact: Artifact, towers: Sides[Tower], refined: bool
-    ) -> Evidence | None:
+    ) -> "Evidence | None":
         """Read back what `save_to` added; None where there is nothing."""
         start = f"{part}_{EVIDENCE}"
         if f"{start}_units" not in artifact.arrays:

@@ -69,7 +69,15 @@ def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Out
         outputs.insert(0, Output(*sample.bounds, kind="clip"))
     if len(outputs) == 1 or len(values) < _LEAST:
         return outputs[0]
-    squares = _squared_errors(sample, outputs, min(settings.rating_dim, _DIM), rng)
+    held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
+    actual, rows, found = values[held_out.out], held_out.rows, []
+    for output in outputs:  # known users and items are fitted with each
+        dim, own = min(settings.rating_dim, _DIM), np.random.default_rng(seed)
+        vectors, shift = held_out.fit(output, dim, own)
+        g = replace(output, shift=shift)
+        predicted = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
+        found.append((predicted - actual).astype(np.float64) ** 2)
+    squares = np.array(found)  # outputs x held-out ratings
     errors = np.sqrt(squares.mean(1))
     best = int(np.argmin(errors))
     if auto:
@@ -78,20 +86,6 @@ def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Out
         if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
             best = 0
     return outputs[best]
-
-
-def _squared_errors(
-    sample: Sample, outputs: list[Output], dim: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Fit known users and items with each output; return squared errors, outputs x held out."""
-    held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
-    actual, rows, squares = sample.ratings.values[held_out.out], held_out.rows, []
-    for output in outputs:
-        vectors, shift = held_out.fit(output, dim, np.random.default_rng(seed))
-        g = replace(output, shift=shift)
-        found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
-        squares.append((found - actual).astype(np.float64) ** 2)
-    return np.array(squares)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,9 +1,7 @@
 """How well an item will be liked: the part of a `TwoTower` that learns ratings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -66,7 +64,7 @@ class RatingPart(Part):
     @classmethod
     def of(
         cls, fit: RatingFit, problem: Problem, output: Output, data: Prepared, keep_evidence: bool
-    ) -> tuple[RatingPart, dict[str, Any]]:
+    ) -> tuple[Self, dict[str, Any]]:
         """Put what was fitted into vectors; return the part, and the errors to expect."""
         observed = problem.observed
         output = replace(output, shift=observed.mean)
@@ -116,7 +114,7 @@ class RatingPart(Part):
         warm, _ = self.layout.from_features(side, encoder.weights)
         return as_simec(Encoder(warm), last_layer, Output())
 
-    def with_new(self, new: Sides[NewRows]) -> RatingPart:
+    def with_new(self, new: Sides[NewRows]) -> Self:
         """Make room for new entities: encoded features, and a prior around them."""
         evidence = self.kept("fold_in or update")
 
@@ -138,7 +136,7 @@ class RatingPart(Part):
         later: LaterRatings,
         rated: Sparse,
         only_new: Sides[bool],
-    ) -> tuple[RatingPart, Sides[np.ndarray]]:
+    ) -> tuple[Self, Sides[np.ndarray]]:
         """Add ratings to the posteriors; write the vectors of those who have learned."""
         evidence = self.kept("update")
         values = (self.output.link(later.values) - evidence.mean) / evidence.scale
@@ -161,7 +159,7 @@ class RatingPart(Part):
 
     def with_residuals(
         self, rows: Sides[np.ndarray], values: np.ndarray, users: np.ndarray
-    ) -> RatingPart:
+    ) -> Self:
         """Add the residuals of ratings to the content block of some users, who ascend."""
         width, head = self.layout.content, self.heads.users
         here = np.isin(rows.users, users)
@@ -180,7 +178,7 @@ class RatingPart(Part):
         changed[:, -width:] += sums
         return replace(self, heads=self.heads.with_side("users", head.changed(users, changed)))
 
-    def only_users(self, rows: np.ndarray) -> RatingPart:
+    def only_users(self, rows: np.ndarray) -> Self:
         """Keep some users."""
         heads, evidence = Sides(self.heads.items, self.heads.users.only(rows)), self.evidence
         if evidence is None:
@@ -235,7 +233,7 @@ class RatingPart(Part):
         return saved
 
     @classmethod
-    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> RatingPart:
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Self:
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, artifact, towers)
         document = artifact.documents[cls.name]
