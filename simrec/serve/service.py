@@ -161,7 +161,10 @@ class Service:
             raise InputError(f"{side}: an id is given more than once.")
         # Refused before it is on disk: features that the encoder does not take.
         found = tower.find(ids, engine.table(rows, side), "prior")
-        self.log.append(side, [{name: _plain(v) for name, v in row.items()} for row in rows])
+        for row in rows:  # as JSON can hold it
+            images = {name: v for name, v in row.items() if isinstance(v, bytes)}
+            row |= {name: base64.b64encode(v).decode() for name, v in images.items()}
+        self.log.append(side, rows)
         self.catch_up()
         known = int((found.rows < found.n_known).sum())
         return {"added": len(rows) - known, "known": known, "model_id": engine.model.model_id_}
@@ -247,8 +250,3 @@ def _form(tower: Any, name: str) -> dict[str, Any]:
         "kind": kind,
         "values": [one for one in values if not one.startswith("<")][:500],
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

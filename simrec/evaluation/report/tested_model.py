@@ -131,11 +131,17 @@ def alerts(tested: TestedModel) -> list[Alert]:
     """Find all there is, the most serious first."""
     found: list[Alert] = []
     for side in SIDES:
-        if tested.tables[side] is None or tested.encoder(side) is None:
+        table = tested.tables[side]
+        if table is None or tested.encoder(side) is None:
             what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
-        found += [*leaks(tested, side), *without_row(tested, side)]
+        found += leaks(tested, side)
+        ids = entities(tested.ratings, side)[0]
+        listed = pc.is_in(ids.ids, table[ID_COLUMNS[side]].cast(ids.type))
+        if absent := len(ids) - pc.sum(listed).as_py():
+            what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
+            found.append(Alert("data", side, what, "Add their rows."))
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
@@ -159,16 +165,6 @@ def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
                 remedy = "Make sure that it is known before the first rating comes in, and was not "
                 yield Alert("leak", f"{one}: {column}", what, f"{remedy}computed from the ratings.")
-
-
-def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find rated entities without a row of features."""
-    ids, table = entities(tested.ratings, side)[0], tested.tables[side]
-    assert table is not None
-    absent = len(ids) - pc.sum(pc.is_in(ids.ids, table[ID_COLUMNS[side]].cast(ids.type))).as_py()
-    if absent:
-        what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
-        yield Alert("data", side, what, "Add their rows.")
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:

@@ -140,20 +140,15 @@ def _learned(
         if all(is_finite(vectors) for vectors in changed):
             return made, moved
     except np.linalg.LinAlgError:
-        if not _overflows(part):
-            raise  # a failure of the method, and no damage
+        saved, most = part.saved(), np.sqrt(np.finfo(np.float32).max)
+        arrays = {**saved.arrays, **saved.whole("items"), **saved.whole("users")}.values()
+        # Numbers whose squares are infinite, as no fit gives them; else the method has failed.
+        if not any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays):
+            raise
     raise InputError(
         f"ratings: learning them gives {part.name} vectors that are no finite numbers. The model "
         "is damaged, and stays as it was: train it again."
     )
-
-
-def _overflows(part: Part) -> bool:
-    """Tell whether a part holds numbers whose squares are infinite, as no fit gives them."""
-    saved = part.saved()
-    arrays = {**saved.arrays, **saved.whole("items"), **saved.whole("users")}.values()
-    most = np.sqrt(np.finfo(np.float32).max)
-    return any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays)
 
 
 def forget(state: State, user_ids: Any) -> State:
