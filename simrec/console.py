@@ -34,8 +34,6 @@ class Id(int):
 def plain(text: str) -> str:
     r"""Write control characters as escapes, so that names from data cannot steer a terminal.
 
-    Examples
-    --------
     >>> print(plain("\x1b[2Jgone"))
     \x1b[2Jgone
     """
@@ -77,8 +75,6 @@ def lines_shown(logger: logging.Logger) -> Iterator[None]:
 def number(value: Any, decimals: int = _MOST_DECIMALS) -> str:
     """Write a value as people read it.
 
-    Examples
-    --------
     >>> number(0.93812), number(1234567), number(None), number(12.0, 1)
     ('0.9381', '1,234,567', '-', '12.0')
     """

@@ -12,8 +12,6 @@ class InputError(ValueError):
     The message names what was received, what was expected and how to mend it; the command line
     prints it as it is and exits with code 2.
 
-    Examples
-    --------
     >>> try:
     ...     raise InputError("ratings.parquet: no column 'rating'.")
     ... except ValueError as error:
@@ -42,8 +40,6 @@ def check_seed(random_state: Any) -> int:
 def nearest(word: str, words: Iterable[str]) -> str:
     """Suggest the names closest to a misspelt one, or nothing.
 
-    Examples
-    --------
     >>> nearest("raitng", ["rating", "timestamp"])
     " Did you mean 'rating'?"
     """

@@ -37,8 +37,6 @@ Pairs = tuple[tuple[str, str | None], ...]
 def reading_options(path: str | os.PathLike[str]) -> tuple[str, dict[str, str]]:
     """Return a path without what it says after `#` of how its files are written, and that.
 
-    Examples
-    --------
     >>> reading_options("u.data#delimiter=tab&columns=user_id,item_id,rating,timestamp")
     ('u.data', {'delimiter': 'tab', 'columns': 'user_id,item_id,rating,timestamp'})
     """

@@ -29,8 +29,6 @@ class IdMap:
     as the `type` they were given in (string views as large strings). Strings are ordered by code
     point, as Python orders them. `from_values` takes ids that are not distinct and ascending.
 
-    Examples
-    --------
     >>> ids = IdMap.from_values(["tea", "mate", "tea"])
     >>> ids.rows(["tea", "milk"])
     array([ 1, -1])
@@ -40,17 +38,15 @@ class IdMap:
 
     __slots__ = ("_direct", "ids")
 
-    def __init__(self, ids: pa.Array | pa.ChunkedArray) -> None:
-        found: pa.Array = one_piece(check_ids(ids, "id", "IdMap"))
-        if not pc.all(pc.less(found[:-1], found[1:]), min_count=0).as_py():
-            raise InputError(
-                "IdMap: the ids are not distinct and ascending. "
-                "Use IdMap.from_values, which sorts them."
-            )
-        self._set(found)
-
-    def _set(self, ids: pa.Array) -> None:
-        self.ids = ids
+    def __init__(self, ids: pa.Array | pa.ChunkedArray, trusted: bool = False) -> None:
+        if not trusted:  # to be distinct and ascending
+            ids = one_piece(check_ids(ids, "id", "IdMap"))
+            if not pc.all(pc.less(ids[:-1], ids[1:]), min_count=0).as_py():
+                raise InputError(
+                    "IdMap: the ids are not distinct and ascending. "
+                    "Use IdMap.from_values, which sorts them."
+                )
+        self.ids: pa.Array = ids
         self._direct: np.ndarray | None = None  # row by offset from the first id
 
     @classmethod
@@ -79,7 +75,7 @@ class IdMap:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _map_of, (self.ids,)
+        return IdMap, (self.ids, True)
 
     def __repr__(self) -> str:
         shown = ", ".join(repr(v) for v in self.take(range(min(3, len(self)))).to_pylist())
@@ -172,9 +168,20 @@ class IdMap:
             raise IndexError(f"rows must be between 0 and {len(self) - 1}")
         return self.ids.take(as_arrow(index.astype(np.int64, copy=False)))
 
+    def read(self, given: Any, name: str) -> int | str:
+        """Return one id as these are: numbers may come as text."""
+        if id_kind(self.type) == "string":
+            return str(given)
+        try:
+            return int(given) if isinstance(given, str) else given
+        except ValueError:
+            raise InputError(
+                f"{name}: the ids of the model are whole numbers, got {given!r:.80}."
+            ) from None
+
     def none(self) -> "IdMap":
         """Return a map of no ids, of the same type."""
-        return _map_of(pa.array([], self.type))
+        return IdMap(pa.array([], self.type), trusted=True)
 
     def union(self, other: "IdMap") -> "IdMap":
         """Return the map of the ids that are in either."""
@@ -188,20 +195,14 @@ class IdMap:
             )
         types = [pa.schema([("id", one.type)]) for one in (self, other)]
         shared = pa.unify_schemas(types, promote_options="permissive").field(0).type
-        both = pa.chunked_array([self.cast(shared).ids, other.cast(shared).ids])
-        return _map_of(number_ids(both)[0])
-
-    def cast(self, type_: pa.DataType) -> "IdMap":
-        """Return the same ids in another type of the same kind."""
         try:
-            if type_ == self.type:
-                return self
-            return _map_of(self.ids.cast(type_))
+            both = pa.chunked_array([self.ids.cast(shared), other.ids.cast(shared)])
         except pa.ArrowInvalid as error:  # uint64 beyond int64, and negative ids
             raise InputError(
-                f"ids of type {self.type} and {type_} fit no common type: {error}. "
+                f"ids of type {self.type} and {other.type} fit no common type: {error}. "
                 "Make them strings."
             ) from error
+        return IdMap(number_ids(both)[0], trusted=True)
 
     def as_kind(self, type_: pa.DataType) -> "IdMap":
         """Return the same ids as integers or strings, as those of a type are, if they can be."""
@@ -224,7 +225,7 @@ def _offsets(values: np.ndarray, low: int) -> np.ndarray:
 def encode_ids(values: Any, name: str = "ids") -> tuple[IdMap, np.ndarray]:
     """Collect the distinct ids, and number every value by them: int32, see `number_ids`."""
     ids, rows = number_ids(check_ids(values, name))
-    return _map_of(ids), rows
+    return IdMap(ids, trusted=True), rows
 
 
 def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
@@ -236,10 +237,3 @@ def used_ids(ids: IdMap, rows: np.ndarray) -> tuple[IdMap, np.ndarray]:
     places = np.cumsum(used, dtype=rows.dtype)
     places -= 1
     return IdMap(ids.take(np.flatnonzero(used))), places[rows]
-
-
-def _map_of(ids: pa.Array) -> IdMap:
-    """Make a map of ids that are known to be distinct and ascending."""
-    made = IdMap.__new__(IdMap)
-    made._set(ids)
-    return made

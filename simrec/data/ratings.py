@@ -180,8 +180,6 @@ class Ratings:
     def seconds(self) -> np.ndarray | None:
         """The times as float64: seconds since 1970 of dates and timestamps, numbers as given.
 
-        Examples
-        --------
         >>> later = table.append_column("timestamp", pa.array([1.5, 2.0, 9.0]))
         >>> Ratings.from_table(later).seconds
         array([1.5, 2. , 9. ])
@@ -202,8 +200,6 @@ class Ratings:
     def to_csr(self) -> sparse.csr_matrix:
         """Return the users x items matrix. What is stored was observed, ratings of 0 included.
 
-        Examples
-        --------
         >>> ratings.to_csr().toarray()
         array([[5., 3.],
                [4., 0.]], dtype=float32)
@@ -215,8 +211,6 @@ class Ratings:
     def to_arrow(self) -> pa.Table:
         """Return a table of user_id, item_id, rating and, if known, timestamp.
 
-        Examples
-        --------
         >>> ratings.to_arrow().column_names
         ['user_id', 'item_id', 'rating']
         """
@@ -241,7 +235,15 @@ class Ratings:
         >>> ratings.select(ratings.values >= 4)
         Ratings(2 of 2 users on 1 items)
         """
-        which = _positions(which, len(self))
+        which = np.asarray(which) if len(which) else np.empty(0, np.int64)
+        try:
+            rows = np.arange(len(self))[which]
+        except IndexError as error:
+            raise InputError(
+                f"select: give a boolean for each of {len(self):,} ratings, or positions: {error}."
+            ) from error
+        if which.dtype != bool and len(np.unique(rows)) < len(rows):
+            raise InputError("select: a position is given twice; give each rating once.")
         users, user_rows = used_ids(self.users, self.user_rows[which])
         items, item_rows = used_ids(self.items, self.item_rows[which])
         return replace(
@@ -283,20 +285,6 @@ def _ids_of(ids: IdMap, rows: np.ndarray) -> pa.ChunkedArray:
 def liked_from(bounds: tuple[float, float]) -> float:
     """Return the rating from which an item counts as liked: the upper half, without its middle."""
     return bounds[0] + 0.55 * (bounds[1] - bounds[0])
-
-
-def _positions(which: Any, n: int) -> np.ndarray:
-    """Check booleans or positions that choose some of `n` ratings."""
-    which = np.asarray(which) if len(which) else np.empty(0, np.int64)
-    try:
-        rows = np.arange(n)[which]
-    except IndexError as error:
-        raise InputError(
-            f"select: give a boolean for each of {n:,} ratings, or positions: {error}."
-        ) from error
-    if which.dtype != bool and len(np.unique(rows)) < len(rows):
-        raise InputError("select: a position is given twice; give each rating once.")
-    return which
 
 
 def repeated_pairs(user_rows: np.ndarray, item_rows: np.ndarray, n_items: int) -> np.ndarray:

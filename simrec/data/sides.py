@@ -33,8 +33,6 @@ def other(side: Side) -> Side:
 class Sides(Generic[T]):
     """One value for the items and one for the users. Iterates over the values, items first.
 
-    Examples
-    --------
     >>> counts = Sides(items=3, users=5)
     >>> counts.items, counts["users"], counts.other("items")
     (3, 5, 5)
@@ -92,8 +90,6 @@ class Columns:
 
     Ids are columns of ratings and of features; None is a column of ratings that is not used.
 
-    Examples
-    --------
     >>> names = Columns(user_id="userId", rating="stars")
     >>> names.renaming()
     {'userId': 'user_id', 'stars': 'rating'}

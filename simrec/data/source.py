@@ -73,11 +73,6 @@ class TableFile:
         partition = table_files.partition_of(base, path)
         return cls(filesystem, path, stamp, rows, uncompressed, schema, partition, dialect)
 
-    @property
-    def is_csv(self) -> bool:
-        """Whether it is a CSV file."""
-        return self.dialect is not None
-
     def read(self, target: pa.Schema) -> pa.Table:
         """Read all rows in the columns of a schema."""
         tables = self.batches(range(len(self.rows)), target, 1 << 30)
@@ -95,15 +90,16 @@ class TableFile:
             for batch in self._stream(row_groups, target, batch_rows):
                 yield self._complete(pa.Table.from_batches([batch]), target)
         except (pa.ArrowException, OSError, KeyError) as error:
-            if self.is_csv or isinstance(error, KeyError):  # other columns than there were
+            if self.dialect or isinstance(error, KeyError):  # other columns than there were
                 self._check_stamp()
-            raise _unreadable(self.path, self.is_csv, self.stamp[0], error) from error
+            is_csv = self.dialect is not None
+            raise _unreadable(self.path, is_csv, self.stamp[0], error) from error
         self._check_stamp()
 
     def _stream(
         self, row_groups: Sequence[int], target: pa.Schema, batch_rows: int
     ) -> Iterator[pa.RecordBatch]:
-        stored = self._stored(target)
+        stored = [name for name in target.names if name in self.schema.names]
         if self.dialect is not None:
             own = pa.schema([target.field(name) for name in stored])
             where = self.path, self.filesystem, self.dialect
@@ -114,9 +110,6 @@ class TableFile:
             yield from parquet.iter_batches(
                 batch_rows, row_groups=list(row_groups), columns=stored, use_threads=False
             )
-
-    def _stored(self, target: pa.Schema) -> list[str]:
-        return [name for name in target.names if name in self.schema.names]
 
     def _complete(self, table: pa.Table, target: pa.Schema) -> pa.Table:
         """Give rows the columns of a schema: widened, of the partition, or null."""
@@ -255,16 +248,12 @@ def open_source(path: str | os.PathLike[str], name: str | None = None) -> Source
     label = describe(path, name)
     found, options = table_files.reading_options(path)
     filesystem, base, infos = table_files.find_files(found, label)
-    files: list[TableFile] = []
-    schema = pa.schema([])
     with ThreadPoolExecutor(8) as pool:
         opened = [pool.submit(TableFile.open, filesystem, base, i.path, options) for i in infos]
-        for opening in opened:
-            file = opening.result()
-            schema = _shared(schema, file) if files else file.schema.remove_metadata()
-            files.append(file)
-    if not files:
-        raise InputError(f"{label}: no readable Parquet or CSV file")
+        files = [opening.result() for opening in opened]
+    schema = files[0].schema.remove_metadata()
+    for file in files[1:]:
+        schema = _shared(schema, file)
     # A column stored in the files wins over a directory of the same name, as in Spark.
     pairs = [(key, value) for file in files for key, value in file.partition]
     for key in dict.fromkeys(key for key, _ in pairs if key not in schema.names):
@@ -293,7 +282,7 @@ def _shared(schema: pa.Schema, file: TableFile) -> pa.Schema:
             try:
                 kind = pa.unify_schemas(both, promote_options="permissive").field(0).type
             except pa.ArrowException:
-                if not file.is_csv:
+                if file.dialect is None:
                     raise InputError(
                         f"{file.path}: column {own.name!r} is {own.type}, expected {before}, "
                         f"{remedy}"

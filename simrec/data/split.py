@@ -159,7 +159,12 @@ def time_split(
     (2, 1)
     """
     ratings = Ratings.from_table(ratings)
-    times = _times(ratings)
+    times = ratings.timestamps
+    if times is None:
+        raise InputError(
+            "the ratings have no timestamps: a split by time needs a column 'timestamp' (seconds "
+            "since 1970, dates or datetimes); name another one with timestamp=..."
+        )
     if at is None:
         if not 0 < test < 1:
             raise InputError(f"test must be a share, above 0 and below 1; got {test!r}.")
@@ -231,15 +236,6 @@ def show_moment(moment: Any) -> str:
     seconds: Any = moment if isinstance(moment, np.datetime64) else round(float(moment))
     text = str(np.datetime64(seconds, "s"))
     return text.removesuffix("T00:00:00").replace("T", " ")
-
-
-def _times(ratings: Ratings) -> np.ndarray:
-    if ratings.timestamps is None:
-        raise InputError(
-            "the ratings have no timestamps: a split by time needs a column 'timestamp' (seconds "
-            "since 1970, dates or datetimes); name another one with timestamp=..."
-        )
-    return ratings.timestamps
 
 
 def _log_sizes(split: ColdStartSplit) -> None:

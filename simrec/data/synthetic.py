@@ -101,10 +101,6 @@ def make_synthetic(
     random_state : int
         Seed.
 
-    Returns
-    -------
-    Synthetic
-
     Examples
     --------
     >>> data = make_synthetic(n_users=50, n_items=40, n_ratings=300)
@@ -138,7 +134,14 @@ def make_synthetic(
         np.column_stack([*q, np.ones(n_items), item_bias]),
     )
     pairs = _draw_pairs(vectors, activity, popularity, n_ratings, rng)
-    user, item, values = _draw_ratings(pairs, vectors, rng)
+    user, item = (np.empty(n_ratings, np.int32) for _ in range(2))
+    values = np.empty(n_ratings, np.float32)
+    for start in range(0, n_ratings, _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        user[rows], item[rows] = np.divmod(pairs[rows], n_items)
+        z = _preferences(vectors, user[rows], item[rows])
+        noisy = z + NOISE * rng.standard_normal(len(z))
+        values[rows] = np.clip(np.round(noisy / STEP) * STEP, *BOUNDS)
     ratings = {"user_id": user_ids.take(pa.array(user)), "item_id": item_ids.take(pa.array(item))}
     return Synthetic(pa.table({**ratings, "rating": values}), items, users)
 
@@ -265,21 +268,6 @@ def _draw_pairs(
         rate = max((len(keys) - before) / encounters, 1e-3)
     # The surplus goes at random, which leaves the odds between pairs as they were.
     return np.delete(keys, rng.choice(len(keys), len(keys) - n, replace=False, shuffle=False))
-
-
-def _draw_ratings(
-    pairs: np.ndarray, vectors: Vectors, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return user rows, item rows and ratings of the pairs."""
-    user, item = (np.empty(len(pairs), np.int32) for _ in range(2))
-    value = np.empty(len(pairs), np.float32)
-    for start in range(0, len(pairs), _CHUNK):
-        rows = slice(start, start + _CHUNK)
-        user[rows], item[rows] = np.divmod(pairs[rows], len(vectors[1]))
-        z = _preferences(vectors, user[rows], item[rows])
-        noisy = z + NOISE * rng.standard_normal(len(z))
-        value[rows] = np.clip(np.round(noisy / STEP) * STEP, *BOUNDS)
-    return user, item, value
 
 
 def _parameters(features: np.ndarray, bias_sd: float, rng: np.random.Generator) -> np.ndarray:

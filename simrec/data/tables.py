@@ -10,7 +10,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypeGuard, get_args
+from typing import Any, Literal, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -21,25 +21,12 @@ from simrec.data.sides import ID_COLUMNS, Columns, Side
 from simrec.data.source import open_source
 from simrec.errors import InputError
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-class ArrowStream(Protocol):
-    """Any frame with Arrow's PyCapsule interface: Polars, DuckDB, Arrow streams and others."""
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export the frame as a stream of record batches."""
-        ...
-
-
-TableLike: TypeAlias = "pd.DataFrame | pa.Table | ArrowStream | Row | Sequence[Row] | Path"
-"""Wherever SimRec takes a table it takes any of these; a path is what `open_source` takes."""
-
 Row: TypeAlias = Mapping[str, Any]
 """One row, such as that of one new item: `{"item_id": 7, "year": 1999, "genres": ["War"]}`."""
 
-Path: TypeAlias = "str | os.PathLike[str]"
+TableLike: TypeAlias = pa.Table | Row | Sequence[Row] | str | os.PathLike[str]
+"""Wherever SimRec takes a table it takes any of these, and frames of pandas and of all that export
+Arrow streams (Polars, DuckDB); a path is what `open_source` takes."""
 
 TableKind: TypeAlias = Literal["pandas", "arrow", "polars", "duckdb"]
 """What a table can be returned as."""
@@ -101,16 +88,11 @@ def _open(source: TableLike, name: str | None, label: str) -> tuple[list[str], R
     if isinstance(source, str | os.PathLike):
         files = open_source(source, name)
         return files.schema.names, files.read
-    if is_frame(source):
+    pandas = sys.modules.get("pandas")  # importing it takes long
+    if pandas is not None and isinstance(source, pandas.DataFrame):
         return _open_frame(source, label)
     table = source if isinstance(source, pa.Table) else _as_arrow(source, label)
     return table.column_names, table.select
-
-
-def is_frame(source: object) -> bool:
-    """Check for a pandas DataFrame without importing pandas, which takes long."""
-    pandas = sys.modules.get("pandas")
-    return pandas is not None and isinstance(source, pandas.DataFrame)
 
 
 def _open_frame(frame: Any, label: str) -> tuple[list[str], Read]:

@@ -9,14 +9,8 @@ import pandas as pd
 
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
+from simrec.evaluation import tasks
 from simrec.evaluation.evaluate import Predictor
-from simrec.evaluation.tasks import (
-    as_model,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    tasks_of,
-)
 
 logger = logging.getLogger(__name__)
 
@@ -82,15 +76,15 @@ def compare(
     ['task', 'metric', 'model']
     """
     fits = _named(models, split)
-    threshold = liked_threshold(split.train, threshold)
+    threshold = tasks.liked_threshold(split.train, threshold)
     first, *others = fits
     rows = []
-    for task in tasks_of(split, threshold, max_users, random_state):
+    for task in tasks.tasks_of(split, threshold, max_users, random_state):
         logger.info("comparing %s", task.name)
-        rated = has_ratings(split.train) and len(task.ratings) > 0
+        rated = tasks.has_ratings(split.train) and len(task.ratings) > 0
         squares, lists = {}, {}
         for name, several in fits.items():
-            if rated and all(map(predicts_ratings, several)):
+            if rated and all(map(tasks.predicts_ratings, several)):
                 errors = [task.predictions(fit) - task.ratings.values for fit in several]
                 squares[name] = np.stack(errors) ** 2
             if all(map(task.has_lists, several)):
@@ -116,8 +110,6 @@ def compare(
 def in_words(row: Mapping[str, Any]) -> str:
     """Say how a model stands to the other in a row of the table.
 
-    Examples
-    --------
     >>> row = {"metric": "rmse", "model": "a", "better": None, "difference": -0.005}
     >>> in_words({**row, "other_value": 1.0, "low": -0.007, "high": -0.003})
     'better by 0.5%, too little to matter'
@@ -152,7 +144,7 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
             f"models were fitted on; got {type(split).__name__}."
         )
     fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
-    return {name: [as_model(fit, "compare") for fit in m] for name, m in fits.items()}
+    return {name: [tasks.as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
 def _better(row: Mapping[str, Any], n: int) -> str | None:
@@ -186,7 +178,11 @@ def paired_difference(
     n = len(cases)
     value, other = _figures(cases.sum(axis=0)[None], root)[0]
     difference = float(value - other)
-    se, freedom = _with_fits(pair, root, _standard_error(cases, root), cases[:, 2])
+    se = np.inf
+    if n > 1:  # by the jackknife: each user left out once
+        figures = _figures(cases.sum(axis=0) - cases, root)
+        se = float(np.sqrt((n - 1) * (figures[:, 0] - figures[:, 1]).var()))
+    se, freedom = _with_fits(pair, root, se, cases[:, 2])
     far = student(0.5 + _LEVEL / 2, freedom) * se
     return {
         "n_users": n,
@@ -204,16 +200,6 @@ def _figures(totals: np.ndarray, root: bool) -> np.ndarray:
     """Give the figures of both models from rows of (sum, sum of the other, number of cases)."""
     means = totals[:, :2] / totals[:, 2:]
     return np.sqrt(means) if root else means
-
-
-def _standard_error(cases: np.ndarray, root: bool) -> float:
-    """Give the jackknife standard error of the difference: each user left out once."""
-    n = len(cases)
-    if n < 2:
-        return float("inf")
-    figures = _figures(cases.sum(axis=0) - cases, root)
-    without = figures[:, 0] - figures[:, 1]
-    return float(np.sqrt((n - 1) * without.var()))
 
 
 def _with_fits(

@@ -1,7 +1,5 @@
 """One table for a model and a split: a row for each task, the baselines beside every figure."""
 
-from __future__ import annotations
-
 import html
 import logging
 import os
@@ -18,23 +16,13 @@ from simrec.data.ratings import Ratings
 from simrec.data.split import ColdStartSplit, TimeSplit, cold_start_split, days
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
+from simrec.evaluation import tasks
 from simrec.evaluation.baselines import (
     LIST_BASELINES,
     BiasBaseline,
     ListBaseline,
     MeanBaseline,
     fit_list_baselines,
-)
-from simrec.evaluation.tasks import (
-    TASK_NAMES,
-    Task,
-    as_model,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    tasks_of,
-    unfitted_copy,
-    warn_about,
 )
 from simrec.scoring import metrics
 
@@ -67,7 +55,7 @@ def evaluate(
     users: TableLike | None = None,
     max_users: int = 2000,
     seeds: int | Sequence[int] | None = None,
-) -> Figures:
+) -> "Figures":
     """Measure a model on the four tasks of a split.
 
     Errors are over all ratings of a task; there are none where the data are interactions without
@@ -145,7 +133,7 @@ def evaluate(
     """
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise InputError(f"k must be a positive integer, got {k!r}")
-    model = as_model(model, "evaluate")
+    model = tasks.as_model(model, "evaluate")
     settings: dict[str, Any] = {"threshold": threshold, "max_users": max_users, "items": items}
     settings["k"] = int(k)
     if seeds is None:
@@ -161,7 +149,7 @@ def evaluate(
     make, tables = _splitter(split), []
     for place, seed in enumerate(chosen, start=1):
         logger.info("seed %d (%d of %d)", seed, place, len(chosen))
-        fresh, parts = unfitted_copy(model, seed), make(seed)
+        fresh, parts = tasks.unfitted_copy(model, seed), make(seed)
         fresh.fit(parts.train, items=items, users=users)
         tables.append(four_tasks(fresh, parts, **settings))
     return spread(tables) if len(tables) > 1 else tables[0]
@@ -177,22 +165,22 @@ def four_tasks(
     max_users: int = 2000,
     random_state: int = 0,
     lists: Mapping[str, ListBaseline] | None = None,
-) -> Figures:
+) -> "Figures":
     """Measure a fitted model as `evaluate`; `lists` are list baselines that are fitted already."""
-    train, threshold = split.train, liked_threshold(split.train, threshold)
-    warn_about(model, split)
+    train, threshold = split.train, tasks.liked_threshold(split.train, threshold)
+    tasks.warn_about(model, split)
     items = with_usual_ids(items, train.columns, "items")
     mean, bias = MeanBaseline.fit(train), BiasBaseline.fit(train)
     lists = fit_list_baselines(train, items, threshold) if lists is None else lists
-    rated = has_ratings(train)
+    rated = tasks.has_ratings(train)
     rows = []
-    for task in tasks_of(split, threshold, max_users, random_state):
+    for task in tasks.tasks_of(split, threshold, max_users, random_state):
         row: dict[str, Any] = {"task": task.name, "n": len(task.ratings)}
         if isinstance(split, TimeSplit):
             times: Any = task.ratings.timestamps
             row["age_days"] = _average(days(times - split.at))
         values = task.ratings.values
-        own = rated and predicts_ratings(model)
+        own = rated and tasks.predicts_ratings(model)
         predicted = task.predictions(model) if own else None
         row |= {
             "rmse": _NAN if predicted is None else metrics.rmse(values, predicted),
@@ -226,7 +214,7 @@ def _splitter(
     return lambda seed: cold_start_split(ratings, random_state=seed)
 
 
-def list_figures(task: Task, ids: np.ndarray | None) -> dict[str, float]:
+def list_figures(task: tasks.Task, ids: np.ndarray | None) -> dict[str, float]:
     """Average the figures of lists over users, by their columns without ``@k``; NaN without lists.
 
     The hits are found once for all of them.
@@ -294,7 +282,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     """Say where the model is no better than a baseline: a sentence each, none if it always is."""
     found = []
     for row in table.to_dict("records"):
-        name, own = TASK_NAMES[row["task"]], row[f"ndcg@{k}"]
+        name, own = tasks.TASK_NAMES[row["task"]], row[f"ndcg@{k}"]
         theirs = {end: row.get(f"ndcg@{k}_{end}", np.nan) for end in LIST_BASELINES}
         best = max(theirs, key=lambda end: np.nan_to_num(theirs[end], nan=-1.0))
         if own < theirs[best]:
@@ -312,7 +300,7 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
     return found
 
 
-def spread(tables: Sequence[pd.DataFrame]) -> Figures:
+def spread(tables: Sequence[pd.DataFrame]) -> "Figures":
     """Give the mean and the standard deviation of each figure over several tables."""
     columns: dict[str, Any] = {"task": tables[0]["task"]}
     for name in tables[0].columns.drop("task"):

@@ -1,7 +1,5 @@
 """What other lists would have earned, from a log of lists drawn with known propensities."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Walk through history as a shop lives it, to see how often a model must be trained again."""
 
-from __future__ import annotations
-
 import copy
 import logging
 import re
@@ -17,14 +15,8 @@ from simrec.data.ratings import Ratings
 from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike, with_usual_ids
 from simrec.errors import InputError
+from simrec.evaluation import tasks
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
-from simrec.evaluation.tasks import (
-    Task,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    unfitted_copy,
-)
 from simrec.scoring.metrics import rmse
 
 logger = logging.getLogger(__name__)
@@ -102,11 +94,6 @@ def replay(
     policies : sequence of str
         Which of `POLICIES` to follow.
 
-    Returns
-    -------
-    Replay
-        Two tables and a sentence.
-
     Examples
     --------
     >>> import numpy as np
@@ -122,14 +109,25 @@ def replay(
     if unknown or not policies:
         raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
     ratings = Ratings.from_table(ratings)
-    model = unfitted_copy(model, ratings=ratings)
+    model = tasks.unfitted_copy(model, ratings=ratings)
     split = time_split(ratings, at=at, test=0.5)
-    threshold = liked_threshold(split.train)
+    threshold = tasks.liked_threshold(split.train)
     assert ratings.timestamps is not None
     clock = days(ratings.timestamps - split.at)  # days since the first period began
     # Baselines know the usual names only.
     tables = {"items": with_usual_ids(items, ratings.columns, "items"), "users": users}
-    living = _start_policies(Policy("", model, tables, again), split.train, policies)
+    first = Policy("", model, tables, again)
+    first.fit(split.train, 0.0)  # all policies start from that model
+    for part, method in (("update", "update"), ("fold in", "fold_in")):
+        wanted = [name for name in policies if part in name]
+        if wanted and not hasattr(first.model, method):
+            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
+    living = [
+        replace(first, name=name, model=copy.copy(first.model))
+        if name != "baseline"
+        else replace(first, name=name, model=None, seconds=0.0, fits=0)
+        for name in policies
+    ]
     rows: list[dict[str, Any]] = []
     n_periods = int(np.floor(clock.max() / step)) + 1
     for number in range(n_periods):
@@ -140,7 +138,7 @@ def replay(
         logger.info("period %d of %d: %d ratings", number + 1, n_periods, now.sum())
         past, test = ratings.select(clock < start), ratings.select(now)
         candidates = past.items.union(test.items)
-        task = Task.of("period", test, candidates, past, threshold, _USERS, random_state=0)
+        task = tasks.Task.of("period", test, candidates, past, threshold, _USERS, random_state=0)
         met = past.users.contains(test.users.ids)[test.user_rows]
         met &= past.items.contains(test.items.ids)[test.item_rows]
         shared = {
@@ -162,7 +160,7 @@ def replay(
     return Replay(frame, summary, _sentence(frame, summary))
 
 
-def _summary(part: pd.DataFrame, policy: Policy) -> dict[str, Any]:
+def _summary(part: pd.DataFrame, policy: "Policy") -> dict[str, Any]:
     """Average the periods of a policy, by their ratings and by their lists."""
     part = part[part["policy"] == policy.name]
     listed = part[part["n_ranked"] > 0]
@@ -209,14 +207,14 @@ class Policy:
     def fit(self, ratings: Ratings, now: float) -> None:
         """Fit a fresh copy of the settings on all that is known."""
         started = time.perf_counter()
-        self.model = unfitted_copy(self.settings)
+        self.model = tasks.unfitted_copy(self.settings)
         self.model.fit(ratings, **self.tables)
         self.fitted, self.fits = now, self.fits + 1
         self.seconds += time.perf_counter() - started
 
-    def measure(self, task: Task, past: Ratings, threshold: float) -> dict[str, float]:
+    def measure(self, task: tasks.Task, past: Ratings, threshold: float) -> dict[str, float]:
         """Give the error and the NDCG in a period."""
-        rated, lists = has_ratings(past), self.model
+        rated, lists = tasks.has_ratings(past), self.model
         error = float("nan")
         if self.name == "baseline":
             started = time.perf_counter()
@@ -225,7 +223,7 @@ class Policy:
             self.seconds += time.perf_counter() - started
             if rated:
                 error = rmse(task.ratings.values, task.predictions(biases))
-        elif rated and predicts_ratings(self.model):
+        elif rated and tasks.predicts_ratings(self.model):
             error = rmse(task.ratings.values, task.predictions(self.model))
         ndcg = task.ndcg(task.lists(lists, _K))
         return {"rmse": error, _NDCG: float(ndcg.mean()) if len(ndcg) else float("nan")}
@@ -244,21 +242,6 @@ class Policy:
                 self.model.fold_in(newcomers, **self.tables)
             self.updates += 1
         self.seconds += time.perf_counter() - started
-
-
-def _start_policies(first: Policy, train: Ratings, names: Sequence[str]) -> list[Policy]:
-    """Fit once; all policies start from that model."""
-    first.fit(train, 0.0)
-    for part, method in (("update", "update"), ("fold in", "fold_in")):
-        wanted = [name for name in names if part in name]
-        if wanted and not hasattr(first.model, method):
-            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
-    return [
-        replace(first, name=name, model=copy.copy(first.model))
-        if name != "baseline"
-        else replace(first, name=name, model=None, seconds=0.0, fits=0)
-        for name in names
-    ]
 
 
 def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:

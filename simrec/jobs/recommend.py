@@ -20,7 +20,7 @@ from simrec.data.sides import Sides
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
 from simrec.jobs.io.entities import Candidates, ItemLists, Unknown, entity_source
-from simrec.jobs.io.inputs import ModelReference, RankBy, open_table, read_id
+from simrec.jobs.io.inputs import ModelReference, RankBy, open_table
 from simrec.jobs.io.outputs import Scratch, check_apart
 from simrec.jobs.options import Path
 from simrec.model.answer.recommend import exclusions
@@ -253,13 +253,13 @@ def _ratings_of(
 ) -> tuple[Any, Ratings | None]:
     """Return a user, by the id given, that of a file of ratings or a free one, and the ratings."""
     if path is None:
-        return read_id(str(user), model.users_, "user_id"), None
+        return model.users_.read(user, "user_id"), None
     ids, label = model.users_, describe(path, "new_user")
     source = open_table(path, "new_user", model.columns_)
     source.require_columns("item_id")
     ratings = source.read()
     free = pc.max(ids.ids).as_py() + 1 if pa.types.is_integer(ids.type) else "new user"
-    who = free if user is None else read_id(user, ids, "user_id")
+    who = free if user is None else ids.read(user, "user_id")
     if "user_id" not in ratings.column_names:
         ratings = ratings.append_column("user_id", pa.array([who] * len(ratings), ids.type))
     several = pc.unique(ratings["user_id"]).to_pylist()

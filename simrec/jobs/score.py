@@ -1,13 +1,13 @@
 """Score pairs: a table of (user, item) rows in, the same rows with a score out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from simrec.data.sides import ID_COLUMNS, Side, Sides
-from simrec.data.source import Source, open_source
+from simrec.data.source import open_source
 from simrec.data.tables import as_arrow
 from simrec.errors import InputError
 from simrec.jobs.engine.batch import BatchOptions, BatchTask, run_batch
@@ -80,12 +80,13 @@ def score(
     ids = Sides.of(lambda side: ID_COLUMNS[side] if usual[side] else own.of(side))
     source.require(ids.users, ids.items)
 
-    def table(side: Side) -> Source | None:
-        path = paths[side]
-        return None if path is None else open_table(path, side, own)
-
-    tables = Sides.of(table)
-    carried = _carried(source, select)
+    tables = Sides.of(lambda s: None if (path := paths[s]) is None else open_table(path, s, own))
+    carried = list(there if select is None else select)
+    if "score" in carried:
+        raise InputError(
+            f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
+        )
+    source.require(*carried)
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
     job: dict[str, Any] = {
         "job": "score",
@@ -109,14 +110,3 @@ def score(
         return ScoreTask(found, part.output, ids, columns=columns, schema=schema)
 
     return run_batch(job, reference, source, out, prepare, batch, 1 << 20, row_bytes)
-
-
-def _carried(source: Source, select: Sequence[str] | None) -> list[str]:
-    """Return the columns of the output files beside the score."""
-    names = list(source.schema.names if select is None else select)
-    if "score" in names:
-        raise InputError(
-            f"{source.name}: has a column 'score' already; rename it, or leave it out with --select"
-        )
-    source.require(*names)
-    return names

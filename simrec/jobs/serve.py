@@ -72,10 +72,7 @@ def serve(
     return _serve("serve", model, service, workers, rate=rate, body=max_body, poll=poll)
 
 
-def studio(
-    model: Path,
-    service: ServiceOptions = ServiceOptions(),
-) -> dict[str, Any]:
+def studio(model: Path, service: ServiceOptions = ServiceOptions()) -> dict[str, Any]:
     """Serve a model with a page to try it by hand (extra ``simrec[serve]``)."""
     return _serve("studio", model, service, studio=True)
 

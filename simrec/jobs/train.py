@@ -129,7 +129,8 @@ class Training:
         from simrec.model.run.workers import ONE_WORKER
         from simrec.storage.artifacts import read_manifest
 
-        workers, at_start = workers or ONE_WORKER, _peak_bytes()
+        workers = workers or ONE_WORKER
+        at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         attempt = 0 if self.portions is None else self.portions.attempt(workers)
         features: Any = self.data.features()
         if workers.size == 1 or self.portions is None:
@@ -143,32 +144,24 @@ class Training:
         run = Run(workers, self.checkpoint, resume or attempt > 0)
         fit_model(self.model, ratings, Sides(**features), run)
         self.model.model_id_ = save(self.model, self.out, workers)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cost = {  # what this worker has used: memory, time, and what it has sent to the others
+            "bytes_at_start": at_start,
+            "peak_bytes": used.ru_maxrss * 1024,
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
+            "sums": workers.sums,
+            "bytes_summed": workers.bytes_summed,
+            "seconds_in_sums": round(workers.seconds_in_sums, 3),
+        }
         return {
             "model_id": read_manifest(self.out)["model_id"],
             "ratings": int(workers.total(len(ratings))),
             "users": int(workers.total(ratings.n_users)),
             "items": len(self.model.items_),
             "duplicates": int(workers.total(ratings.n_duplicates)),
-            "workers": workers.documents(_cost(workers, at_start)),
+            "workers": workers.documents(cost),
             "features": self.model.describe(output="arrow").to_pylist(),
         }
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _cost(workers: "Workers", at_start: int) -> dict[str, Any]:
-    """Return what a worker has used: memory, time, and what it has sent to the others."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "bytes_at_start": at_start,
-        "peak_bytes": _peak_bytes(),
-        "cpu_seconds": round(used.ru_utime + used.ru_stime, 1),
-        "sums": workers.sums,
-        "bytes_summed": workers.bytes_summed,
-        "seconds_in_sums": round(workers.seconds_in_sums, 3),
-    }
 
 
 @job

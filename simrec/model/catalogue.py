@@ -1,8 +1,7 @@
 """The items table as it was given, kept beside the encoded features: for titles and filters."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +9,10 @@ import pyarrow.compute as pc
 
 from simrec.data.features.column import family
 from simrec.data.id_columns import one_or_several
+from simrec.data.ids import IdMap
 from simrec.errors import InputError
-
-if TYPE_CHECKING:
-    from simrec.data.ids import IdMap
-    from simrec.storage.arrays import Insertion
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.arrays import Insertion
+from simrec.storage.artifacts import Artifact
 
 NAME = "catalogue"
 TITLES = ("title", "name", "item_name", "label")
@@ -54,26 +51,15 @@ def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> 
     n_new = int(order.max(initial=-1)) + 1 - len(before)
     columns = {}
     for field in before.schema:
-        new = pa.chunked_array([pa.nulls(n_new, field.type)])
+        given = []
         if more is not None and field.name in more.column_names:
-            try:
-                given = more[field.name].cast(field.type)
-                new = pa.chunked_array(
-                    [*given.chunks, pa.nulls(n_new - len(given), field.type)], field.type
-                )
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                pass  # of another type than in training: not known
-        both = pa.chunked_array([*before[field.name].chunks, *new.chunks], field.type)
+            # Of another type than in training: not known.
+            with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                given = more[field.name].cast(field.type).chunks
+        rest = pa.nulls(n_new - sum(map(len, given)), field.type)
+        both = pa.chunked_array([*before[field.name].chunks, *given, rest], field.type)
         columns[field.name] = both.take(pa.array(order))
     return pa.table(columns, schema=before.schema)
-
-
-def stored(table: pa.Table) -> np.ndarray:
-    """Return a table as bytes for a model directory."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return np.frombuffer(sink.getvalue(), np.uint8)
 
 
 def restored(artifact: Artifact, n: int) -> pa.Table | None:
@@ -107,12 +93,10 @@ def title_column(table: pa.Table | None) -> str | None:
     return None
 
 
-def titles(
-    table: pa.Table | None, items: IdMap, ids: Any = None, name: str | None = None
-) -> dict[Any, str]:
+def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
     """Return the titles of items, of all by default, by a catalogue that has a row for each."""
-    name = name or title_column(table)
-    if table is None or name not in table.column_names or not len(table):
+    name = title_column(table)
+    if table is None or name is None:
         return {}
     values = items.column if ids is None else one_or_several(ids, "item_id")
     rows = items.rows(values, "item_id")

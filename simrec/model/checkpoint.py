@@ -5,8 +5,6 @@ place in one step. It holds what identifies data and settings; a fit of others r
 written after half sweeps over the items, and once ratings are learned and lists are not.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -195,9 +193,7 @@ def fingerprint(data: Prepared) -> str:
     for start in range(0, len(ratings), _PIECE):
         at = slice(start, start + _PIECE)
         total += _sum(ratings.user_rows[at] + np.int64(first), *(one[at] for one in columns))
-    sums = [data.workers.sum(total)]
-    for side in data.sides:
-        sums.append(side.workers.sum(_of_side(side)))
+    sums = [data.workers.sum(total), *(side.workers.sum(_of_side(side)) for side in data.sides)]
     return hashlib.sha256(np.concatenate(sums).tobytes()).hexdigest()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -27,7 +26,7 @@ from simrec.model.run.workers import ONE_WORKER, Workers, write_rows, written_to
 from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.storage import artifacts
-from simrec.storage.arrays import id_arrays
+from simrec.storage.arrays import id_arrays, table_bytes
 from simrec.storage.artifacts import Artifact
 
 if TYPE_CHECKING:
@@ -58,31 +57,28 @@ def save(model: FittedModel, path: str | os.PathLike[str], workers: Workers = ON
     n_users, n_rating = int(workers.total(len(rated))), int(workers.total(int(rated.sum())))
     with written_together(path, workers) as directory:
         write_rows(directory, users, workers)
-        found = _commit(model, saved, directory, n_users, n_rating) if workers.rank == 0 else ""
+        found = ""
+        if workers.rank == 0:
+            items = {**saved.whole("items"), **id_arrays("items_ids", model.items_.ids)}
+            artifacts.write(directory, saved.arrays | items, saved.documents, saved.networks)
+            counts = items["items_n_ratings"]
+            # Progress is no part of a model: its id is the same with and without.
+            left_out = (*_NETWORKS, "verbose")
+            params = {name: v for name, v in model.get_params().items() if name not in left_out}
+            facts = {
+                "seed": params["random_state"],
+                "counts": {
+                    "ratings": int(counts.sum()),
+                    "items": len(counts),
+                    "users": n_users,
+                    "rated_items": int((counts > 0).sum()),
+                    "rating_users": n_rating,
+                },
+                "columns": asdict(model.columns_),
+                **{name: getattr(model, f"{name}_") for name in _FACTS},
+            }
+            found = artifacts.write_manifest(directory, KIND, params, facts)
     return workers.agreed(found)
-
-
-def _commit(model: FittedModel, saved: Saved, directory: Path, n_users: int, n_rating: int) -> str:
-    """Write all but the users, and the manifest; return the model id."""
-    arrays = {**saved.arrays, **saved.whole("items"), **id_arrays("items_ids", model.items_.ids)}
-    artifacts.write(directory, arrays, saved.documents, saved.networks)
-    items = arrays["items_n_ratings"]
-    # Progress is no part of a model: its id is the same with and without.
-    left_out = (*_NETWORKS, "verbose")
-    params = {name: v for name, v in model.get_params().items() if name not in left_out}
-    facts = {
-        "seed": params["random_state"],
-        "counts": {
-            "ratings": int(items.sum()),
-            "items": len(items),
-            "users": n_users,
-            "rated_items": int((items > 0).sum()),
-            "rating_users": n_rating,
-        },
-        "columns": asdict(model.columns_),
-        **{name: getattr(model, f"{name}_") for name in _FACTS},
-    }
-    return artifacts.write_manifest(directory, KIND, params, facts)
 
 
 def content(model: FittedModel) -> Saved:
@@ -103,7 +99,7 @@ def content(model: FittedModel) -> Saved:
         if tower.encoder is not None:
             saved.documents[f"{side}_encoder"] = tower.encoder.to_dict()
     if model.catalogue_ is not None:
-        saved.arrays[catalogue.NAME] = catalogue.stored(model.catalogue_)
+        saved.arrays[catalogue.NAME] = table_bytes(model.catalogue_)
     for part in model.parts_.values():
         saved.add(part.saved())
     saved.sparse.users["rated"] = model.rated_
@@ -139,7 +135,9 @@ def load(cls: type[Model], path: str | os.PathLike[str], evidence: bool = True) 
             model.liked_ = artifact.csr_matrix(_LIKED, shape, "i")
         rating = model.parts_.get("rating")
         if isinstance(rating, RatingPart):
-            model.set_params(**dict(zip(_NETWORKS, rating.own_encoders(), strict=True)))
+            for name, head in zip(_NETWORKS, rating.heads, strict=True):
+                if head.encoder.networks:  # None where they are built in
+                    setattr(model, name, head.encoder.networks[-1].simec.encoder)
         if not model.parts_:
             raise InputError("parts.json: the model has learned nothing")
         model.blend_ = _blend(artifact, model.parts_)

@@ -41,12 +41,7 @@ _STAGE_OF = {"val_new_items": _NEW_ITEMS, "val_new_users": _NEW_USERS}
 _SAMPLE = 100_000
 
 
-def fit_model(
-    model: TwoTower,
-    ratings: Ratings,
-    tables: Sides[TableLike | None],
-    run: Run,
-) -> None:
+def fit_model(model: TwoTower, ratings: Ratings, tables: Sides[TableLike | None], run: Run) -> None:
     """Fit a model to ratings, where there are any, and to pairs.
 
     Each of several workers has all items, and a range of ascending ids of the users; the ranges
@@ -185,7 +180,7 @@ def fit_towers(
     users = fit_new(R, known, "users", settings, sample, rng, log)
     new = Sides(items, users)
     if settings.refine:
-        return RatingFit(known, new, fit_both(R, new, settings, sample, rng))
+        return RatingFit(known, new, fit_both(R, new, settings, rng))
     known.users.weights = users.weights
-    both = BothNew(users.weights, users.error, users.penalty, users.network)
+    both = BothNew(users.weights, users.error, users.network)
     return RatingFit(known, new, both, refined=False)

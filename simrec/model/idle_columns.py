@@ -3,8 +3,6 @@
 Nothing is learned from them then, however wide they are.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterator
 from dataclasses import replace

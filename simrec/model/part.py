@@ -4,11 +4,9 @@
 write a `Part`, fit it in `model.lists.fit`, and name it in `model.files`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -16,13 +14,11 @@ from scipy import sparse
 from simrec.data.features import FeatureEncoder
 from simrec.data.sides import Side, Sides
 from simrec.model.head import Encoder, Network, Saved, StoredHead
+from simrec.model.tower import Tower
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import Parts
 from simrec.storage.arrays import Array, Insertion, Sparse
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.artifacts import Artifact
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +67,7 @@ class Part(ABC):
     output: Output  # from scalar products to answers
 
     @abstractmethod
-    def with_new(self, new: Sides[NewRows]) -> Part:
+    def with_new(self, new: Sides[NewRows]) -> "Part":
         """Make room for new entities, without ratings yet."""
 
     @abstractmethod
@@ -81,14 +77,14 @@ class Part(ABC):
         later: LaterRatings,
         rated: Sparse,
         only_new: Sides[bool],
-    ) -> tuple[Part, Sides[np.ndarray]]:
+    ) -> "tuple[Part, Sides[np.ndarray]]":
         """Learn from later ratings; return also the rows of the items and users that learned.
 
         `counts` are the ratings of each entity before, `rated` (users x items) what every pair that
         there is now counts in a history, the later ones included.
         """
 
-    def only_users(self, rows: np.ndarray) -> Part:
+    def only_users(self, rows: np.ndarray) -> "Part":
         """Keep some users, by their rows."""
         return replace(self, heads=Sides(self.heads.items, self.heads.users.only(rows)))
 
@@ -106,7 +102,7 @@ class Part(ABC):
 
     @classmethod
     @abstractmethod
-    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Part:
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> "Part":
         """Rebuild the part from what `saved` returned; raise InputError where it does not fit."""
 
 

@@ -1,7 +1,5 @@
 """A bounded sample of the users, the same on all workers: what choices are made on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """One side of a fitted model: its ids, their numbers of ratings and their features."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -88,7 +86,14 @@ class Tower:
             if unknown == "error":
                 first = _take(values, average)[0]
                 first = first.as_py() if isinstance(first, pa.Scalar) else first
-                raise InputError(self._no_features(int(average.sum()), first))
+                count, who = int(average.sum()), f"{self.singular} {first!r} has"
+                if count > 1:
+                    who = f"{count:,} {self.side}, for example {first!r}, have"
+                table = f"a table with their features as {self.side}=, or " if self.encoder else ""
+                raise InputError(
+                    f"{who} neither ratings nor features in this model. Pass {table}"
+                    f"unknown='prior' for the answer for an average {self.singular}."
+                )
             rows = np.where(average, n_known + (0 if fresh is None else fresh.shape[0]), rows)
         return Found(rows, n_known, fresh, average)
 
@@ -130,14 +135,6 @@ class Tower:
         for name in lacking:
             table = table.append_column(name, pa.nulls(len(table)))
         return table
-
-    def _no_features(self, count: int, example: Any) -> str:
-        who = f"{self.singular} {example!r} has"
-        if count > 1:
-            who = f"{count:,} {self.side}, for example {example!r}, have"
-        table = "" if self.encoder is None else f"a table with their features as {self.side}=, or "
-        remedy = f"Pass {table}unknown='prior' for the answer for an average {self.singular}"
-        return f"{who} neither ratings nor features in this model. {remedy}."
 
 
 def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.ndarray]:

@@ -1,13 +1,11 @@
 """`TwoTower`: ratings and features in; answers for known and for new items and users out."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from simrec.data.id_columns import one_or_several
 from simrec.data.ratings import Ratings
@@ -85,8 +83,6 @@ class TwoTower(Answers):
 
     Attributes
     ----------
-    items_, users_ : IdMap
-        All ids the model knows.
     towers_ : Sides of Tower
         Items and users: ids, numbers of ratings, encoders of features.
     columns_ : Columns
@@ -105,8 +101,6 @@ class TwoTower(Answers):
         What fitting chose by itself, and the errors it expects.
     schema_ : dict
         Kind of each column of features, by side.
-    catalogue_ : pyarrow.Table or None
-        The items table as it was given, for titles and filters.
     model_id_, parent_ : str or None
         Id of the model as it was last saved or loaded, and of the one it was updated from.
     updates_ : list of dict
@@ -143,7 +137,7 @@ class TwoTower(Answers):
     random_state: int = 0
     verbose: int = 0
 
-    def __new__(cls, *args: Any, **params: Any) -> TwoTower:
+    def __new__(cls, *args: Any, **params: Any) -> Self:
         """Name the new word for an argument that is gone."""
         if "method" in params:
             raise InputError("method: two SimEcs and nothing else are now refine=False.")
@@ -158,7 +152,7 @@ class TwoTower(Answers):
         users: TableLike | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
-    ) -> TwoTower:
+    ) -> Self:
         """Learn both towers, and return self; an earlier fit is forgotten.
 
         Parameters
@@ -192,7 +186,7 @@ class TwoTower(Answers):
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
-    ) -> TwoTower:
+    ) -> Self:
         """Give ratings to users and items that have none yet, without training again.
 
         A new entity gets the posterior of its embedding given its ratings, around what its features
@@ -221,7 +215,7 @@ class TwoTower(Answers):
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
-    ) -> TwoTower:
+    ) -> Self:
         """Learn a day's new ratings, users and items, at a small part of the cost of a fit.
 
         Everyone with a new rating learns from it, known or new; a pair that is rated again counts
@@ -251,7 +245,7 @@ class TwoTower(Answers):
         *,
         users: TableLike | None = None,
         user_ids: Any = None,
-    ) -> TwoTower:
+    ) -> Self:
         """Return a model of a few users after further ratings; this one stays as it is.
 
         It has all items and only these users, so that making it costs by their ratings: for lists
@@ -289,15 +283,13 @@ class TwoTower(Answers):
         guest._whole = self.whole
         return guest
 
-    def forget(self, user_ids: Any) -> TwoTower:
+    def forget(self, user_ids: Any) -> Self:
         """Remove users from the model: ids, features, vectors and all that was learned of them.
 
         What items have learned from their ratings is a sum over all ratings, and stays until the
         next fit without those users. Users who were folded in with known items leave nothing
         behind. The model is changed in place and returned.
 
-        Examples
-        --------
         >>> model.forget([7, 8])
         <TwoTower() fitted to 2,289 ratings of 80 items by 158 users>
         """

@@ -65,8 +65,6 @@ class Output:
     def link(self, ratings: np.ndarray) -> np.ndarray:
         """Return z + shift of ratings, the inverse of g; of a sigmoid, short of its ends.
 
-        Examples
-        --------
         >>> Output(1, 5).link(np.array([0.0, 3.0, 4.0])).round(2)
         array([-5.29,  0.  ,  1.1 ])
         """

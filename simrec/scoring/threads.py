@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
 # Rows of small matrices that a thread takes at once.
@@ -56,6 +57,16 @@ def by_blocks(work: Callable[[slice], None], n: int) -> None:
         work(slice(0, n))
         return
     in_threads(lambda i: work(slice(i * ROWS, min((i + 1) * ROWS, n))), -(-n // ROWS))
+
+
+def filled(out: np.ndarray, rows_of: Callable[[slice], np.ndarray]) -> np.ndarray:
+    """Fill the rows of an array with what ``rows_of`` gives for slices of them, side by side."""
+
+    def fill(rows: slice) -> None:
+        out[rows] = rows_of(rows)
+
+    by_blocks(fill, len(out))
+    return out
 
 
 def in_threads(work: Callable[[int], None], n: int) -> None:

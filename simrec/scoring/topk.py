@@ -97,44 +97,26 @@ def top_k(
         )
     if not is_whole(k, 1):
         raise InputError(f"k must be a positive integer, got {k!r}")
-    excluded = _as_csr(exclude, (len(queries), len(items)))
+    excluded, shape = None, (len(queries), len(items))
+    if exclude is not None:
+        if not sparse.issparse(exclude) or exclude.shape != shape:
+            got = exclude.shape if sparse.issparse(exclude) else type(exclude).__name__
+            raise InputError(f"exclude must be a scipy sparse matrix of shape {shape}, got {got}")
+        excluded = sparse.csr_matrix(exclude)
+        excluded = excluded if excluded.has_sorted_indices else excluded.sorted_indices()
     # Also the check that all numbers are finite.
-    norms = _norms(queries, "queries"), _norms(items, "items")
-    return _search(queries, items, *norms, int(k), excluded, threads)
-
-
-def top_k_of_blocks(
-    queries: np.ndarray, blocks: Iterable[np.ndarray], k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Find the k best items of each query, as `top_k`, where blocks of items come one by one."""
-    ids, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
-    start = 0
-    for items in blocks:
-        found, z = top_k(queries, items, k)
-        ids = np.hstack([ids, np.where(found >= 0, found + start, -1)])
-        scores = np.hstack([scores, z])
-        # Of equals the first comes first, as in one search.
-        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-        ids, scores = np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
-        start += len(items)
-    return ids, scores
-
-
-def _search(
-    queries: np.ndarray,
-    items: np.ndarray,
-    query_norms: np.ndarray,
-    item_norms: np.ndarray,
-    k: int,
-    excluded: sparse.csr_matrix | None,
-    threads: int | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    ids = np.full((len(queries), k), -1, np.int64)
-    scores = np.full((len(queries), k), -np.inf, np.float32)
+    norms, item_norms = _norms(queries, "queries"), _norms(items, "items")
+    k = int(k)
+    ids, scores = np.full((shape[0], k), -1, np.int64), np.full((shape[0], k), -np.inf, np.float32)
     if not len(queries) or not len(items):
         return ids, scores
     cell = _CELL if len(items) >= 16 * _CELL * k else 1
-    slack = _slack(query_norms, item_norms.max(), items.shape[1])
+    # How far a score of a matrix product may be from that of `dot_rows`. Each errs by at most
+    # d u |q| |v| with u = eps / 2, in any order of summation; the factors leave room for the
+    # rounding of the norms and of the thresholds themselves.
+    float32 = np.finfo(np.float32)
+    slack = 1.1 * (items.shape[1] + 8) * float32.eps * norms * item_norms.max() + float32.tiny
+    slack = slack.astype(np.float32)
     wanted = min(threads or processors(), _MOST_THREADS)
     share = max(-(-len(queries) // wanted), _FEWEST)
     size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // len(items)))
@@ -151,6 +133,23 @@ def _search(
     limit = one_blas_thread() if len(starts) > 1 or threads == 1 else nullcontext()
     with limit, ThreadPoolExecutor(min(wanted, len(starts))) as pool:
         list(pool.map(search, starts))
+    return ids, scores
+
+
+def top_k_of_blocks(
+    queries: np.ndarray, blocks: Iterable[np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the k best items of each query, as `top_k`, where blocks of items come one by one."""
+    ids, scores = np.empty((len(queries), 0), np.int64), np.empty((len(queries), 0), np.float32)
+    start = 0
+    for items in blocks:
+        found, z = top_k(queries, items, k)
+        ids = np.hstack([ids, np.where(found >= 0, found + start, -1)])
+        scores = np.hstack([scores, z])
+        # Of equals the first comes first, as in one search.
+        best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        ids, scores = np.take_along_axis(ids, best, 1), np.take_along_axis(scores, best, 1)
+        start += len(items)
     return ids, scores
 
 
@@ -287,14 +286,6 @@ def _kth_largest(maxima: np.ndarray, k: int) -> np.ndarray:
     return np.partition(np.ascontiguousarray(largest.T), groups - k, axis=1)[:, groups - k]
 
 
-def _slack(query_norms: np.ndarray, item_norm: float, d: int) -> np.ndarray:
-    """Bound the difference between a score of a matrix product and that of `dot_rows`."""
-    # Each errs by at most d u |q| |v| with u = eps / 2, in any order of summation; the factors
-    # leave room for the rounding of the norms and of the thresholds themselves.
-    relative = 1.1 * (d + 8) * np.finfo(np.float32).eps
-    return (relative * query_norms * item_norm + np.finfo(np.float32).tiny).astype(np.float32)
-
-
 def _norms(vectors: np.ndarray, name: str) -> np.ndarray:
     with np.errstate(over="ignore", invalid="ignore"):
         norms = np.sqrt(dot_rows(vectors, vectors))
@@ -305,13 +296,3 @@ def _norms(vectors: np.ndarray, name: str) -> np.ndarray:
             f"beyond float32 (first: row {int(np.argmax(bad))}); such scores would mean nothing"
         )
     return norms
-
-
-def _as_csr(exclude: Any, shape: tuple[int, int]) -> sparse.csr_matrix | None:
-    if exclude is None:
-        return None
-    if not sparse.issparse(exclude) or exclude.shape != shape:
-        got = exclude.shape if sparse.issparse(exclude) else type(exclude).__name__
-        raise InputError(f"exclude must be a scipy sparse matrix of shape {shape}, got {got}")
-    matrix = sparse.csr_matrix(exclude)
-    return matrix if matrix.has_sorted_indices else matrix.sorted_indices()

@@ -1,7 +1,5 @@
 """The answers of the service, those of the library: lists, scores, neighbours, audience."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from simrec.data.features.column import family
 from simrec.data.ratings import liked_from
 from simrec.data.sides import ID_COLUMNS, Sides
 from simrec.errors import InputError
-from simrec.model.answer.rerank import Rerank, caps
+from simrec.model.answer.rerank import Rerank
 from simrec.model.answer.where import matches
 from simrec.model.head import Found
 from simrec.serve import requests
@@ -82,19 +80,18 @@ class Answers(Engine):
             if request.rank_by == "uptake":
                 raise InputError("explore: ratings are explored, not uptake.")
             bonus = self.model.exploration(self._found(np.arange(len(view))), request.explore)
-        rerank, seed = self._rerank(request, table)
+        seed = None if request.sample is False else int(request.sample)
+        if request.sample is True:  # a seed of ours
+            seed = int.from_bytes(os.urandom(7))
+        options = request.at_most, table, request.diversity, seed, request.explore
+        rerank, propensity = Rerank.of(*options, self.directions_of), None
         k = min(request.k, n := int(np.count_nonzero(keep)))
-        pool = k if rerank is None else min(rerank.pool(k), n)
-        rows, scores = view.best(query, keep, pool, bonus)
-        propensity = None
-        if rerank is not None and k:
-            chosen = rerank.choose(rows, scores, bonus, k, 0)
-            while len(chosen.items) < k and pool < n and rerank.capped:
-                pool = min(n, 4 * pool)
-                rows, scores = view.best(query, keep, pool, bonus)
-                chosen = rerank.choose(rows, scores, bonus, k, 0)
-            rows = chosen.items
-            propensity = chosen.propensity if seed is not None else None
+        if rerank is None:
+            rows, scores = view.best(query, keep, k, bonus)
+        else:
+            rows, propensity = rerank.chosen(
+                lambda size: view.best(query, keep, size, bonus), bonus, k, n
+            )
         z = scores if rerank is None and bonus is None else view.scores(query, rows)
         answer = self.listed(rows)
         uncertainty = request.uncertainty and "rating" in self.model.parts_
@@ -105,28 +102,11 @@ class Answers(Engine):
             one["predicted"] = float(ratings[i])
             if std is not None:
                 one["std"] = float(std[i])
-            if propensity is not None:
+            if seed is not None and propensity is not None:
                 one["propensity"] = float(propensity[i])
             if reasons is not None:
                 one["reasons"] = reasons[i]
         return {"items": answer, "seed": seed}
-
-    def _rerank(
-        self, request: requests.Recommend, table: pa.Table | None
-    ) -> tuple[Rerank | None, int | None]:
-        drawn = request.sample is not False
-        if drawn and (request.at_most or request.diversity):
-            raise InputError("sample: lists with at_most or diversity have no propensities.")
-        if drawn:
-            if not request.explore:
-                raise InputError("sample: without explore above 0 there is nothing to draw from.")
-            own = not isinstance(request.sample, bool)
-            seed = int(request.sample) if own else int.from_bytes(os.urandom(7))
-            return Rerank([], 0.0, None, seed), seed
-        if not (request.at_most or request.diversity):
-            return None, None
-        capped = caps(request.at_most, table)
-        return Rerank(capped, request.diversity, self.directions_of, None), None
 
     def _predicted(
         self, person: Person, items: Found, uncertainty: bool

@@ -1,7 +1,5 @@
 """The answers of one loaded model, and of what has come in since, for one request at a time."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import json
@@ -32,14 +30,11 @@ from simrec.serve.view import Known, View
 class Person:
     """A user as one request has it."""
 
-    # What answers: the model, or a guest model of this user alone
-    model: TwoTower
+    model: TwoTower  # what answers: the model, or a guest model of this user alone
     id: Any
-    # Where the user is there
-    found: Found
+    found: Found  # where the user is there
     seen: np.ndarray
-    # Ratings that came with the request or since training, by row of item
-    liked: dict[int, float | None]
+    liked: dict[int, float | None]  # ratings of the request or since training, by row of item
 
 
 @dataclass(eq=False)
@@ -71,16 +66,8 @@ class Engine:
 
     def id_of(self, given: Any, side: Side) -> Any:
         """Return an id as the kind that the model has: numbers may come as text."""
-        kind = id_kind(self.model.towers_[side].ids.type)
-        if kind == "string":
-            return str(given)
-        if isinstance(given, str):
-            try:
-                return int(given)
-            except ValueError:
-                column = "item_id" if side == "items" else "user_id"
-                raise InputError(f"{column}: ids are whole numbers, got {given!r:.80}.") from None
-        return given
+        tower = self.model.towers_[side]
+        return tower.ids.read(given, tower.id_column)
 
     def free_id(self, side: Side) -> Any:
         """Return an id that nobody has."""
@@ -106,12 +93,6 @@ class Engine:
             one if here else self._new_ids[row - self.n_known]
             for one, here, row in zip(ids, known, rows.tolist(), strict=True)
         ]
-
-    def titles(self, rows: np.ndarray) -> list[str | None]:
-        """Return the titles of items by their rows."""
-        if self.title is None or self._table is None:
-            return [None] * len(rows)
-        return self._table[self.title].take(pa.array(rows)).to_pylist()
 
     def clean(self, row: Mapping[str, Any], side: Side) -> dict[str, Any]:
         """Return features of a request as a table takes them; images are base64, never paths.
@@ -334,5 +315,8 @@ class Engine:
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
-        pairs = zip(self.items_at(rows), self.titles(rows), strict=True)
+        titles = [None] * len(rows)
+        if self.title is not None and self._table is not None:
+            titles = self._table[self.title].take(pa.array(rows)).to_pylist()
+        pairs = zip(self.items_at(rows), titles, strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]

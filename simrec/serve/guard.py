@@ -1,7 +1,5 @@
 """What stands before the application: names, keys, rates and sizes of requests; counts them."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

@@ -11,8 +11,6 @@ A record is acknowledged after ``fsync``; one that a kill cut short was not, and
 processes share a log: each appends under a lock, and reads what the others have appended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json
@@ -167,20 +165,18 @@ class Log:
                 rows = [{**row, _NUMBER: n} for n, of, row in records if of == kind and n > done]
                 if rows:
                     name = f"{rows[0][_NUMBER]:08d}-{rows[-1][_NUMBER]:08d}.parquet"
-                    self._write(self.directory / kind / name, rows)
+                    path = self.directory / kind / name
+                    names = list(dict.fromkeys(name for row in rows for name in row))
+                    table = {name: _column([row.get(name) for row in rows]) for name in names}
+                    aside = path.with_suffix(".aside")
+                    pq.write_table(pa.table(table), aside)
+                    files.flush(aside)
+                    os.replace(aside, path)
+                    files.flush(path.parent)
             empty = self.path.with_suffix(".new")
             empty.write_bytes(b"")
             os.replace(empty, self.path)
             files.flush(self.directory)
-
-    def _write(self, path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        table = pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-        aside = path.with_suffix(".aside")
-        pq.write_table(table, aside)
-        files.flush(aside)
-        os.replace(aside, path)
-        files.flush(path.parent)
 
 
 def _column(values: list[Any]) -> pa.Array:

@@ -1,7 +1,5 @@
 """The models that are served, what has come in since, and how both are kept up to date."""
 
-from __future__ import annotations
-
 import base64
 import contextlib
 import logging
@@ -11,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -34,21 +33,16 @@ _SEAL_SECONDS = 60.0
 class Settings:
     """What a service is started with."""
 
-    # Model directories; `other` is empty where one is served
-    model: str
-    other: str = ""
+    model: str  # a model directory
+    other: str = ""  # a second one; empty where one is served
     state: str = ""
-    # API keys, one of which a request must bring; empty for none
-    keys: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()  # one of which a request must bring; empty for none
     hosts: tuple[str, ...] = ("localhost", "127.0.0.1", "::1", "testserver")
-    # Requests a second for each key or address, at most; 0 for any number
-    rate: float = 0.0
+    rate: float = 0.0  # requests a second for each key or address, at most; 0 for any number
     body: int = 1 << 20
-    # Seconds between looks at the model directory; 0 for none
-    poll: float = 2.0
+    poll: float = 2.0  # seconds between looks at the model directory; 0 for none
     studio: bool = False
-    # JSON that ``simrec evaluate --json`` wrote, for the model's card; empty for none
-    figures: str = ""
+    figures: str = ""  # JSON of ``simrec evaluate --json``, for the model's card; empty for none
 
 
 class Service:
@@ -150,15 +144,8 @@ class Service:
             self.log.append("lists", [shown])
         return answer
 
-    def items(self, request: requests.Entities) -> dict[str, Any]:
-        """Take in new items; answered once they are on disk and can be ranked."""
-        return self._add(request, "items")
-
-    def users(self, request: requests.Entities) -> dict[str, Any]:
-        """Take in new users."""
-        return self._add(request, "users")
-
     def _add(self, request: requests.Entities, side: Any) -> dict[str, Any]:
+        """Take in new items or users; answered once they are on disk and items can be ranked."""
         engine = self.engine(request.model)
         tower, rows = engine.model.towers_[side], []
         for given in request.rows:
@@ -174,10 +161,15 @@ class Service:
             raise InputError(f"{side}: an id is given more than once.")
         # Refused before it is on disk: features that the encoder does not take.
         found = tower.find(ids, engine.table(rows, side), "prior")
-        self.log.append(side, [{name: _plain(v) for name, v in row.items()} for row in rows])
+        for row in rows:  # as JSON can hold it
+            images = {name: v for name, v in row.items() if isinstance(v, bytes)}
+            row |= {name: base64.b64encode(v).decode() for name, v in images.items()}
+        self.log.append(side, rows)
         self.catch_up()
         known = int((found.rows < found.n_known).sum())
         return {"added": len(rows) - known, "known": known, "model_id": engine.model.model_id_}
+
+    items, users = partialmethod(_add, side="items"), partialmethod(_add, side="users")
 
     def feedback(self, request: requests.Feedback) -> dict[str, Any]:
         """Log ratings and events; acknowledged once they are on disk."""
@@ -258,8 +250,3 @@ def _form(tower: Any, name: str) -> dict[str, Any]:
         "kind": kind,
         "values": [one for one in values if not one.startswith("<")][:500],
     }
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON can hold it."""
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value

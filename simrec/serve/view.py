@@ -1,10 +1,9 @@
 """The vectors that one ranking of a service scores with."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from scipy import linalg
@@ -41,7 +40,7 @@ class Known:
     rest: tuple[np.ndarray, ...] = ()  # norm of each item from there on
 
     @classmethod
-    def of(cls, heads: Sides[Head], towers: Sides[Tower]) -> Known:
+    def of(cls, heads: Sides[Head], towers: Sides[Tower]) -> Self:
         """Arrange the items of a model."""
         n = len(towers.items.ids)
 
@@ -149,7 +148,11 @@ class View:
             z += bonus
             slack += 2 * (len(known.edges) + 2) * _EPS * float(np.abs(bonus).max())
         for i, (start, stop) in enumerate(pairwise((0, *known.edges, len(q)))):
-            self._multiply(q[start:stop].astype(np.float32), known.vectors[start:stop], z[:n])
+            part = q[start:stop].astype(np.float32)
+            # A blend has weight 0 in whole components for some users: these runs are left out.
+            edges = np.flatnonzero(np.diff(part != 0, prepend=False, append=False))
+            for a, b in edges.reshape(-1, 2):
+                z[:n] += part[a:b] @ known.vectors[start + a : start + b]
             some = z[near]
             if stop == len(q):
                 break
@@ -161,12 +164,3 @@ class View:
             if len(left) <= max(k, _SHARE * len(near), _FEW):
                 return left
         return near[some >= np.partition(some, len(some) - k)[len(some) - k] - slack]
-
-    @staticmethod
-    def _multiply(q: np.ndarray, vectors: np.ndarray, out: np.ndarray) -> None:
-        """Add scalar products, rounded in any order."""
-        # A blend has weight 0 in whole components for some users: these runs are left out.
-        for start, stop in np.flatnonzero(np.diff(q != 0, prepend=False, append=False)).reshape(
-            -1, 2
-        ):
-            out += q[start:stop] @ vectors[start:stop]

@@ -7,8 +7,6 @@ solves for the linear parts of a network of random features, which gradient trai
 improve. NumPy alone.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,7 +16,6 @@ import scipy.sparse as sp
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from simrec.errors import InputError
-from simrec.scoring.output import Output
 from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.linear_algebra import conjugate_gradients, randomised_svd
 
@@ -61,12 +58,8 @@ def first_last_layer(problem: Problem, init: str) -> np.ndarray:
     if problem.last_layer is not None:
         return check_last_layer(problem.last_layer, d, targets)
     if init == "random":
-        return _random(targets.matrix.shape[1], d, problem.rng)
+        return problem.rng.normal(0, 0.1, (targets.matrix.shape[1], d)).astype(np.float32)
     return _spectral(problem, d)
-
-
-def _random(n_columns: int, d: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.normal(0, 0.1, (n_columns, d)).astype(np.float32)
 
 
 def _spectral(problem: Problem, d: int) -> np.ndarray:
@@ -81,7 +74,15 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
         some = np.sort(rng.permutation(targets.n_columns)[:_SAMPLE])
         rows = _linear_targets(problem, targets.matrix[problem.rows_of_targets[some]])
         rows = rows.toarray() if sp.issparse(rows) else rows
-        values, vectors = _top_eigen(rows[:, some], d)
+        block, n = rows[:, some], len(some)
+        block = (block + block.T).astype(np.float64) / 2
+        values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
+        values, vectors = values[::-1], vectors[:, ::-1]
+        # W_l^T W_l has no negative eigenvalues: such directions start small.
+        values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
+        pad = max(d - n, 0)
+        values = np.pad(values, (0, pad), constant_values=values[0])
+        vectors = np.pad(vectors, ((0, 0), (0, pad)))
         return ((rows.T @ vectors) / np.sqrt(values)).astype(np.float32)
     m = targets.n_rows
     some = np.sort(rng.permutation(m)[:_SAMPLE])
@@ -90,7 +91,7 @@ def _spectral(problem: Problem, d: int) -> np.ndarray:
     _, values, vectors = randomised_svd(rows, max(rank, 1), rng)
     # Singular values grow with the square root of the number of rows.
     scaled = vectors.T * np.sqrt(values * np.sqrt(m / len(some)))
-    last = _random(rows.shape[1], d, rng)
+    last = rng.normal(0, 0.1, (rows.shape[1], d)).astype(np.float32)
     last[:, : scaled.shape[1]] = scaled
     return last
 
@@ -114,18 +115,6 @@ def _linear_targets(problem: Problem, matrix: Any) -> Any:
     return np.nan_to_num(matrix - at_zero, nan=0.0) / (slope * max(share, 1e-12))
 
 
-def _top_eigen(block: np.ndarray, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the d algebraically largest eigenvalues and their vectors, largest first."""
-    n = len(block)
-    block = (block + block.T).astype(np.float64) / 2
-    values, vectors = eigh(block, subset_by_index=[max(0, n - d), n - 1])
-    values, vectors = values[::-1], vectors[:, ::-1]
-    # W_l^T W_l has no negative eigenvalues: such directions start small.
-    values = np.maximum(values, max(float(values[0]), 1e-12) * 1e-6)
-    pad = max(d - n, 0)
-    return np.pad(values, (0, pad), constant_values=values[0]), np.pad(vectors, ((0, 0), (0, pad)))
-
-
 def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:
     """Return a given W_l (d x n, or d x n x k) as the network keeps it: a row per column of R."""
     given, k = np.asarray(last_layer, dtype=np.float32), targets.n_relations
@@ -138,13 +127,6 @@ def check_last_layer(last_layer: Any, d: int, targets: Targets) -> np.ndarray:
     if not np.isfinite(given).all():
         raise InputError("last_layer holds NaN or infinite values")
     return np.ascontiguousarray(given.T.reshape(-1, d))
-
-
-def last_layer_from_columns(columns: np.ndarray, n_relations: int) -> np.ndarray:
-    """Return W_l (d x n, or d x n x k) from the (k n) x d rows that the network keeps."""
-    if n_relations == 1:
-        return columns.T
-    return columns.reshape(n_relations, -1, columns.shape[1]).transpose(2, 1, 0)
 
 
 class EmbeddingLayer:
@@ -174,8 +156,13 @@ class EmbeddingLayer:
         """
         gram = (last.T @ last).astype(np.float64)
         gram[np.diag_indices_from(gram)] += 1e-9 * np.trace(gram) + 1e-12
-        if self.F is None:
-            self.C = _fit_rows(targets, last, gram)
+        if self.F is None:  # each row on its own
+            if targets.complete:
+                table = np.linalg.solve(gram, _times_last(targets, last).T).T
+            else:
+                matrix = targets.matrix.T.tocsr() if targets.sparse else targets.matrix.T
+                table = _fit_last(Targets(matrix, matrix.shape[1], 1, False), last)
+            self.C = np.asarray(table, np.float32)
             return self.C
         right, ridge = self._transposed(_times_last(targets, last)), targets.share * self.ridge
 
@@ -239,21 +226,16 @@ def fit_closed_form(problem: Problem) -> tuple[LinearEncoder, np.ndarray]:
         one = np.ones((features.n_rows, 1), np.float32)
         F = sp.hstack([F, one], "csr") if sp.issparse(F) else np.hstack([F, one])
     layer = EmbeddingLayer(F, params["embedding_dim"], params["ridge"])
-    linear = _on_the_scale_of_products(problem.targets, problem.output)
+    targets, output = problem.targets, problem.output
+    if output.shift or output.bounded:  # what the inverse of the output makes of the targets
+        matrix = targets.matrix.copy()
+        values = matrix.data if targets.sparse else matrix
+        values[...] = output.link(values) - np.float32(output.shift)
+        targets = replace(targets, matrix=matrix)
     frozen = problem.last_layer is not None
-    last = alternate(layer, linear, last, frozen, problem.rows_of_targets, params["sweeps"])
+    last = alternate(layer, targets, last, frozen, problem.rows_of_targets, params["sweeps"])
     C = layer.C.astype(np.float32)
     return LinearEncoder(features.kind, *((C[:-1], C[-1]) if bias else (C,))), last
-
-
-def _on_the_scale_of_products(targets: Targets, output: Output) -> Targets:
-    """Return what the inverse of the output makes of the targets."""
-    if not output.shift and not output.bounded:
-        return targets
-    matrix = targets.matrix.copy()
-    values = matrix.data if targets.sparse else matrix
-    values[...] = output.link(values) - np.float32(output.shift)
-    return replace(targets, matrix=matrix)
 
 
 def _blocks(targets: Targets) -> list[slice]:
@@ -306,13 +288,3 @@ def _fit_last(targets: Targets, y: np.ndarray) -> np.ndarray:
     gram = np.empty((len(products), d, d))
     gram[:, upper[0], upper[1]] = gram[:, upper[1], upper[0]] = products
     return np.linalg.solve(gram + targets.share * eye, right[..., None])[..., 0]
-
-
-def _fit_rows(targets: Targets, last: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """Return the Y that fits best given W_l, each row on its own."""
-    if targets.complete:
-        table = np.linalg.solve(gram, _times_last(targets, last).T).T
-    else:
-        matrix = targets.matrix.T.tocsr() if targets.sparse else targets.matrix.T
-        table = _fit_last(Targets(matrix, matrix.shape[1], 1, False), last)
-    return np.asarray(table, np.float32)

@@ -93,47 +93,33 @@ def load(cls: type[T], path: str | os.PathLike[str]) -> T:
     """Return the SimEc saved at `path`; nothing in it is executed."""
     artifact = artifacts.load(path, kind=KIND)
     with artifact.fitting_together():
-        return _restore(cls, artifact)
-
-
-def _restore(cls: type[T], artifact: artifacts.Artifact) -> T:
-    model: Any = cls(**artifact.arguments)
-    options.check_params(model.get_params())
-    learned, document = artifact.documents["learned"], artifact.documents["networks"]["encoder"]
-    model.encoder_ = encoder_from_document(document, artifact.keras_weights["encoder"])
-    if not isinstance(getattr(model.encoder_, "stack", None), DenseStack):
-        model.encoder = model.encoder_
-    model.targets_ = np.array(artifact.array("targets", (None,), "iu"))
-    relations = (None,) if np.ndim(artifact.arrays["last_layer"]) == 3 else ()
-    layer = artifact.array("last_layer", (model.embedding_dim, len(model.targets_), *relations))
-    model.last_layer_ = np.array(layer, np.float32)
-    model.n_relations_ = layer.shape[2] if relations else 1
-    model.history_ = learned["history"]
-    shift = learned["shift"]
-    if not is_number(shift) or not np.isfinite(shift):
-        raise InputError(f"the output's shift is {shift!r}")
-    lower, upper = model.bounds or (None, None)
-    model.output_ = Output(lower, upper, shift)
-    model.feature_kind_ = learned["feature_kind"]
-    model.feature_shape_ = check_hidden_layers(learned["feature_shape"])
-    _check_consistent(model)
-    return model
-
-
-def _check_consistent(model: Any) -> None:
-    """Raise where parts of a loaded model do not fit each other."""
-    kind, shape = model.feature_kind_, model.feature_shape_
-    d = model.embedding_dim
-    if kind not in FEATURE_KINDS:
-        raise InputError(f"features of kind {kind!r}")
-    stack = getattr(model.encoder_, "stack", None)
-    if isinstance(stack, DenseStack):
-        if (stack.features, (stack.n_inputs,), stack.widths[-1]) != (kind, shape, d):
+        model: Any = cls(**artifact.arguments)
+        options.check_params(model.get_params())
+        learned, document = artifact.documents["learned"], artifact.documents["networks"]["encoder"]
+        model.encoder_ = encoder_from_document(document, artifact.keras_weights["encoder"])
+        model.targets_ = np.array(artifact.array("targets", (None,), "iu"))
+        d, relations = model.embedding_dim, np.shape(artifact.arrays["last_layer"])[2:3]
+        layer = artifact.array("last_layer", (d, len(model.targets_), *relations))
+        model.last_layer_ = np.array(layer, np.float32)
+        model.n_relations_ = layer.shape[2] if relations else 1
+        model.history_, shift = learned["history"], learned["shift"]
+        if not isinstance(model.history_, list):
+            raise InputError("the history is no list")
+        if not is_number(shift) or not np.isfinite(shift):
+            raise InputError(f"the output's shift is {shift!r}")
+        lower, upper = model.bounds or (None, None)
+        model.output_ = Output(lower, upper, shift)
+        kind, shape = learned["feature_kind"], check_hidden_layers(learned["feature_shape"])
+        if kind not in FEATURE_KINDS:
+            raise InputError(f"features of kind {kind!r}")
+        model.feature_kind_, model.feature_shape_ = kind, shape
+        stack = getattr(model.encoder_, "stack", None)
+        if not isinstance(stack, DenseStack):
+            model.encoder = model.encoder_
+            check_encoder_shapes(model.encoder_, shape, d)
+        elif (stack.features, (stack.n_inputs,), stack.widths[-1]) != (kind, shape, d):
             raise InputError(f"{stack} does not take {kind} rows of {shape} to {d} numbers")
-    else:
-        check_encoder_shapes(model.encoder_, shape, d)
-    if not isinstance(model.history_, list):
-        raise InputError("the history is no list")
+    return model
 
 
 def encoder_document(encoder: Any) -> dict[str, Any]:

@@ -34,8 +34,6 @@ def conjugate_gradients(
     product that returns an array, which broadcasts against `right`, solves several systems side by
     side: each takes steps of its own, and stops on its own.
 
-    Examples
-    --------
     >>> A = np.array([[2.0, 1.0], [1.0, 3.0]])
     >>> conjugate_gradients(lambda x: A @ x, np.array([3.0, 4.0]), lambda r: r).round(4)
     array([1., 1.])
@@ -69,8 +67,6 @@ def randomised_svd(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a truncated SVD by randomised subspace iteration, in O(entries x rank).
 
-    Examples
-    --------
     >>> rng = np.random.default_rng(0)
     >>> A = rng.normal(size=(30, 3)) @ rng.normal(size=(3, 20))
     >>> u, s, vt = randomised_svd(A, 3, rng)

@@ -73,7 +73,16 @@ class SimEcNetwork(tfrs.Model):
         frozen = problem.last_layer is not None
         if frozen and params["symmetric"]:
             raise InputError("last_layer is frozen, but symmetric trains it: leave one out")
-        self.encoder = _build_encoder(problem)
+        features, d = problem.features, params["embedding_dim"]
+        if params["encoder"] is not None:
+            self.encoder = copy_encoder(params["encoder"], features.shape, d)
+        else:
+            widths = (*check_hidden_layers(params["hidden_layers"]), d)
+            how = (params["activation"], params["bias"], params["dropout"])
+            stack = DenseStack(features.kind, int(np.prod(features.shape)), widths, *how)
+            # Least squares keeps the hidden layers as they start: random biases make their units
+            # differ in more than direction.
+            self.encoder = stack.build(rng, 1.0 if params["init"] == "least_squares" else 0.0)
         last = first_last_layer(problem, params["init"])
         self.last = tf.Variable(last, trainable=not frozen, dtype=tf.float32, name="last_layer")
         self.generator = tf.random.Generator.from_seed(int(rng.integers(2**31 - 1)))
@@ -161,17 +170,3 @@ class SimEcNetwork(tfrs.Model):
         column = tf.gather(self.target_of_row, inputs["rows"])
         inside = tf.squeeze(tf.where(column >= 0), 1)
         return inside, tf.gather(column, inside)
-
-
-def _build_encoder(problem: Problem) -> Any:
-    """Return the untrained encoder."""
-    params, features = problem.params, problem.features
-    d, hidden = params["embedding_dim"], check_hidden_layers(params["hidden_layers"])
-    if params["encoder"] is not None:
-        return copy_encoder(params["encoder"], features.shape, d)
-    how = (params["activation"], params["bias"], params["dropout"])
-    stack = DenseStack(features.kind, int(np.prod(features.shape)), (*hidden, d), *how)
-    # Least squares keeps the hidden layers as they start: random biases make their units differ
-    # in more than direction.
-    bias_range = 1.0 if params["init"] == "least_squares" else 0.0
-    return stack.build(problem.rng, bias_range)

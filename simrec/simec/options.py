@@ -79,8 +79,14 @@ def check_params(params: Mapping[str, Any]) -> None:
     for message, is_so in wrong.items():
         if is_so:
             raise InputError(message)
-    if params["solver"] == "closed_form":
-        _check_closed_form(params)
+    unsolved = [name for name in (*PENALTIES, *_SHARES, "hidden_layers") if name != "symmetric"]
+    given = [name for name in unsolved if params[name]]
+    given += ["encoder"] * (params["encoder"] is not None) + ["loss"] * (params["loss"] != "mse")
+    if params["solver"] == "closed_form" and given:
+        raise InputError(
+            f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
+            f"out {', '.join(given)}, or use solver='lbfgs' or 'adam'"
+        )
 
 
 def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
@@ -90,18 +96,6 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
     if any(isinstance(w, bool) or int(w) != w or w < 1 for w in hidden_layers):
         raise InputError(f"hidden_layers must be positive integers, got {hidden_layers!r}")
     return tuple(int(width) for width in hidden_layers)
-
-
-def _check_closed_form(params: Mapping[str, Any]) -> None:
-    """Raise for what a closed form cannot solve."""
-    unsolved = (*PENALTIES, *_SHARES, "hidden_layers")
-    given = [name for name in unsolved if name != "symmetric" and params[name]]
-    given += ["encoder"] * (params["encoder"] is not None) + ["loss"] * (params["loss"] != "mse")
-    if given:
-        raise InputError(
-            f"solver='closed_form' fits a linear encoder to the squared error with a ridge: leave "
-            f"out {', '.join(given)}, or use solver='lbfgs' or 'adam'"
-        )
 
 
 def check_features(params: Mapping[str, Any], features: Features) -> None:
@@ -236,8 +230,6 @@ class Params:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name (`deep` is there for scikit-learn).
 
-        Examples
-        --------
         >>> from simrec import TwoTower
         >>> TwoTower(bounds=(1, 5)).get_params()["bounds"]
         (1, 5)
@@ -247,8 +239,6 @@ class Params:
     def set_params(self: T, **params: Any) -> T:
         """Set arguments by name and return self; they count from the next fit on.
 
-        Examples
-        --------
         >>> from simrec import TwoTower
         >>> TwoTower().set_params(embedding_dim=8)
         TwoTower(embedding_dim=8)
@@ -299,8 +289,6 @@ def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
 
     1 is perfect, 0 as good as the mean of the values; NaN of fewer than two values.
 
-    Examples
-    --------
     >>> r_squared(np.array([1.0, 3.0, 5.0]), np.array([1.0, 4.0, 5.0]))
     0.875
     """

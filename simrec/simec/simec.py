@@ -10,7 +10,7 @@ import numpy as np
 from simrec.errors import InputError, check_seed
 from simrec.scoring.output import Output
 from simrec.simec import options
-from simrec.simec.closed_form import LinearEncoder, fit_closed_form, last_layer_from_columns
+from simrec.simec.closed_form import LinearEncoder, fit_closed_form
 from simrec.simec.inputs import Features, Problem, Targets
 from simrec.simec.options import Params
 
@@ -77,8 +77,6 @@ class SimEc(Params):
 
     Attributes
     ----------
-    encoder_ : keras.Model
-        The trained encoder.
     last_layer_ : ndarray
         W_l, d x n, or d x n x k for several relations.
     output_ : Output
@@ -156,11 +154,6 @@ class SimEc(Params):
             Columns of R to train on: the first so many, or those listed. Where R is already some
             columns of a symmetric S, the rows that these columns belong to.
 
-        Returns
-        -------
-        SimEc
-            Itself.
-
         Examples
         --------
         >>> SimEc(2, epochs=2).fit(X, X @ X.T, targets=20)
@@ -188,8 +181,10 @@ class SimEc(Params):
 
             network, self.history_ = fit_by_gradient(problem, rows, held_out)
             self.encoder_, last = network.encoder, network.last.numpy()
-        self.n_relations_ = chosen.n_relations
-        self.last_layer_ = last_layer_from_columns(last, chosen.n_relations)
+        self.n_relations_ = k = chosen.n_relations
+        self.last_layer_ = last.T
+        if k > 1:  # the network keeps (k n) x d rows
+            self.last_layer_ = last.reshape(k, -1, last.shape[1]).transpose(2, 1, 0)
         self.output_, self.targets_ = output, columns
         self.feature_kind_, self.feature_shape_ = features.kind, features.shape
         return self
@@ -198,8 +193,6 @@ class SimEc(Params):
     def encoder_(self) -> Any:
         """The trained encoder as a Keras model.
 
-        Examples
-        --------
         >>> model.encoder_.output_shape
         (None, 3)
         """
@@ -222,8 +215,6 @@ class SimEc(Params):
     def transform(self, X: Any = None) -> np.ndarray:
         """Return the embeddings Y of feature rows (None: of the identity's rows).
 
-        Examples
-        --------
         >>> model.transform(X[:4]).shape
         (4, 3)
         """
@@ -239,8 +230,6 @@ class SimEc(Params):
     def products(self, X: Any = None) -> np.ndarray:
         """Return the scalar products Y W_l with the targets, before the output: m x n (x k).
 
-        Examples
-        --------
         >>> np.allclose(model.products(X), model.transform(X) @ model.last_layer_, atol=1e-5)
         True
         """
@@ -249,8 +238,6 @@ class SimEc(Params):
     def predict(self, X: Any = None) -> np.ndarray:
         """Return g(Y W_l), the predicted targets of feature rows: m x n, or m x n x k.
 
-        Examples
-        --------
         >>> model.predict(X[:4]).shape
         (4, 60)
         """
@@ -259,8 +246,6 @@ class SimEc(Params):
     def similarity(self, X1: Any = None, X2: Any = None) -> np.ndarray:
         """Return Y1 Y2^T, the similarity of rows to rows (`X2` None: of `X1` to itself).
 
-        Examples
-        --------
         >>> model.similarity(X[:4], X[4:6]).shape
         (4, 2)
         """
@@ -353,8 +338,6 @@ class SimEc(Params):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to a directory: no pickle, no code.
 
-        Examples
-        --------
         >>> model.save("simec")
         """
         from simrec.simec.files import save
@@ -366,8 +349,6 @@ class SimEc(Params):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Return a model written by `save`; no code in it is run.
 
-        Examples
-        --------
         >>> model.save("simec")
         >>> np.array_equal(SimEc.load("simec").predict(X), model.predict(X))
         True

@@ -124,12 +124,6 @@ def is_finite(array: np.ndarray) -> bool:
     return all(np.isfinite(flat[i : i + _BLOCK]).all() for i in range(0, flat.size, _BLOCK))
 
 
-def check_finite(file: Path, array: np.ndarray) -> None:
-    """Raise InputError if an array holds NaN or infinity."""
-    if not is_finite(array):
-        raise InputError(f"{file}: holds NaN or infinite values. {REMEDY}")
-
-
 def checked_csr(
     label: str, arrays: Sequence[np.ndarray], shape: tuple[int, int]
 ) -> sparse.csr_matrix:
@@ -174,6 +168,14 @@ def id_arrays(name: str, ids: pa.Array) -> dict[str, np.ndarray]:
     starts = np.frombuffer(offsets, width)[ids.offset : ids.offset + len(ids) + 1]
     text = np.frombuffer(text or b"", np.uint8)[starts[0] : starts[-1]]
     return {f"{name}_offsets": starts - starts[0], f"{name}_text": text}
+
+
+def table_bytes(table: pa.Table) -> np.ndarray:
+    """Return a table as the bytes of an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return np.frombuffer(sink.getvalue(), np.uint8)
 
 
 def checked_strings(file: Path, offsets: np.ndarray, text: np.ndarray) -> pa.Array:

@@ -91,7 +91,8 @@ class Artifact:
                 f"{self.path / name}.npy: {array.dtype} of shape {array.shape}, expected kind "
                 f"{kinds!r} of shape {shape} (None: any length). {REMEDY}"
             )
-        npy.check_finite(self.path / f"{name}.npy", array)
+        if not npy.is_finite(array):
+            raise InputError(f"{self.path / name}.npy: holds NaN or infinite values. {REMEDY}")
         return array
 
     def csr_matrix(
@@ -155,7 +156,11 @@ def write(
 ) -> None:
     """Write the files of a model directory but for its manifest; see `save`."""
     weights = keras_weights or {}
-    _check_names([*arrays, *documents, *weights])
+    for name in (*arrays, *documents, *weights):
+        if not _NAME.fullmatch(name) or name == "manifest":
+            raise ValueError(
+                f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
+            )
     for name, array in arrays.items():
         npy.write_npy(directory / f"{name}.npy", array)
     for name, document in documents.items():
@@ -171,30 +176,29 @@ def load(path: str | os.PathLike, kind: str | None = None, skip: str | None = No
     A directory that another process replaces meanwhile is loaded as it was before or after. A model
     of another kind is refused, and files with `skip` in their names are neither checked nor loaded.
     """
-    return _stable(Path(path), lambda root: _load(root, kind, skip))
 
+    def read(root: Path) -> Artifact:
+        manifest = _read_manifest(root)
+        if kind is not None and manifest["kind"] != kind:
+            raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
+        loaded = Artifact(root, manifest)
+        for name, entry in sorted(manifest["files"].items()):
+            if skip is not None and skip in name:
+                continue
+            file = root / name
+            content = npy.map_bytes(file, entry)
+            stem, _, suffix = name.rpartition(".")
+            network, _, number = stem.partition(".weights.")
+            if suffix == "json":
+                with npy.reading(file):
+                    loaded.documents[stem] = npy.parse_json(content)
+            elif number:
+                loaded.keras_weights[network].append(npy.npy_view(file, content))
+            else:
+                loaded.arrays[stem] = npy.npy_view(file, content)
+        return loaded
 
-def _load(root: Path, kind: str | None, skip: str | None) -> Artifact:
-    manifest = _read_manifest(root)
-    if kind is not None and manifest["kind"] != kind:
-        raise InputError(f"{root}: a {manifest['kind']!r} model, expected {kind!r}")
-    loaded = Artifact(root, manifest)
-    for name, entry in sorted(manifest["files"].items()):
-        if skip is not None and skip in name:
-            continue
-        file = root / name
-        content = npy.map_bytes(file, entry)
-        stem, _, suffix = name.rpartition(".")
-        if suffix == "json":
-            with npy.reading(file):
-                loaded.documents[stem] = npy.parse_json(content)
-            continue
-        network, _, number = stem.partition(".weights.")
-        if number:
-            loaded.keras_weights[network].append(npy.npy_view(file, content))
-        else:
-            loaded.arrays[stem] = npy.npy_view(file, content)
-    return loaded
+    return _stable(Path(path), read)
 
 
 def read_manifest(path: str | os.PathLike) -> dict[str, Any]:
@@ -232,14 +236,6 @@ def remove(path: str | os.PathLike, kind: str) -> None:
         check_replaceable(root)
         if _listing(root) is not None and _read_manifest(root)["kind"] == kind:
             shutil.rmtree(root)
-
-
-def _check_names(names: Sequence[str]) -> None:
-    for name in names:
-        if not _NAME.fullmatch(name) or name == "manifest":
-            raise ValueError(
-                f"{name!r} cannot name a part of a model: use letters, digits, _ and -"
-            )
 
 
 def write_manifest(

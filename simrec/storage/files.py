@@ -111,14 +111,12 @@ def write_text(path: str | os.PathLike, text: str) -> None:
 
 
 @contextmanager
-def directory_aside(
-    path: str | os.PathLike, check: Callable[[Path], None] | None = None
-) -> Iterator[Path]:
+def directory_aside(path: str | os.PathLike, check: Callable[[Path], None]) -> Iterator[Path]:
     """Give an empty directory beside `path` that replaces it in one step if the block ends well.
 
     `check` raises if what is there must not be replaced: at the start and before the swap.
     """
-    target, check = Path(os.path.realpath(path)), check or (lambda _: None)
+    target = Path(os.path.realpath(path))
     check(target)
     with naming_full_disk(path):
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -143,7 +143,7 @@ def test_every_part_and_method_is_divided(data, split, alone, way, tmp_path):
 )
 @pytest.mark.slow
 def test_networks_learn_from_a_sample_of_very_many_users(data, split, way, monkeypatch, tmp_path):
-    monkeypatch.setattr("simrec.model.new_entities.networks.MOST_RATINGS", 2000)
+    monkeypatch.setattr("simrec.model.new_entities.fit.MOST_RATINGS", 2000)
     settings = {**SETTINGS, **MANY_WAYS[way]}
     one = TwoTower(**settings).fit(split.train, items=data.items, users=data.users)
     tables = data.items, data.users

@@ -106,7 +106,7 @@ def test_user_tower_is_fitted_against_the_frozen_item_embeddings(split):
     items = Posterior(np.random.default_rng(0).normal(size=(split.train.n_items, 3)).astype("f4"))
     before = items.mean.copy()
     stats = statistics(observed.rows.users, items)
-    precisions = Precisions.start(3)
+    precisions = Precisions(np.eye(3) * 4.0, 1.5)
     prior = np.zeros((split.train.n_users, 3), np.float32)
     users, _ = fit_posterior(stats, prior, precisions)
     assert items.mean.tobytes() == before.tobytes()
@@ -424,7 +424,7 @@ def test_hidden_layers_learn_what_a_line_cannot(tmp_path):
 def test_the_frozen_last_layer_of_a_deep_tower_stays_as_it_is(split, data):
     from scipy import sparse
 
-    from simrec.model.new_entities.networks import Sampled, fit_network
+    from simrec.model.new_entities.fit import Sampled, fit_network
     from simrec.model.params import Settings
     from simrec.model.posterior.problem import Problem
 

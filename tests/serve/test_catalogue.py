@@ -33,12 +33,13 @@ def test_grows_with_new_items_and_may_be_left_out(shop, tmp_path):
 
 def test_a_damaged_table_is_refused(shop):
     from simrec.model import catalogue
+    from simrec.storage.arrays import table_bytes
 
     class Damaged:
         arrays = {"catalogue": None}
 
         def array(self, *_):
-            return catalogue.stored(pa.table({"title": ["a"]}))
+            return table_bytes(pa.table({"title": ["a"]}))
 
     with pytest.raises(InputError, match="1 rows for 2 items"):
         catalogue.restored(Damaged(), 2)

@@ -4,8 +4,6 @@ For ratings the mean and the biases; for lists popularity, EASE and a TF-IDF pro
 from all training pairs, low ratings included: they are what a user chose.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -21,17 +19,6 @@ from simrec.evaluation.baselines.lists import (
     ListBaseline,
     PopularityBaseline,
 )
-
-__all__ = [
-    "LIST_BASELINES",
-    "BiasBaseline",
-    "ContentBaseline",
-    "EaseBaseline",
-    "ListBaseline",
-    "MeanBaseline",
-    "PopularityBaseline",
-    "fit_list_baselines",
-]
 
 LIST_BASELINES = {"popular": "popularity", "ease": "EASE", "content": "a TF-IDF profile"}
 """List baselines by the ending of their columns, in words."""

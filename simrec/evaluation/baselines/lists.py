@@ -1,13 +1,11 @@
 """List baselines: popularity, EASE, and a TF-IDF profile of what a user has."""
 
-from __future__ import annotations
-
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +78,7 @@ class PopularityBaseline(ListBaseline):
     @classmethod
     def fit(
         cls, train: Ratings, items: TableLike | None = None, threshold: float | None = None
-    ) -> PopularityBaseline:
+    ) -> Self:
         """Count the ratings of `train`, those from `threshold` on; `items` are the features."""
         liked = np.ones(len(train), bool) if threshold is None else train.values >= threshold
         counts = np.bincount(train.item_rows[liked], minlength=train.n_items)
@@ -123,7 +121,7 @@ class EaseBaseline(ListBaseline):
     l2: float
 
     @classmethod
-    def fit(cls, train: Ratings, threshold: float | None = None) -> EaseBaseline | None:
+    def fit(cls, train: Ratings, threshold: float | None = None) -> Self | None:
         """Choose the penalty, then invert n_items x n_items once; None if they are too many."""
         n = train.n_items
         if n > MOST_ITEMS:
@@ -155,7 +153,7 @@ class ContentBaseline(ListBaseline):
     terms: sparse.csr_matrix
 
     @classmethod
-    def fit(cls, train: Ratings, items: TableLike | None) -> ContentBaseline | None:
+    def fit(cls, train: Ratings, items: TableLike | None) -> Self | None:
         """Weigh the terms of a table of items; None if it has none."""
         if items is None:
             return None
@@ -191,19 +189,14 @@ def pair_matrix(ratings: Ratings, users: pa.Array, items: pa.Array) -> sparse.cs
 
 def best_places(scores: np.ndarray, k: int) -> np.ndarray:
     """Return the places of the k largest finite scores, of equal ones the first."""
-    if k < len(scores):
-        worst = np.partition(scores, len(scores) - k)[len(scores) - k]
-        keep = np.flatnonzero((scores >= worst) & (scores > -np.inf))
-    else:
-        keep = np.flatnonzero(scores > -np.inf)
+    worst = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else -np.inf
+    keep = np.flatnonzero((scores >= worst) & (scores > -np.inf))
     return keep[np.argsort(-scores[keep], kind="stable")[:k]]
 
 
 def term_counts(table: pa.Table) -> sparse.csr_matrix:
     """Count the terms of each row: words, elements of lists, whole numbers; drop those of one row.
 
-    Examples
-    --------
     >>> rows = {"item_id": [1, 2, 3], "tags": [["a", "b"], ["b"], None], "year": [1999, 1999, 5]}
     >>> term_counts(pa.table(rows)).toarray()
     array([[1., 1.],

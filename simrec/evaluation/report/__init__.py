@@ -5,8 +5,6 @@ and looks for trouble in the data; `measures` measures the copy. Here the verdic
 next are drawn from the measures, each with the figure behind it, and templates are filled in.
 """
 
-from __future__ import annotations
-
 import datetime
 import math
 import os
@@ -170,7 +168,7 @@ def verdict(measures: Measures) -> tuple[str, str]:
     """Say whether to ship: ("bad", "part", "good" or "same", and one or two sentences)."""
     found, gains = [], measures.gains.to_dict("records")
     for what in ("lists", "predicted ratings"):
-        rows: list[Any] = [row for row in gains if _what(row) == what]
+        rows: list[Any] = [row for row in gains if (row["metric"] == "rmse") == (what != "lists")]
         if rows:
             found.append(_judged(rows, what))
     if not found:
@@ -251,10 +249,6 @@ def _features(measures: Measures, side: Side, frame: pd.DataFrame) -> Iterator[S
 
 def _by_rival(rows: list[Any]) -> dict[str, list[Any]]:
     return {name: [r for r in rows if r["rival"] == name] for name in (r["rival"] for r in rows)}
-
-
-def _what(row: Any) -> str:
-    return "predicted ratings" if row["metric"] == "rmse" else "lists"
 
 
 def _who(rows: list[Any]) -> str:

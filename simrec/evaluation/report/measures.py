@@ -147,7 +147,9 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
     if held_out.num_rows < 2:
         return pd.DataFrame()
     rng = np.random.default_rng(tested.random_state)
-    errors = errors_on(tested, sample(ratings, rng))
+    if len(ratings) > _SAMPLE:
+        ratings = ratings.select(np.sort(rng.choice(len(ratings), _SAMPLE, replace=False)))
+    errors = errors_on(tested, ratings)
     start = mean_error(tested, errors(tested.copy))
     rows: list[dict[str, Any]] = []
     for name in [*encoder.columns_, ALL]:
@@ -162,13 +164,6 @@ def shuffle_features(tested: TestedModel, side: Side, repeats: int = 5) -> pd.Da
         rise = float(np.mean(rises))
         rows.append({"column": name, "rise": rise, "share": rise / start, "missing": missing})
     return pd.DataFrame([*sorted(rows[:-1], key=lambda row: -row["rise"]), rows[-1]])
-
-
-def sample(ratings: Ratings, rng: np.random.Generator) -> Ratings:
-    """Draw some ratings where there are many."""
-    if len(ratings) <= _SAMPLE:
-        return ratings
-    return ratings.select(np.sort(rng.choice(len(ratings), _SAMPLE, replace=False)))
 
 
 def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 And what to look at before trusting it: leaks, missing rows.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,14 +19,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
-from simrec.evaluation.tasks import (
-    check_tables,
-    fitted_copy,
-    has_ratings,
-    liked_threshold,
-    predicts_ratings,
-    unfitted_copy,
-)
+from simrec.evaluation import tasks
 from simrec.model.catalogue import title_column
 
 logger = logging.getLogger(__name__)
@@ -60,7 +51,7 @@ class TestedModel:
     @property
     def rates(self) -> bool:
         """Whether there are ratings, and the model predicts them."""
-        return has_ratings(self.ratings) and predicts_ratings(self.model)
+        return tasks.has_ratings(self.ratings) and tasks.predicts_ratings(self.model)
 
     @property
     def unit(self) -> str:
@@ -75,7 +66,7 @@ class TestedModel:
     @property
     def threshold(self) -> float:
         """Rating from which an item is liked."""
-        return liked_threshold(self.split.train)
+        return tasks.liked_threshold(self.split.train)
 
     def encoder(self, side: Side) -> Any:
         """Return the copy's encoder of features of a side, None if it has none."""
@@ -118,11 +109,11 @@ def make_tested_model(
     given = Sides(items, users)
     usual = Sides.of(lambda side: with_usual_ids(given[side], model.columns_, side))
     tables = usual.map(lambda table: None if table is None else read_table(table))
-    check_tables(model, tables)
+    tasks.check_tables(model, tables)
     split = cold_start_split(ratings, random_state=random_state, **shares)
     logger.info("training a copy on %d of %d ratings, to test it", len(split.train), len(ratings))
-    fresh = unfitted_copy(model, ratings=ratings, quiet=True)
-    copy = fitted_copy(fresh, model, split.train, tables)
+    fresh = tasks.unfitted_copy(model, ratings=ratings, quiet=True)
+    copy = tasks.fitted_copy(fresh, model, split.train, tables)
     return TestedModel(model, copy, ratings, split, tables, random_state)
 
 
@@ -140,11 +131,17 @@ def alerts(tested: TestedModel) -> list[Alert]:
     """Find all there is, the most serious first."""
     found: list[Alert] = []
     for side in SIDES:
-        if tested.tables[side] is None or tested.encoder(side) is None:
+        table = tested.tables[side]
+        if table is None or tested.encoder(side) is None:
             what = f"no features of {side}: a new {SINGULAR[side]} gets the answer for an average "
             found.append(Alert("data", side, f"{what}one.", f"Train with --{side}."))
             continue
-        found += [*leaks(tested, side), *without_row(tested, side)]
+        found += leaks(tested, side)
+        ids = entities(tested.ratings, side)[0]
+        listed = pc.is_in(ids.ids, table[ID_COLUMNS[side]].cast(ids.type))
+        if absent := len(ids) - pc.sum(listed).as_py():
+            what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
+            found.append(Alert("data", side, what, "Add their rows."))
     if tested.ratings.n_duplicates:
         what = f"{tested.ratings.n_duplicates:,} rows repeat a pair; the latest, or the mean, "
         found.append(Alert("data", "ratings", f"{what}was kept.", "Make sure you mean this."))
@@ -156,33 +153,18 @@ def leaks(tested: TestedModel, side: Side) -> Iterator[Alert]:
     one, (ids, rows) = SINGULAR[side], entities(tested.ratings, side)
     count = np.bincount(rows, minlength=len(ids))
     mean = np.bincount(rows, tested.ratings.values, minlength=len(ids)) / count
-    places = tested.copy.towers_[side].ids.rows(ids.ids)
+    tower = tested.copy.towers_[side]
+    places, groups = tower.ids.rows(ids.ids), tower.encoder.groups_
     steady = (places >= 0) & (count >= _FOR_MEAN)
     targets = {"the mean rating": mean[steady], "the number of ratings": np.log(count[steady])}
-    for column in tested.encoder(side).columns_:
-        X = block(tested, side, column)[places[steady]]
+    for place, column in enumerate(tower.encoder.columns_):
+        own = tower.features[:, np.flatnonzero(groups == place)]
+        X = sparse.csr_matrix(own, dtype=np.float64)[places[steady]]
         for name, target in targets.items():
             if (strength := correlation(X, target)) > _TOO_GOOD:
                 what = f"follows {name} of the {one} closely (correlation {strength:.2f})."
                 remedy = "Make sure that it is known before the first rating comes in, and was not "
                 yield Alert("leak", f"{one}: {column}", what, f"{remedy}computed from the ratings.")
-
-
-def without_row(tested: TestedModel, side: Side) -> Iterator[Alert]:
-    """Find rated entities without a row of features."""
-    ids, table = entities(tested.ratings, side)[0], tested.tables[side]
-    assert table is not None
-    absent = len(ids) - pc.sum(pc.is_in(ids.ids, table[ID_COLUMNS[side]].cast(ids.type))).as_py()
-    if absent:
-        what = f"{absent:,} of {len(ids):,} rated {side} are not in the table of {side}."
-        yield Alert("data", side, what, "Add their rows.")
-
-
-def block(tested: TestedModel, side: Side, column: str) -> sparse.csr_matrix:
-    """Return the features that a column became, a row for each entity."""
-    tower = tested.copy.towers_[side]
-    own = np.flatnonzero(tower.encoder.groups_ == list(tower.encoder.columns_).index(column))
-    return sparse.csr_matrix(tower.features[:, own], dtype=np.float64)
 
 
 def correlation(X: sparse.csr_matrix, target: np.ndarray) -> float:

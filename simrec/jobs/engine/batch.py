@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import pyarrow as pa
 
-from simrec.data.source import Unit
+from simrec.data.source import Source, Unit
 from simrec.errors import InputError
+from simrec.jobs.io.entities import KnownIds
 from simrec.jobs.io.inputs import ModelReference
 from simrec.jobs.io.outputs import OutputDirectory
 from simrec.jobs.io.parts import Part, PartWriter, Scratch
@@ -22,13 +23,9 @@ from simrec.jobs.options import Path
 from simrec.scoring.threads import processors
 from simrec.storage.files import lock
 
-if TYPE_CHECKING:
-    from simrec.data.source import Source
-    from simrec.jobs.io.entities import KnownIds
-
 logger = logging.getLogger(__name__)
 
-Table: TypeAlias = "Source | KnownIds"
+Table = Source | KnownIds
 # Bytes to work in: rows in flight are as many as fit, arrays of more than a quarter are in files.
 MEMORY = 10**9
 
@@ -105,14 +102,10 @@ class Work:
         record = self.writer.write(name, self._process(unit, counts), self.task.schema)
         return Part(unit.index, unit.rows, {name: record}, dict(counts))
 
-    def empty_part(self) -> Part:
-        """Write the one part of an input without rows: a file that has columns only."""
-        name = "part-000000.parquet"
-        return Part(0, 0, {name: self.writer.write(name, [], self.task.schema)})
-
     def _process(self, unit: Unit, counts: Counter[str]) -> Iterator[pa.Table]:
         rows = 0
-        for table in self.source.batches(unit, self.task.columns, self.batch_rows):
+        batches = self.source.batches(unit, self.task.columns, self.batch_rows)
+        for table in batches if unit.rows else ():
             rows += table.num_rows
             try:
                 result, counted = self.task.process(table)
@@ -171,12 +164,13 @@ def run_batch(
             logger.info("%s: complete already, nothing to do", output.path)
             return {**summary, "already_complete": True}
         started = time.perf_counter()
-        units = source.units(part_rows)
+        # An input without rows has one part, a file that has columns only.
+        units = source.units(part_rows) or [Unit(0, 0, (), 0, "no rows")]
         parts = output.begin(len(units))
         n_resumed = len(parts)
         try:
             missing = [unit for unit in units if unit.index not in parts]
-            if missing or not units:
+            if missing:
                 # Rows of a batch, and of a row group: many, unless memory would not do.
                 share = MEMORY / options.at_once // max(row_bytes, 1)
                 group_rows = min(1 << 17, max(1 << 10, (64 << 20) // max(row_bytes, 1)))
@@ -187,9 +181,6 @@ def run_batch(
                     int(min(1 << 17, max(256, share))),
                 )
                 output.check_schema(work.task.schema)
-                if not units:
-                    parts[0] = work.empty_part()
-                    output.add(parts[0])
                 for part in _with_progress(options.map(work, missing), missing):
                     model.check()
                     output.add(part)

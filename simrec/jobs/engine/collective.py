@@ -5,8 +5,6 @@ connected in a ring: each sends about twice an array, whatever their number, and
 bits. A worker that says nothing for `timeout` seconds while others wait for it is lost.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -50,8 +48,18 @@ def joined(
     if size == 1:
         yield ONE_WORKER
         return
-    tracker = _tracker(size, host, timeout) if rank == 0 else None
-    arguments = broadcast(None if tracker is None else tracker.worker_args())
+    found = None
+    if rank == 0:
+        tracker = RabitTracker(n_workers=size, host_ip=host, sortby="task", timeout=timeout)
+        tracker.start()
+
+        def wait() -> None:
+            with suppress(XGBoostError):  # the workers notice as well
+                tracker.wait_for()
+
+        threading.Thread(target=wait, daemon=True).start()
+        found = tracker.worker_args()
+    arguments = broadcast(found)
     with _losses():
         # The tracker numbers workers in the order of their task ids.
         collective.init(dmlc_task_id=f"{rank:08d}", dmlc_timeout=timeout, **arguments)
@@ -59,18 +67,6 @@ def joined(
     # Not after an error: the others would take this worker for lost before its error is read.
     with suppress(XGBoostError):  # all results are there
         collective.finalize()
-
-
-def _tracker(size: int, host: str, timeout: int) -> RabitTracker:
-    tracker = RabitTracker(n_workers=size, host_ip=host, sortby="task", timeout=timeout)
-    tracker.start()
-
-    def wait() -> None:
-        with suppress(XGBoostError):  # the workers notice as well
-            tracker.wait_for()
-
-    threading.Thread(target=wait, daemon=True).start()
-    return tracker
 
 
 @contextmanager

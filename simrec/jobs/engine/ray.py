@@ -58,7 +58,9 @@ def run(
     with connected(workers, address) as ray:
         shared = ray.put(work)
         # Retried without end where a worker dies; an error of the work itself is raised here.
-        remote = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(_run)
+        remote = ray.remote(num_cpus=1, max_retries=-1, retry_exceptions=False)(
+            lambda work, unit: work.run(unit)
+        )
         at_once = workers or max(1, int(ray.cluster_resources().get("CPU", 1)))
         queue = iter(units)
         running: list[Any] = []
@@ -78,10 +80,6 @@ def run(
         finally:
             for reference in running:
                 ray.cancel(reference)
-
-
-def _run(work: Work, unit: Unit) -> Part:
-    return work.run(unit)
 
 
 @contextmanager

@@ -6,9 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Literal
 
-import pyarrow as pa
-
-from simrec.data.ids import IdMap
 from simrec.data.sides import ID_COLUMNS, USUAL, Columns, Side
 from simrec.data.source import Source, open_source
 from simrec.errors import InputError
@@ -127,18 +124,6 @@ def unless_empty(path: Path | None) -> Path | None:
     return None
 
 
-def read_id(text: str, ids: IdMap, column: str) -> int | str:
-    """Read an id from the command line, of the kind that the model knows."""
-    if pa.types.is_integer(ids.type):
-        try:
-            return int(text)
-        except ValueError:
-            raise InputError(
-                f"{column}: the ids of the model are whole numbers, got {text!r}"
-            ) from None
-    return text
-
-
 @dataclass(frozen=True)
 class ModelReference:
     """A model directory as it was when the job began; small, so that it travels to workers."""
@@ -169,20 +154,16 @@ class ModelReference:
                     "back to finish them, or start again with --overwrite."
                 )
 
+    @functools.lru_cache(maxsize=1)  # noqa: B019 (one model is kept, as it should be)
     def load(self) -> "TwoTower":
         """Load the model without its posteriors, once per process."""
-        return _load(self.path, self.model_id)
+        from simrec.model.files import load
+        from simrec.model.two_tower import TwoTower
 
-
-@functools.lru_cache(maxsize=1)
-def _load(path: str, model_id: str) -> "TwoTower":
-    from simrec.model.files import load
-    from simrec.model.two_tower import TwoTower
-
-    found = read_manifest(path)["model_id"]
-    if found != model_id:
-        raise InputError(
-            f"{path}: the model directory changed while the job ran (was {model_id}, is {found}). "
-            "Start the job again."
-        )
-    return load(TwoTower, path, evidence=False)
+        found = read_manifest(self.path)["model_id"]
+        if found != self.model_id:
+            raise InputError(
+                f"{self.path}: the model directory changed while the job ran (was {self.model_id}, "
+                f"is {found}). Start the job again."
+            )
+        return load(TwoTower, self.path, evidence=False)

@@ -107,13 +107,18 @@ class OutputDirectory:
         files.remove_leftovers(self.path)
         if not self.path.exists():
             return None
-        damaged: list[str] = []
+        job, summary, damaged = None, None, []
         if self.single and self.path.is_file():
-            job, summary = _read_single(self.path)
+            note = _read_json(_note(self.path))
+            if isinstance(note, Mapping) and _intact(self.path, note, checksum=True):
+                job, summary = note.get("job"), note.get("summary")
         elif self.path.is_dir() and not any(self.path.iterdir()):
             return None
         else:
-            job, summary, damaged = _read_complete(self.path)
+            manifest = _read_json(self.path / MANIFEST) or {}
+            job = manifest.get("job") if (self.path / SUCCESS).exists() else None
+            summary = _read_json(self.path / SUMMARY)
+            damaged = _damaged(self.path, manifest.get("parts"), checksums=False)
         if job == self.job and summary is not None and not damaged:
             # What a job killed while publishing may have left.
             self.discard()
@@ -254,13 +259,6 @@ def _tidy(root: Path) -> None:
     (root / _JOB).unlink(missing_ok=True)
 
 
-def _read_complete(root: Path) -> tuple[Any, Any, list[str]]:
-    """Return the job of a complete directory, its summary, and the files that are damaged."""
-    manifest = _read_json(root / MANIFEST) or {}
-    job = manifest.get("job") if (root / SUCCESS).exists() else None
-    return job, _read_json(root / SUMMARY), _damaged(root, manifest.get("parts"), checksums=False)
-
-
 def _damaged(root: Path, records: Any, checksums: bool = True) -> list[str]:
     """Return the files whose sizes, or checksums if asked, are not those of their records."""
     if not isinstance(records, Mapping):
@@ -302,13 +300,6 @@ def _csv_writer(aside: Path, schema: pa.Schema) -> Iterator[csv.CSVWriter]:
 def _note(path: Path) -> Path:
     """Return the file that names the job of a single file."""
     return path.with_name(f".{path.name}.json")
-
-
-def _read_single(path: Path) -> tuple[Any, Any]:
-    note = _read_json(_note(path))
-    if isinstance(note, Mapping) and _intact(path, note, checksum=True):
-        return note.get("job"), note.get("summary")
-    return None, None
 
 
 def _read_json(path: Path) -> Any:

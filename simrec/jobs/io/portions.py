@@ -4,15 +4,13 @@ Files are read once, each fragment by one worker, and written to scratch files b
 worker reads its range.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +21,11 @@ from simrec.data.id_columns import check_ids
 from simrec.data.ids import encode_ids
 from simrec.data.ratings import Ratings
 from simrec.data.source import Source, Unit, open_source
+from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.jobs.io.inputs import DataOptions
 from simrec.model.run.workers import Workers, equal_parts
 from simrec.storage import files
-
-if TYPE_CHECKING:
-    from simrec.data.tables import TableLike
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +50,7 @@ class Divided:
     @classmethod
     def of(
         cls, name: str, source: Source, column: str, columns: Sequence[str] | None = None
-    ) -> Divided:
+    ) -> Self:
         """Look at the fragments of a table's files."""
         source.require(column)
         names = tuple(source.schema.names if columns is None else columns)
@@ -140,7 +136,7 @@ class Portions:
     scratch: Path
 
     @classmethod
-    def of(cls, data: DataOptions, scratch: Path) -> Portions:
+    def of(cls, data: DataOptions, scratch: Path) -> Self:
         """Look at the footers of the tables' files."""
         ratings = open_source(data.ratings, "ratings")
         ratings.require(data.user_id, data.item_id)
@@ -176,8 +172,6 @@ class Portions:
 def ranges(ids: Any, starts: Sequence[Any]) -> np.ndarray:
     """Return the range of each id; all but the first range are given by their lowest ids.
 
-    Examples
-    --------
     >>> ranges(pa.chunked_array([["a", "m", "z"]]), ["b", "n"])
     array([0, 1, 2])
     """

@@ -1,7 +1,5 @@
 """The answers of a fitted `TwoTower`: predictions, vectors, neighbours, explanations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -140,8 +138,6 @@ class Answers(ListAnswers):
     ) -> Any:
         """Return the vectors of items, all known ones by default: columns item_id and vector.
 
-        Examples
-        --------
         >>> model.embed_items().columns.tolist(), len(model.embed_items())
         (['item_id', 'vector'], 100)
         """
@@ -152,8 +148,6 @@ class Answers(ListAnswers):
     ) -> Any:
         """Return the vectors of users, all known ones by default: columns user_id and vector.
 
-        Examples
-        --------
         >>> len(model.embed_users([7, 8], rank_by="rating"))
         2
         """
@@ -298,8 +292,6 @@ class Answers(ListAnswers):
     ) -> Any:
         """Return neighbours of a user; see `similar_items`.
 
-        Examples
-        --------
         >>> len(model.similar_users(7, k=3))
         3
         """
@@ -316,8 +308,6 @@ class Answers(ListAnswers):
 
         None where that is not kept (``keep_evidence=False``), and of a user without a row.
 
-        Examples
-        --------
         >>> set(model.liked_rows(0)) <= set(model.rated_[[0]].indices)
         True
         """

@@ -1,7 +1,5 @@
 """How the tables of a model were read, as a frame that prints so that it can be read."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

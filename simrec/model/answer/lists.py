@@ -1,7 +1,5 @@
 """The lists of a fitted `TwoTower`: items for users, users for an item, questions to a newcomer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -11,19 +9,9 @@ import pyarrow as pa
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Sides
 from simrec.data.tables import TableKind, TableLike, is_table
-from simrec.errors import InputError, check_seed, is_number, is_whole
-from simrec.model.answer.recommend import (
-    Level,
-    attributes,
-    audience,
-    choose,
-    exclusions,
-    only,
-    questions,
-    recommend,
-    thresholds,
-)
-from simrec.model.answer.rerank import Rerank, caps, check_diversity, directions
+from simrec.errors import InputError, is_number, is_whole
+from simrec.model.answer import recommend as rank
+from simrec.model.answer.rerank import Rerank, directions
 from simrec.model.answer.where import Where, matches
 from simrec.model.fitted import FittedModel
 from simrec.model.head import Found
@@ -125,57 +113,35 @@ class ListAnswers(FittedModel):
         if is_table(items) and (where is not None or at_most):
             table = items = self.towers_.items.read(items)[0]
         given = Sides(items, users)
-        chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
+        chosen = Sides.of(lambda side: rank.choose(self.towers_[side], given[side], unknown))
         described = None
         if where is not None or at_most:
-            described = attributes(self.towers_.items, chosen.items[1], table)
+            described = rank.attributes(self.towers_.items, chosen.items[1], table)
         keep = np.ones(len(chosen.items[0]), bool)
         if new_items_only:
             keep = chosen.items[1].pairs(self.towers_.items.counts) == 0
         if where is not None and described is not None:
             keep &= matches(where, described)
         if not keep.all():
-            chosen = Sides(only(*chosen.items, keep), chosen.users)
+            chosen = Sides(rank.only(*chosen.items, keep), chosen.users)
             described = None if described is None else described.filter(pa.array(keep))
         seen = None
         if exclude is not None:
             more = None if isinstance(exclude, str) and exclude == "rated" else exclude
-            seen = exclusions(chosen, self.rated_, more, self.columns_)
+            seen = rank.exclusions(chosen, self.rated_, more, self.columns_)
         if explore and rank_by == "uptake":
             raise InputError("explore: ratings are explored, not uptake; rank by both or rating.")
         bonus = self.exploration(chosen.items[1], explore)
         heads, shift = self.ranking(rank_by)
         k = max(1, min(int(k), len(chosen.items[0])))  # before memory is taken for it
-        rerank = self._rerank(chosen.items[1], described, at_most, diversity, sample, explore)
-        return self._returned(recommend(chosen, heads, k, seen, bonus, shift, rerank), output)
-
-    def _rerank(
-        self,
-        items: Found,
-        table: pa.Table | None,
-        at_most: Mapping[str, int] | None,
-        diversity: float,
-        sample: int | None,
-        explore: float,
-    ) -> Rerank | None:
-        """Return what chooses lists from the best candidates; None where the best are the list."""
-        diversity = check_diversity(diversity)
-        if sample is not None:
-            if at_most or diversity:
-                raise InputError("sample: lists with at_most or diversity have no propensities.")
-            if not explore:
-                raise InputError("sample: without explore above 0 there is nothing to draw from.")
-            return Rerank([], 0.0, None, check_seed(sample))
-        if not (at_most or diversity):
-            return None
-
-        unit = directions(self.whole.predictor(), self.whole.towers_) if diversity else None
+        found, whole = chosen.items[1], self.whole
 
         def directions_of(rows: np.ndarray) -> np.ndarray:
-            assert unit is not None
-            return unit(items.take(rows))
+            unit = whole._kept("directions", lambda: directions(whole.predictor(), whole.towers_))
+            return unit(found.take(rows))
 
-        return Rerank(caps(at_most, table), diversity, directions_of, None)
+        rerank = Rerank.of(at_most, described, diversity, sample, explore, directions_of)
+        return self._returned(rank.recommend(chosen, heads, k, seen, bonus, shift, rerank), output)
 
     def audience(
         self,
@@ -230,22 +196,22 @@ class ListAnswers(FittedModel):
         if exclude not in ("rated", None):
             raise InputError(f"exclude must be 'rated' or None, got {exclude!r}.")
         given = Sides(items, users)
-        chosen = Sides.of(lambda side: choose(self.towers_[side], given[side], unknown))
+        chosen = Sides.of(lambda side: rank.choose(self.towers_[side], given[side], unknown))
         heads, shift = self.ranking(rank_by)
         level = self._kept(
             f"level {rank_by}",
-            lambda: Level.of(np.asarray(heads.items.vectors), in_units=rank_by != "both"),
+            lambda: rank.Level.of(np.asarray(heads.items.vectors), in_units=rank_by != "both"),
         )
         reached = None
         if reach is not None:
             found = chosen.items[1]
             at = self._kept(
                 f"thresholds {rank_by} {check_k(reach, 'reach')} {check_k(reach_users)}",
-                lambda: thresholds(heads, self.towers_.users, self.rated_, reach, reach_users),
+                lambda: rank.thresholds(heads, self.towers_.users, self.rated_, reach, reach_users),
             )
             reached = at.reach(heads.items.of(found), found.known_rows)
         rated = None if exclude is None else self.rated_
-        table = audience(chosen, heads, shift, level, int(k), rated, reached)
+        table = rank.audience(chosen, heads, shift, level, int(k), rated, reached)
         return self._returned(table, output)
 
     def ask(
@@ -290,16 +256,16 @@ class ListAnswers(FittedModel):
         if user is not None:
             found = self.towers_.users.find([user], None, "prior")
             rated = self.rated_[found.rows[found.known]].indices
-        ids, chosen = choose(tower, items, "error")
+        ids, chosen = rank.choose(tower, items, "error")
         keep = (chosen.pairs(tower.counts) > 0) & ~np.isin(chosen.rows, rated)
-        ids, chosen = only(ids, chosen, keep)
+        ids, chosen = rank.only(ids, chosen, keep)
         n_users = max(int((np.asarray(whole.towers_.users.counts) > 0).sum()), 1)
         chances = np.ones(len(chosen.rows))
         if popularity:
             chances = np.minimum(np.asarray(tower.counts[chosen.rows]) / n_users, 1)
             if len(chances) > _ASKED:  # a rare item is worth no question
                 keep = chances >= np.partition(chances, -_ASKED)[-_ASKED]
-                (ids, chosen), chances = only(ids, chosen, keep), chances[keep]
+                (ids, chosen), chances = rank.only(ids, chosen, keep), chances[keep]
         units = whole._kept(
             "ask",
             lambda: [
@@ -312,7 +278,7 @@ class ListAnswers(FittedModel):
             np.hstack([unit(some) for unit in units]) / np.sqrt(len(units))
             for some in (chosen, tower.known(rated))
         ]
-        places, gain = questions(vectors[0], vectors[1], chances, int(k))
+        places, gain = rank.questions(vectors[0], vectors[1], chances, int(k))
         table = {
             "item_id": ids.take(pa.array(places)),
             "gain": gain,
@@ -323,8 +289,6 @@ class ListAnswers(FittedModel):
     def exploration(self, items: Found, explore: float) -> np.ndarray | None:
         """Return explore * posterior standard deviation of items; None where it is 0.
 
-        Examples
-        --------
         >>> model.exploration(model.towers_.items.everyone(), 1.0).shape
         (100,)
         """

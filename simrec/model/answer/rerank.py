@@ -1,10 +1,8 @@
 """Lists chosen from the best candidates: caps by the value of a column, variety, or a draw."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from simrec.data.features.column import family
 from simrec.data.sides import Sides
-from simrec.errors import InputError, is_number, is_whole, nearest
+from simrec.errors import InputError, check_seed, is_number, is_whole, nearest
 from simrec.model.answer.similar import unit_vectors
 from simrec.model.head import Found
 from simrec.model.part import Part
@@ -40,8 +38,30 @@ class Rerank:
 
     capped: Sequence[tuple[sparse.csr_matrix, int]]  # see `caps`
     diversity: float
-    directions_of: Callable[[np.ndarray], np.ndarray] | None  # unit vectors of candidates
+    directions_of: Callable[[np.ndarray], np.ndarray]  # unit vectors of candidates
     seed: int | None
+
+    @classmethod
+    def of(
+        cls,
+        at_most: Mapping[str, int] | None,
+        table: pa.Table | None,
+        diversity: float,
+        sample: int | None,
+        explore: float,
+        directions_of: Callable[[np.ndarray], np.ndarray],
+    ) -> Self | None:
+        """Check the options of lists; None where the best are the list."""
+        if not is_number(diversity) or not 0 <= diversity <= 1:
+            raise InputError(f"diversity must be a number from 0 to 1, got {diversity!r}.")
+        if sample is not None and (at_most or diversity):
+            raise InputError("sample: lists with at_most or diversity have no propensities.")
+        if sample is not None and not explore:
+            raise InputError("sample: without explore above 0 there is nothing to draw from.")
+        if sample is None and not (at_most or diversity):
+            return None
+        seed = None if sample is None else check_seed(sample)
+        return cls(caps(at_most, table), float(diversity), directions_of, seed)
 
     def lists(
         self,
@@ -51,44 +71,86 @@ class Rerank:
         exclude: sparse.csr_matrix | None,
     ) -> list[Chosen]:
         """Return the list of each user."""
-        n, lists = len(vectors.items), []
-        size = min(n, self.pool(k))
+        n, size = len(vectors.items), self._pool(k, len(vectors.items))
         found, z = top_k(vectors.users, vectors.items, size, exclude)
-        for user, (row, scores) in enumerate(zip(found, z, strict=True)):
-            pool, scores = row[row >= 0], scores[row >= 0]
-            one, wider = self.choose(pool, scores, bonus, k, user), size
-            while len(one.items) < min(k, n) and wider < n and self.capped:
-                # Caps have used up the pool: look further down, in the end at all candidates.
-                wider = min(n, 4 * wider)
-                hidden = None if exclude is None else exclude[user]
-                more = top_k(vectors.users[user : user + 1], vectors.items, wider, hidden)
-                there = more[0][0] >= 0
-                one = self.choose(more[0][0][there], more[1][0][there], bonus, k, user)
-            lists.append(one)
-        return lists
 
-    def pool(self, k: int) -> int:
-        """Return how many of the best candidates a list of k is chosen from."""
-        return max(_FEWEST, _TIMES * k)
+        def of(user: int) -> Chosen:
+            def best(wanted: int) -> tuple[np.ndarray, np.ndarray]:
+                rows, scores = found[user], z[user]
+                if wanted > size:
+                    hidden = None if exclude is None else exclude[user]
+                    more = top_k(vectors.users[user : user + 1], vectors.items, wanted, hidden)
+                    rows, scores = more[0][0], more[1][0]
+                return rows[rows >= 0], scores[rows >= 0]
 
-    def choose(
+            return self.chosen(best, bonus, k, n, user)
+
+        return [of(user) for user in range(len(found))]
+
+    def chosen(
+        self,
+        best: Callable[[int], tuple[np.ndarray, np.ndarray]],
+        bonus: np.ndarray | None,
+        k: int,
+        n: int,
+        user: int = 0,
+    ) -> Chosen:
+        """Choose the list of a user from the best of n candidates, with score + bonus.
+
+        `best` finds as many of them as it is asked for, best first.
+        """
+        size = self._pool(k, n)
+        one = self._choose(*best(size), bonus, k, user)
+        while len(one.items) < min(k, n) and size < n and self.capped:
+            # Caps have used up the pool: look further down, in the end at all candidates.
+            size = min(n, 4 * size)
+            one = self._choose(*best(size), bonus, k, user)
+        return one
+
+    def _pool(self, k: int, n: int) -> int:
+        """Return how many of the best of n candidates a list of k is chosen from."""
+        return min(n, max(_FEWEST, _TIMES * k))
+
+    def _choose(
         self, pool: np.ndarray, scores: np.ndarray, bonus: np.ndarray | None, k: int, user: int
     ) -> Chosen:
-        """Choose the list of a user from candidates, best first, with score + bonus."""
         if self.seed is None:
-            places = chosen_of(pool, scores, k, self.capped, self.diversity, self.directions_of)
+            places = self._greedy(pool, scores, k)
             return Chosen(pool[places], np.ones(len(places)))
         assert bonus is not None
         rng = np.random.default_rng([self.seed, user])
         places, propensity = draw(scores - bonus[pool], bonus[pool], k, rng)
         return Chosen(pool[places], propensity)
 
+    def _greedy(self, pool: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
+        """Choose k of a pool greedily (maximal marginal relevance); return their places in it.
 
-def check_diversity(diversity: float) -> float:
-    """Return the trade-off; InputError unless it is a number from 0 to 1."""
-    if not is_number(diversity) or not 0 <= diversity <= 1:
-        raise InputError(f"diversity must be a number from 0 to 1, got {diversity!r}.")
-    return float(diversity)
+        The next is the one with the largest ``(1 - diversity) * relevance - diversity *
+        similarity``: relevance is the score, from 0 for the last of the pool to 1 for the first,
+        and similarity the cosine with the nearest that is chosen already. One that would exceed a
+        cap is passed over.
+        """
+        spread, diversity = float(scores[0] - scores[-1]) if len(scores) else 0.0, self.diversity
+        value = (scores - scores[-1]) / spread if spread > 0 else np.ones(len(scores))
+        value = (1 - diversity) * value.astype(np.float64)
+        unit = self.directions_of(pool) if diversity else None
+        nearest_chosen = np.full(len(pool), -np.inf)
+        free = np.ones(len(pool), bool)
+        counted = [(matrix[pool], most, np.zeros(matrix.shape[1])) for matrix, most in self.capped]
+        chosen: list[int] = []
+        while len(chosen) < k and free.any():
+            now = value if unit is None or not chosen else value - diversity * nearest_chosen
+            best = int(np.argmax(np.where(free, now, -np.inf)))
+            chosen.append(best)
+            free[best] = False
+            if unit is not None:
+                nearest_chosen = np.maximum(nearest_chosen, unit @ unit[best])
+            for values, most, counts in counted:
+                own = values.indices[values.indptr[best] : values.indptr[best + 1]]
+                counts[own] += 1
+                full = (counts >= most).astype(np.float32)
+                free &= values @ full == 0
+        return np.array(chosen, np.int64)
 
 
 def caps(
@@ -129,43 +191,6 @@ def directions(part: Part, towers: Sides[Tower]) -> Callable[[Found], np.ndarray
     """Return what gives unit vectors of items, whose products are correlations of their scores."""
     unit, head = unit_vectors(part, "items", towers), part.heads.items
     return lambda found: unit(head.of(found))
-
-
-def chosen_of(
-    pool: np.ndarray,
-    scores: np.ndarray,
-    k: int,
-    capped: Sequence[tuple[sparse.csr_matrix, int]],
-    diversity: float,
-    directions_of: Callable[[np.ndarray], np.ndarray] | None,
-) -> np.ndarray:
-    """Choose k of a pool greedily (maximal marginal relevance); return their places in the pool.
-
-    The next is the one with the largest ``(1 - diversity) * relevance - diversity * similarity``:
-    relevance is the score, from 0 for the last of the pool to 1 for the first, and similarity the
-    cosine with the nearest that is chosen already. One that would exceed a cap is passed over.
-    """
-    spread = float(scores[0] - scores[-1]) if len(scores) else 0.0
-    value = (scores - scores[-1]) / spread if spread > 0 else np.ones(len(scores))
-    value = (1 - diversity) * value.astype(np.float64)
-    unit = directions_of(pool) if diversity and directions_of is not None else None
-    nearest_chosen = np.full(len(pool), -np.inf)
-    free = np.ones(len(pool), bool)
-    counted = [(matrix[pool], most, np.zeros(matrix.shape[1])) for matrix, most in capped]
-    chosen: list[int] = []
-    while len(chosen) < k and free.any():
-        now = value if unit is None or not chosen else value - diversity * nearest_chosen
-        best = int(np.argmax(np.where(free, now, -np.inf)))
-        chosen.append(best)
-        free[best] = False
-        if unit is not None:
-            nearest_chosen = np.maximum(nearest_chosen, unit @ unit[best])
-        for values, most, counts in counted:
-            own = values.indices[values.indptr[best] : values.indptr[best + 1]]
-            counts[own] += 1
-            full = (counts >= most).astype(np.float32)
-            free &= values @ full == 0
-    return np.array(chosen, np.int64)
 
 
 def draw(

@@ -1,8 +1,8 @@
 """Entities that are alike: neighbours by correlation of scores, and those that explain a score."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from simrec.model.head import Encoder, Found
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower
 from simrec.scoring.topk import top_k_of_blocks
-from simrec.storage.arrays import Array, blocks
+from simrec.storage.arrays import blocks
 
 # Kinds of columns without words of their own.
 _WORDLESS = ("vector", "sentences", "image")
@@ -64,10 +64,8 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
                 f"{tower.singular}: expected the features of one {tower.singular}, got "
                 f"{len(table)} rows."
             )
-        x, n = (
-            tower.encoder.transform(tower.with_all_features(table, tower.singular)),
-            len(tower.ids),
-        )
+        x = tower.encoder.transform(tower.with_all_features(table, tower.singular))
+        n = len(tower.ids)
         return None, Found(np.array([n]), n, x, np.zeros(1, bool))
     ids = one_or_several(entity, tower.id_column)
     return ids, tower.find(ids)
@@ -77,7 +75,19 @@ def unit_vectors(
     part: Part, side: Side, towers: Sides[Tower]
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return what makes unit vectors of a side's vectors: their products are correlations."""
-    metric = _metric(part, side, towers.other(side).counts)
+    vectors_of_partners, partner_counts = part.heads.other(side).vectors, towers.other(side).counts
+    total = max(sum(int(some.sum()) for _, some in blocks(partner_counts)), 1)
+    moments: Any = 0.0
+    mean: Any = 0.0
+    for here, counts in blocks(partner_counts):
+        partners = part.comparable(other(side), np.asarray(vectors_of_partners[here]))
+        weight, partners = np.maximum(counts, 0) / total, partners.astype(np.float64)
+        moments = moments + (partners * weight[:, None]).T @ partners
+        mean = mean + weight @ partners
+    # Without the mean partner: what all feel alike about, popularity, makes nobody alike. The root
+    # of the partners' covariance turns embeddings into centred scores.
+    values, axes = np.linalg.eigh(moments - np.outer(mean, mean))
+    metric = axes * np.sqrt(np.maximum(values, 0))
 
     def unit(vectors: np.ndarray) -> np.ndarray:
         scores = part.comparable(side, vectors) @ metric
@@ -87,43 +97,23 @@ def unit_vectors(
     return unit
 
 
-def _metric(part: Part, side: Side, partner_counts: Array) -> np.ndarray:
-    """Return the root of the partners' covariance: it turns embeddings into centred scores."""
-    vectors = part.heads.other(side).vectors
-    total = max(sum(int(some.sum()) for _, some in blocks(partner_counts)), 1)
-    moments: Any = 0.0
-    mean: Any = 0.0
-    for here, counts in blocks(partner_counts):
-        embeddings = part.comparable(other(side), np.asarray(vectors[here])).astype(np.float64)
-        weight = np.maximum(counts, 0) / total
-        moments = moments + (embeddings * weight[:, None]).T @ embeddings
-        mean = mean + weight @ embeddings
-    # Without the mean partner: what all feel alike about, popularity, makes nobody alike.
-    values, axes = np.linalg.eigh(moments - np.outer(mean, mean))
-    return axes * np.sqrt(np.maximum(values, 0))
-
-
+@dataclass(frozen=True, eq=False)
 class Liked:
-    """The items that a user liked, to explain another one by those that are nearest to it.
+    """The items that a user liked, to explain another one by those that are nearest to it."""
 
-    `rows` are those items, `did` says what the user did: "liked", or "took up". `part` and the
-    vector of the item in it say which are nearest.
-    """
+    towers: Sides[Tower]
+    entities: Sides[Entity]
+    rows: np.ndarray  # of those items
+    did: str  # what the user did: "liked", or "took up"
+    part: Part  # whose vectors say which are nearest
+    item: np.ndarray  # the vector of the item that is explained
 
-    def __init__(
-        self,
-        towers: Sides[Tower],
-        entities: Sides[Entity],
-        rows: np.ndarray,
-        did: str,
-        part: Part,
-        item: np.ndarray,
-    ) -> None:
-        self._towers, self._entities, self._rows, self._did = towers, entities, rows, did
-        vectors = np.concatenate([item[None], np.asarray(part.heads.items.vectors[rows])])
-        vectors = part.comparable("items", vectors)
+    @cached_property
+    def _because(self) -> str:
+        liked = np.asarray(self.part.heads.items.vectors[self.rows])
+        vectors = self.part.comparable("items", np.concatenate([self.item[None], liked]))
         cosines = _cosines(vectors[1:], vectors[0])
-        self._because = _nearest(towers.items, rows, cosines, entities.items.row)
+        return _nearest(self.towers.items, self.rows, cosines, self.entities.items.row)
 
     def value(
         self,
@@ -137,12 +127,12 @@ class Liked:
         """Return the value of a part of an explanation, with the names of items if it has any."""
         # Only what `adds` to the score is due to what was liked.
         if side == "users" and name in _HISTORY:
-            return f"{value}; {self._did} {self._because}" if adds and self._because else value
-        tower, entity, named = self._towers[side], self._entities[side], ""
+            return f"{value}; {self.did} {self._because}" if adds and self._because else value
+        tower, entity, named = self.towers[side], self.entities[side], ""
         if side == "items" and adds:
-            named = _carriers(tower, entity, name, encoder, partner, self._rows)
+            named = _carriers(tower, entity, name, encoder, partner, self.rows)
         if named:
-            return f"like {named} ({self._did})"
+            return f"like {named} ({self.did})"
         named = _carriers(tower, entity, name, encoder, partner)
         return f"like {named}" if named else value
 

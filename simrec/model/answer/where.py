@@ -11,8 +11,6 @@ entries of a mapping must hold. A comparison with a missing value does not hold,
 does. Nothing is evaluated: operators are looked up in a table.
 """
 
-from __future__ import annotations
-
 import datetime
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -43,8 +41,6 @@ _MOST_PARTS, _MOST_DEPTH = 10_000, 20
 def matches(where: Where, table: pa.Table) -> np.ndarray:
     """Tell which rows of a table a predicate holds for.
 
-    Examples
-    --------
     >>> films = pa.table({"year": [1990, None, 2000], "genres": [["War"], ["War", "Noir"], []]})
     >>> matches({"year": {">": 1995}}, films).tolist()
     [False, False, True]

@@ -27,7 +27,6 @@ from simrec.errors import InputError
 from simrec.model.head import Head
 from simrec.model.params import RankBy
 from simrec.model.tower import Tower, Unknown, unique_ids
-from simrec.scoring.output import Output
 from simrec.scoring.topk import top_k
 from simrec.storage import files
 
@@ -85,7 +84,11 @@ def export(
     check_replaceable(path)
     started = time.perf_counter()
     heads, shift = model.ranking(rank_by)
-    towers, model_id = model.towers_, model.model_id_
+    towers, model_id, prediction = model.towers_, model.model_id_, None
+    if rank_by != "both":  # what makes a prediction of a score, which has the shift already
+        output = model.parts_[rank_by].output
+        kind = output.kind if output.bounded else "identity"
+        prediction = {"kind": kind, "lower": output.lower, "upper": output.upper}
     chosen = towers.map(_chosen, tables)
     job = _Export(towers, heads, shift, side, chosen, unknown, model_id or "")
     with files.directory_aside(path, check_replaceable) as aside:
@@ -93,7 +96,7 @@ def export(
             "format": format,
             "model_id": model_id or None,
             "simrec": __version__,
-            "prediction": None if rank_by == "both" else _prediction(model.parts_[rank_by].output),
+            "prediction": prediction,
             **write(job, aside),
         }
         written = [f.relative_to(aside).as_posix() for f in aside.rglob("*") if f.is_file()]
@@ -101,12 +104,6 @@ def export(
         (aside / MARK).write_text(mark, encoding="utf-8")
     seconds = round(time.perf_counter() - started, 3)
     return {"job": "export", "out": os.fspath(path), **facts, "seconds": seconds}
-
-
-def _prediction(output: Output) -> dict[str, Any]:
-    """Describe what makes a prediction of a score; the shift is in the score already."""
-    kind = output.kind if output.bounded else "identity"
-    return {"kind": kind, "lower": output.lower, "upper": output.upper}
 
 
 def _chosen(tower: Tower, source: TableLike | None) -> pa.Table | None:

@@ -4,8 +4,6 @@ A graph encodes raw columns as `FeatureEncoder` encodes a table: each column is 
 tensor, whose first axis are the rows; docs/export.md lists types and what stands for missing ones.
 """
 
-from __future__ import annotations
-
 import keyword
 import os
 import re

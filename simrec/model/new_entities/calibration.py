@@ -7,8 +7,6 @@ estimated. A sigmoid changes an error by its slope, which differs from rating to
 all of it is measured on some of the ratings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

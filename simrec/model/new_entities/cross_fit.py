@@ -5,10 +5,9 @@ solved side by side. A fit without a fold starts from zero or from an earlier fi
 fold, never from one that has seen it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -39,7 +38,7 @@ class CrossFit:
     n_folds: int
     solution: np.ndarray | None = None  # weights of all encoders to go on from, p x (1 + folds) x D
 
-    def fitted(self, penalty: np.ndarray) -> CrossFit:
+    def fitted(self, penalty: np.ndarray) -> Self:
         """Fit all encoders with a penalty of each weight, p x 1 or p x D."""
         inputs, stats, penalty = self.inputs, self.stats, penalty.astype(np.float32)[:, None]
         n, D = stats.h.shape
@@ -107,11 +106,11 @@ class Penalty:
         shape[-1] = self.bias
         return (self.strength * self.columns[inputs.groups])[:, None] * shape
 
-    def stronger(self, factor: float) -> Penalty:
+    def stronger(self, factor: float) -> Self:
         """Return the same with another strength."""
         return replace(self, strength=self.strength * factor)
 
-    def stronger_bias(self, factor: float) -> Penalty:
+    def stronger_bias(self, factor: float) -> Self:
         """Return the same with another penalty of the bias."""
         return replace(self, bias=self.bias * factor)
 
@@ -187,12 +186,6 @@ def pair_residuals(embeddings: Sides[np.ndarray], entries: Entries) -> np.ndarra
     residual = entries.values - y[:, -1] - w[:, -1]
     residual -= np.einsum("nd,nd->n", y[:, :-1], w[:, :-1])
     return residual
-
-
-def pair_error(embeddings: Sides[np.ndarray], entries: Entries) -> float:
-    """Return the root mean squared error of ratings, given embeddings of items and users."""
-    squares = pair_residuals(embeddings, entries).astype(np.float64) ** 2
-    return float(np.sqrt(entries.workers.total(float(np.sum(squares))) / entries.drawn))
 
 
 def left_out_residuals(

@@ -5,10 +5,8 @@ partners meet (`cold`, see `simrec.model.rating.layout`). Both are normal, so th
 enter as they did in `fit`; without ratings the posterior is the prior that features give.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -18,12 +16,10 @@ from simrec.model.head import Saved
 from simrec.model.part import NewRows
 from simrec.model.posterior.packed import factors, of_factors, pack, to_factors
 from simrec.model.posterior.posterior import Posterior, Precisions
-from simrec.scoring.threads import by_blocks
+from simrec.model.tower import Tower
+from simrec.scoring.threads import filled
 from simrec.storage.arrays import Array, Insertion, blocks
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.storage.artifacts import Artifact
+from simrec.storage.artifacts import Artifact
 
 # In the names of all arrays of evidence in a model directory.
 EVIDENCE = "evidence"
@@ -44,32 +40,27 @@ class PackedPosterior:
     factors: Array
 
     @classmethod
-    def of(cls, mean: np.ndarray, covariance: np.ndarray) -> PackedPosterior:
+    def of(cls, mean: np.ndarray, covariance: np.ndarray) -> "PackedPosterior":
         """Pack the posteriors of a fit."""
         halves = np.empty(covariance.shape, np.float16)
-
-        def fill(rows: slice) -> None:
-            halves[rows] = to_factors(covariance[rows])
-
-        by_blocks(fill, len(halves))
-        return cls(mean, halves)
+        return cls(mean, filled(halves, lambda rows: to_factors(covariance[rows])))
 
     def unpacked(self, rows: np.ndarray) -> Posterior:
         """Return some of them."""
         return Posterior(self.mean[rows], of_factors(self.factors[rows]))
 
-    def only(self, rows: np.ndarray) -> PackedPosterior:
+    def only(self, rows: np.ndarray) -> "PackedPosterior":
         """Keep some entities."""
         return PackedPosterior(self.mean[rows], self.factors[rows])
 
     def grown(
         self, mean: np.ndarray, covariances: np.ndarray, insert: Insertion
-    ) -> PackedPosterior:
+    ) -> "PackedPosterior":
         """Insert entities."""
         halves = insert(self.factors, to_factors(pack(covariances)))
         return PackedPosterior(insert(self.mean, mean.astype(np.float32)), halves)
 
-    def copy(self) -> PackedPosterior:
+    def copy(self) -> "PackedPosterior":
         """Return a copy that may be written to."""
         return PackedPosterior(np.array(self.mean), np.array(self.factors))
 
@@ -98,6 +89,8 @@ class SideEvidence:
     warmth: Array  # from 0 without ratings to 1 for one that was fitted with its ratings
     moments: np.ndarray  # mean of phi phi^T over the partners, weighted by their ratings
     weights: np.ndarray  # the encoder of the prior means of fitted entities
+    # Of some users alone: the spread of all; see `spread`.
+    spread_of_all: np.ndarray | None = None
 
     def variance(self, rows: np.ndarray) -> np.ndarray:
         """Return each entity's part in the variance of a prediction; posteriors are read once."""
@@ -114,6 +107,8 @@ class SideEvidence:
 
     def spread(self, counts: Array) -> np.ndarray:
         """Return the covariance of out-of-fold embeddings, entities weighted by their ratings."""
+        if self.spread_of_all is not None:
+            return self.spread_of_all
         total = max(sum(int(some.sum()) for _, some in blocks(counts)), 1)
         parts = [(here, some / total) for here, some in blocks(counts)]
         mean = sum(share @ self.out_of_fold[here].astype(np.float64) for here, share in parts)
@@ -123,17 +118,13 @@ class SideEvidence:
             spread += (off * share[:, None]).T @ off
         return spread
 
-    def average_variance(self, counts: Array) -> float:
-        """Return the variance of an entity of which nothing is known, not even features."""
-        return float(np.sum((self.new_covariance() + self.spread(counts)) * self.moments))
-
-    def only(self, rows: np.ndarray) -> SideEvidence:
+    def only(self, rows: np.ndarray) -> "SideEvidence":
         """Keep some entities."""
         cold = None if self.cold is None else self.cold.only(rows)
         by_entity = {name: getattr(self, name)[rows] for name in _BY_ENTITY}
         return replace(self, warm=self.warm.only(rows), cold=cold, **by_entity)
 
-    def grown(self, warm: np.ndarray, cold: np.ndarray, new: NewRows) -> SideEvidence:
+    def grown(self, warm: np.ndarray, cold: np.ndarray, new: NewRows) -> "SideEvidence":
         """Insert entities without ratings, with the embeddings that their features give.
 
         Those without features are taken as average: their prior is wider by the spread of what
@@ -174,7 +165,7 @@ class SideEvidence:
                 saved.arrays[key] = np.asarray(value)
 
     @classmethod
-    def restored(cls, prefix: str, artifact: Artifact, tower: Tower, refined: bool) -> SideEvidence:
+    def restored(cls, prefix: str, artifact: Artifact, tower: Tower, refined: bool) -> Self:
         """Read back what `save_to` added; every shape is checked."""
         D = artifact.array(f"{prefix}_warm_mean", (len(tower.ids), None)).shape[1]
 
@@ -215,7 +206,7 @@ class Evidence:
     @classmethod
     def restored(
         cls, part: str, artifact: Artifact, towers: Sides[Tower], refined: bool
-    ) -> Evidence | None:
+    ) -> "Evidence | None":
         """Read back what `save_to` added; None where there is nothing."""
         start = f"{part}_{EVIDENCE}"
         if f"{start}_units" not in artifact.arrays:

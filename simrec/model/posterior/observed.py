@@ -153,10 +153,7 @@ class Observed:
         entries = (output.link(ratings.values) - np.float32(mean)) / np.float32(scale)
         places, shape = (ratings.user_rows, ratings.item_rows), (ratings.n_users, ratings.n_items)
         users = sparse.csr_matrix((entries.astype(np.float32), places), shape=shape)
-        rows = Sides(
-            transposed_rows(users, column_workers=workers),
-            rating_rows(users, row_workers=workers),
-        )
+        rows = Sides(transposed_rows(users, workers), rating_rows(users, workers))
         n_users, mine = int(workers.total(ratings.n_users)), workers.places(ratings.n_users)
         return cls(rows, mean, scale, unit, n_users, mine, workers)
 
@@ -198,25 +195,17 @@ class Entries:
     workers: Workers = ONE_WORKER
 
 
-def rating_rows(
-    matrix: sparse.csr_matrix,
-    row_workers: Workers = ONE_WORKER,
-    column_workers: Workers = ONE_WORKER,
-) -> RatingRows:
-    """Cut a matrix into blocks of rows."""
-    return _arranged([matrix], np.array([0, matrix.shape[1]]), row_workers, column_workers)
+def rating_rows(matrix: sparse.csr_matrix, workers: Workers = ONE_WORKER) -> RatingRows:
+    """Cut a matrix, whose rows are divided between workers, into blocks of rows."""
+    return _arranged([matrix], np.array([0, matrix.shape[1]]), workers, ONE_WORKER)
 
 
-def transposed_rows(
-    matrix: sparse.csr_matrix,
-    row_workers: Workers = ONE_WORKER,
-    column_workers: Workers = ONE_WORKER,
-) -> RatingRows:
-    """Arrange a matrix by its columns, in ranges of its rows."""
+def transposed_rows(matrix: sparse.csr_matrix, workers: Workers = ONE_WORKER) -> RatingRows:
+    """Arrange a matrix by its columns, in ranges of its rows; workers divide the rows."""
     n, m = matrix.shape
     edges = np.unique([*range(0, n, max(_COLUMNS, m // 4)), n]).astype(np.int64)
     parts = [matrix[a:b].T.tocsr() for a, b in itertools.pairwise(edges)]
-    return _arranged(parts, edges, row_workers, column_workers)
+    return _arranged(parts, edges, ONE_WORKER, workers)
 
 
 def _arranged(
@@ -224,19 +213,15 @@ def _arranged(
 ) -> RatingRows:
     """Cut the rows of matrices, which lie side by side, in the same places."""
     ends = np.sum([part.indptr.astype(np.int64) for part in parts], axis=0)
-    starts, counts = _starts(ends), col_workers.sum(np.diff(ends))
-    blocks = [_blocks(part, starts) for part in parts]
-    ones = np.ones(max(block.nnz for part in blocks for block in part), np.float32)
-    return RatingRows(blocks, starts, columns, counts, ones, row_workers, col_workers)
-
-
-def _starts(indptr: np.ndarray) -> np.ndarray:
-    """Return the edges of blocks of rows."""
-    m, n_entries = len(indptr) - 1, int(indptr[-1])
+    m, n_entries = len(ends) - 1, int(ends[-1])
     # A few blocks a thread even out their work; small matrices are not worth the hand-over.
     n_blocks = 1 if n_entries < 50_000 else min(max(4 * processors(), n_entries // _ENTRIES), m)
-    cuts = np.searchsorted(indptr, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
-    return np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
+    cuts = np.searchsorted(ends, np.linspace(0, n_entries, n_blocks + 1)[1:-1])
+    starts = np.unique(np.concatenate([np.arange(0, m, BLOCK), cuts, [m]])).astype(np.int64)
+    blocks = [_blocks(part, starts) for part in parts]
+    ones = np.ones(max(block.nnz for part in blocks for block in part), np.float32)
+    counts = col_workers.sum(np.diff(ends))
+    return RatingRows(blocks, starts, columns, counts, ones, row_workers, col_workers)
 
 
 def _blocks(matrix: sparse.csr_matrix, starts: np.ndarray) -> list[sparse.csr_matrix]:

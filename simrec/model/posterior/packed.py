@@ -4,7 +4,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from simrec.scoring.threads import by_blocks, row_blocks
+from simrec.scoring.threads import filled, row_blocks
 
 
 def size(packed: np.ndarray) -> int:
@@ -96,25 +96,13 @@ def products(packed: np.ndarray, Y: np.ndarray) -> np.ndarray:
     """Multiply each matrix with its row of Y."""
     if packed.ndim == 3:  # whole matrices
         return (packed @ Y[:, :, None])[:, :, 0]
-    out = np.empty_like(Y)
-
-    def fill(rows: slice) -> None:
-        out[rows] = (unpack(packed[rows]) @ Y[rows, :, None])[:, :, 0]
-
-    by_blocks(fill, len(Y))
-    return out
+    return filled(np.empty_like(Y), lambda rows: (unpack(packed[rows]) @ Y[rows, :, None])[:, :, 0])
 
 
 def unpacked(packed: np.ndarray) -> np.ndarray:
     """Make all matrices, for whoever multiplies with them many times."""
     D = size(packed)
-    out = np.empty((len(packed), D, D), np.float32)
-
-    def fill(rows: slice) -> None:
-        out[rows] = unpack(packed[rows])
-
-    by_blocks(fill, len(packed))
-    return out
+    return filled(np.empty((len(packed), D, D), np.float32), lambda rows: unpack(packed[rows]))
 
 
 def weighted_sum(packed: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:

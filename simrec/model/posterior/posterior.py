@@ -19,7 +19,7 @@ import numpy as np
 from simrec.model.posterior import packed
 from simrec.model.posterior.observed import RatingRows
 from simrec.model.run.workers import ONE_WORKER, Workers
-from simrec.scoring.threads import BLOCK, by_blocks, in_threads, row_blocks
+from simrec.scoring.threads import BLOCK, by_blocks, filled, in_threads, row_blocks
 
 # Precisions are confined to this range, in units of the ratings' spread: data without any noise
 # or any variation would drive them to infinity.
@@ -36,10 +36,6 @@ class Posterior:
 
     mean: np.ndarray
     covariance: np.ndarray | None = None
-
-    def certain(self) -> "Posterior":
-        """Return the means without covariances."""
-        return Posterior(self.mean)
 
     def regressors(self, rows: slice = slice(None)) -> np.ndarray:
         """Return phi = [y, 1] of each entity, what the other side is regressed on."""
@@ -115,11 +111,6 @@ class Precisions:
     L: np.ndarray
     t: float
 
-    @classmethod
-    def start(cls, D: int) -> "Precisions":
-        """Return a start at which noise and preference share the ratings' spread equally."""
-        return cls(np.eye(D) * 4.0, 1.5)
-
 
 @dataclass(eq=False)
 class KnownEntities:
@@ -164,12 +155,7 @@ class Marginal:
         rows, columns = packed.upper(D)
         squares = (L[rows] * L[columns]) * packed.trace_weights(D)[:, None]
         out = np.empty((len(self.covariance), D), np.float32)
-
-        def fill(part: slice) -> None:
-            np.subtract(np.diag(L), self.covariance[part] @ squares, out=out[part])
-
-        by_blocks(fill, len(out))
-        return out
+        return filled(out, lambda part: np.diag(L) - self.covariance[part] @ squares)
 
     @cached_property
     def _C(self) -> np.ndarray:
@@ -195,7 +181,12 @@ def fit_posterior(
         posterior = Posterior(weighted, posterior_covariance(stats, precisions, weighted))
     else:
         posterior = Posterior(packed.products(covariance, weighted), covariance)
-    return posterior, _estimate_precisions(stats, posterior, prior_means)
+    workers = stats.workers
+    L = prior_precision(posterior, prior_means, workers)
+    n_entries = float(stats.counts().sum(dtype=np.float64))
+    noise = expected_squares(stats, posterior) / max(workers.total(n_entries), 1.0)
+    t = float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST))
+    return posterior, Precisions(L, t)
 
 
 def posterior_covariance(
@@ -224,16 +215,14 @@ def expected_squares(stats: Statistics, posterior: Posterior) -> float:
     """Sum the expected squared errors over all observed entries."""
     mean, covariance = posterior.mean, posterior.covariance
     weights = packed.trace_weights(mean.shape[1])
-    moments = np.empty(len(mean), np.float32)
 
-    def fill(rows: slice) -> None:
-        expected = packed.outer(mean[rows])
+    def expected(rows: slice) -> np.ndarray:
+        moments = packed.outer(mean[rows])
         if covariance is not None:
-            expected += covariance[rows]
-        expected *= stats.S[rows]
-        moments[rows] = expected @ weights
+            moments += covariance[rows]
+        return (moments * stats.S[rows]) @ weights
 
-    by_blocks(fill, len(mean))
+    moments = filled(np.empty(len(mean), np.float32), expected)
     fit = np.einsum("mi,mi->", mean, stats.h, dtype=np.float64)
     total = stats.squares.sum() - 2 * fit + moments.sum(dtype=np.float64)
     return stats.workers.total(float(total))
@@ -249,13 +238,3 @@ def prior_precision(posterior: Posterior, prior_means: np.ndarray, workers: Work
     spread = workers.sum(spread) / workers.total(len(prior_means))
     values, vectors = np.linalg.eigh(spread)
     return (vectors / np.clip(values, 1 / _HIGHEST, 1 / _LOWEST)) @ vectors.T
-
-
-def _estimate_precisions(
-    stats: Statistics, posterior: Posterior, prior_means: np.ndarray
-) -> Precisions:
-    workers = stats.workers
-    L = prior_precision(posterior, prior_means, workers)
-    n_entries = float(stats.counts().sum(dtype=np.float64))
-    noise = expected_squares(stats, posterior) / max(workers.total(n_entries), 1.0)
-    return Precisions(L, float(np.clip(1 / max(noise, 1 / _HIGHEST), _LOWEST, _HIGHEST)))

@@ -1,9 +1,8 @@
 """What ratings are learned from: observed ratings, and the features of both sides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from scipy import sparse
@@ -27,7 +26,7 @@ class Problem:
     groups: Sides[np.ndarray]  # for each feature, the number of the column that it comes from
 
     @classmethod
-    def of(cls, data: Prepared, output: Output) -> Problem:
+    def of(cls, data: Prepared, output: Output) -> Self:
         """Arrange prepared data; with a sigmoid output, ratings become its logits."""
         observed = Observed.of(data.ratings, data.workers, output)
         sides = data.sides
@@ -76,14 +75,12 @@ class Problem:
         rows, X, groups = self.observed.rows, self.features[side], self.groups[side]
         if not history:
             return EncoderInputs(X, groups, row_workers=rows[side].row_workers)
-        X = sparse.hstack([X, sparse.csr_matrix(self._activity(side))], format="csr")
+        # The logarithm of each entity's number of ratings, standardised.
+        n, workers = self.n_rows[side], rows[side].row_workers
+        logs = np.log(np.maximum(rows[side].counts, 1))
+        off = logs - workers.total(float(logs.sum())) / n
+        spread = np.sqrt(workers.total(float(off @ off)) / n)
+        activity = (off / (spread or 1.0)).astype(np.float32)[:, None]
+        X = sparse.hstack([X, sparse.csr_matrix(activity)], format="csr")
         groups = np.append(groups, groups.max(initial=-1) + 1)
-        return EncoderInputs(X, groups, rows[side], rows.other(side), rows[side].row_workers)
-
-    def _activity(self, side: Side) -> np.ndarray:
-        """Return the logarithm of each entity's number of ratings, standardised, as a column."""
-        rows, n = self.observed.rows[side], self.n_rows[side]
-        logs = np.log(np.maximum(rows.counts, 1))
-        off = logs - rows.row_workers.total(float(logs.sum())) / n
-        spread = np.sqrt(rows.row_workers.total(float(off @ off)) / n)
-        return (off / (spread or 1.0)).astype(np.float32)[:, None]
+        return EncoderInputs(X, groups, rows[side], rows.other(side), workers)

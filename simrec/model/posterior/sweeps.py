@@ -9,8 +9,6 @@ Without refinement entities have no history, and the prior means of users are ze
 become the last layer of an item SimEc.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -60,7 +58,7 @@ def posteriors(
         epoch, second = divmod(half, 2)
         side = SIDES[second]
         one, partners = known[side], known.other(side)
-        one.posterior = one.posterior.certain()  # room for the covariances that come now
+        one.posterior = Posterior(one.posterior.mean)  # room for the covariances that come now
         stats = statistics(problem.observed.rows[side], partners.posterior)
         covariance = posterior_covariance(stats, one.precisions)
         # The first sweep finds embeddings; only then is there something to encode.
@@ -86,7 +84,7 @@ def posteriors(
 def _empty(n_rows: int, D: int, inputs: EncoderInputs) -> KnownEntities:
     return KnownEntities(
         Posterior(np.zeros((n_rows, D), np.float32)),
-        Precisions.start(D),
+        Precisions(np.eye(D) * 4.0, 1.5),  # noise and preference share the ratings' spread equally
         np.zeros((n_rows, D), np.float32),
         np.zeros((len(inputs.groups), D), np.float32),
         np.full(int(inputs.groups.max()) + 1, 100.0),

@@ -10,8 +10,6 @@ V are the leading singular vectors of the items' weighted features. The coeffici
 held-out ratings; where they do not gain clearly, there is no block.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

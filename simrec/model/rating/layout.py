@@ -17,8 +17,6 @@ features say given the embeddings that features give to items. A new item has on
 held-out ratings gain by it, a last block follows content (`simrec.model.rating.content_block`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -5,10 +5,8 @@ It ends at quantiles of the ratings, which may lie well within the bounds. Which
 better is found out on held-out ratings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -62,13 +60,27 @@ def choose_output(
 
 def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Output:
     """Choose between sigmoids, and with "auto" between the best of them and the identity."""
-    outputs, auto = _sigmoids(sample), settings.rating_output == "auto"
+    values, auto = sample.ratings.values, settings.rating_output == "auto"
+    low, high = sample.bounds
+    ends = [np.quantile(values, [share, 1 - share], method="nearest") for share in _BEYOND]
+    # Between quantiles of the ratings, the widest first; else between the bounds.
+    ranges = dict.fromkeys((float(low), float(high)) for low, high in ends if low < high)
+    outputs = [Output(*ends) for ends in ranges] or ([Output(low, high)] if low < high else [])
     if auto:
         outputs.insert(0, Output(*sample.bounds, kind="clip"))
-    if len(outputs) == 1 or len(sample.ratings) < _LEAST:
+    if len(outputs) == 1 or len(values) < _LEAST:
         return outputs[0]
-    dim = min(settings.rating_dim, _DIM)
-    squares = _squared_errors(sample, outputs, dim, settings.refine, rng)
+    held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
+    actual, rows, found = values[held_out.out], held_out.rows, []
+    # Without refinement items are what features say: free embeddings can make up for a wrong
+    # output, features cannot.
+    for output in outputs:
+        dim, own = min(settings.rating_dim, _DIM), np.random.default_rng(seed)
+        vectors, shift = held_out.fit(output, dim, own, settings.refine)
+        g = replace(output, shift=shift)
+        predicted = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
+        found.append((predicted - actual).astype(np.float64) ** 2)
+    squares = np.array(found)  # outputs x held-out ratings
     errors = np.sqrt(squares.mean(1))
     best = int(np.argmin(errors))
     if auto:
@@ -77,33 +89,6 @@ def _chosen(sample: Sample, settings: Settings, rng: np.random.Generator) -> Out
         if not sure or errors[best] > (1 - _MARGIN) * errors[0]:
             best = 0
     return outputs[best]
-
-
-def _sigmoids(sample: Sample) -> list[Output]:
-    """Return sigmoids between quantiles of the ratings, the widest first; else between bounds."""
-    values = sample.ratings.values
-    ends = [np.quantile(values, [share, 1 - share], method="nearest") for share in _BEYOND]
-    ranges = dict.fromkeys((float(low), float(high)) for low, high in ends if low < high)
-    low, high = sample.bounds
-    return [Output(*ends) for ends in ranges] or ([Output(low, high)] if low < high else [])
-
-
-def _squared_errors(
-    sample: Sample, outputs: list[Output], dim: int, refine: bool, rng: np.random.Generator
-) -> np.ndarray:
-    """Fit known users and items with each output; return squared errors, outputs x held out.
-
-    Without refinement items are what features say, as in the model: free embeddings can make up
-    for a wrong output, features cannot.
-    """
-    held_out, seed = HeldOut.of(sample, rng), int(rng.integers(2**31))
-    actual, rows, squares = sample.ratings.values[held_out.out], held_out.rows, []
-    for output in outputs:
-        vectors, shift = held_out.fit(output, dim, np.random.default_rng(seed), refine)
-        g = replace(output, shift=shift)
-        found = score_pairs(vectors.users, vectors.items, rows.users, rows.items, g)
-        squares.append((found - actual).astype(np.float64) ** 2)
-    return np.array(squares)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +102,7 @@ class HeldOut:
     rows: Sides[np.ndarray]  # the vectors of held-out ratings; the last one where there is none
 
     @classmethod
-    def of(cls, sample: Sample, rng: np.random.Generator) -> HeldOut:
+    def of(cls, sample: Sample, rng: np.random.Generator) -> Self:
         """Hold out a tenth of the ratings."""
         ratings = sample.ratings
         out = rng.random(len(ratings)) < _HELD_OUT

@@ -1,9 +1,7 @@
 """How well an item will be liked: the part of a `TwoTower` that learns ratings."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
@@ -36,16 +34,13 @@ from simrec.model.posterior.problem import Problem
 from simrec.model.prepare import Prepared
 from simrec.model.rating.layout import Block, Layout
 from simrec.model.rating.simecs import as_simec
+from simrec.model.tower import Tower
 from simrec.model.update.add_ratings import add_ratings
 from simrec.scoring.output import Output
 from simrec.scoring.pairs import Parts
+from simrec.simec.simec import SimEc
 from simrec.storage.arrays import Array, Sparse
-
-if TYPE_CHECKING:
-    from simrec.model.tower import Tower
-    from simrec.simec.simec import SimEc
-    from simrec.storage.artifacts import Artifact
-
+from simrec.storage.artifacts import Artifact
 
 # What the ratings of an entity add: by which partners it has, and by what they say and how many
 # they are.
@@ -69,7 +64,7 @@ class RatingPart(Part):
     @classmethod
     def of(
         cls, fit: RatingFit, problem: Problem, output: Output, data: Prepared, keep_evidence: bool
-    ) -> tuple[RatingPart, dict[str, Any]]:
+    ) -> tuple[Self, dict[str, Any]]:
         """Put what was fitted into vectors; return the part, and the errors to expect."""
         observed = problem.observed
         output = replace(output, shift=observed.mean)
@@ -117,11 +112,6 @@ class RatingPart(Part):
             )
         return self.evidence
 
-    def own_encoders(self) -> Sides[Any]:
-        """Return the trained encoders of the user's own; None where they are built in."""
-        networks = self.heads.map(lambda head: head.encoder.networks)
-        return networks.map(lambda found: found[-1].simec.encoder if found else None)
-
     def simec(self, side: Side) -> SimEc:
         """Return the encoder of a side's new entities as the SimEc that it is.
 
@@ -146,7 +136,7 @@ class RatingPart(Part):
         warm, _ = self.layout.from_features(side, encoder.weights)
         return as_simec(Encoder(warm), last_layer, Output())
 
-    def with_new(self, new: Sides[NewRows]) -> RatingPart:
+    def with_new(self, new: Sides[NewRows]) -> Self:
         """Make room for new entities: encoded features, and a prior around them."""
         evidence = self.kept("fold_in or update")
 
@@ -168,7 +158,7 @@ class RatingPart(Part):
         later: LaterRatings,
         rated: Sparse,
         only_new: Sides[bool],
-    ) -> tuple[RatingPart, Sides[np.ndarray]]:
+    ) -> tuple[Self, Sides[np.ndarray]]:
         """Add ratings to the posteriors; write the vectors of those who have learned."""
         evidence = self.kept("update")
         values = (self.output.link(later.values) - evidence.mean) / evidence.scale
@@ -191,7 +181,7 @@ class RatingPart(Part):
 
     def with_residuals(
         self, rows: Sides[np.ndarray], values: np.ndarray, users: np.ndarray
-    ) -> RatingPart:
+    ) -> Self:
         """Add the residuals of ratings to the content block of some users, who ascend."""
         width, head = self.layout.content, self.heads.users
         here = np.isin(rows.users, users)
@@ -210,7 +200,7 @@ class RatingPart(Part):
         changed[:, -width:] += sums
         return replace(self, heads=self.heads.with_side("users", head.changed(users, changed)))
 
-    def only_users(self, rows: np.ndarray) -> RatingPart:
+    def only_users(self, rows: np.ndarray) -> Self:
         """Keep some users."""
         heads, evidence = Sides(self.heads.items, self.heads.users.only(rows)), self.evidence
         if evidence is None:
@@ -241,7 +231,8 @@ class RatingPart(Part):
         known = found.known
         variance[known] = kept.variance(rows[known])
         if found.average.any():
-            variance[found.average] = kept.average_variance(counts)
+            spread = kept.new_covariance() + kept.spread(counts)
+            variance[found.average] = np.sum(spread * kept.moments)
         return evidence.scale**2 * variance
 
     def std(self, z: np.ndarray, variance: np.ndarray, what: str) -> np.ndarray:
@@ -264,7 +255,7 @@ class RatingPart(Part):
         return saved
 
     @classmethod
-    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> RatingPart:
+    def restored(cls, output: Output, artifact: Artifact, towers: Sides[Tower]) -> Self:
         """Rebuild the part from what `saved` returned."""
         heads = restored_heads(cls.name, artifact, towers)
         document = artifact.documents[cls.name]
@@ -293,11 +284,12 @@ def _head(fit: RatingFit, side: Side, data: Prepared, layout: Layout) -> StoredH
     """Put what was fitted for a side into vectors, and its encoders into one encoder of vectors."""
     known, new = fit.known[side].posterior.mean, fit.new[side]
     against_cold = fit.new.other(side).partners.mean if fit.refined else known
-    cold = new.weights if side == "items" or not fit.refined else fit.both.weights
+    both = fit.both if side == "users" and fit.refined else None
+    cold = new.weights if both is None else both.weights
     encoder = Encoder(layout.encoder_weights(side, new.weights, cold))
-    if side == "users" and fit.both.network is not None and fit.refined:
+    if both is not None and both.network is not None:
         place = layout.placement(side, "new_items")
-        encoder.networks.append(Network(fit.both.network, place))
+        encoder.networks.append(Network(both.network, place))
     if new.network is not None:
         block: Block = "new_items" if side == "items" else "new_users"
         encoder.networks.append(Network(new.network, layout.placement(side, block)))

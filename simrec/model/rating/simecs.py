@@ -1,9 +1,7 @@
 """The encoders of a model as `SimEc` objects."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +9,7 @@ from simrec.model.head import Encoder
 from simrec.scoring.output import Output
 from simrec.simec.closed_form import LinearEncoder
 from simrec.simec.inputs import Features
-
-if TYPE_CHECKING:
-    from simrec.simec.simec import SimEc
+from simrec.simec.simec import SimEc
 
 
 def as_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
@@ -22,8 +18,6 @@ def as_simec(encoder: Any, last_layer: np.ndarray, output: Output) -> SimEc:
     A table (a row of an embedding for each entity) stands for features that are the identity. A
     head without features gives an encoder that reads one feature, which has no weight.
     """
-    from simrec.simec.simec import SimEc
-
     kind = "sparse"
     if isinstance(encoder, np.ndarray):
         kind, n = "identity", len(encoder)

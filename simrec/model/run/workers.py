@@ -5,8 +5,6 @@ What a worker learns of its own users stays with it. Workers exchange only sums 
 which are as large as the items or the features, and samples of bounded size.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -73,7 +71,7 @@ class Workers:
         """Return the plain data of all workers, in their order."""
         if self.size == 1:
             return [document]
-        found = self.gather(_bytes(json.dumps(document).encode()))
+        found = self.gather(np.frombuffer(json.dumps(document).encode(), np.uint8))
         return [json.loads(one.tobytes()) for one in found]
 
     def gather(self, array: np.ndarray) -> list[np.ndarray]:
@@ -95,10 +93,7 @@ class Workers:
         """Return the Arrow tables of all workers, in their order."""
         if self.size == 1:
             return [table]
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        found = self.gather(_bytes(sink.getvalue()))
+        found = self.gather(npy.table_bytes(table))
         return [pa.ipc.open_stream(pa.py_buffer(one)).read_all() for one in found]
 
     def places(self, n: int) -> slice:
@@ -152,15 +147,9 @@ def write_rows(directory: Path, arrays: Mapping[str, np.ndarray], workers: Worke
     workers.total(0.0)  # until all have written
 
 
-def _bytes(data: Any) -> np.ndarray:
-    return np.frombuffer(data, np.uint8)
-
-
 def own_places(places: np.ndarray, mine: slice) -> np.ndarray:
     """Pick a worker's own of places among all entities, counted from its first entity.
 
-    Examples
-    --------
     >>> own_places(np.array([1, 4, 5, 9]), slice(4, 8))
     array([0, 1])
     """
@@ -170,8 +159,6 @@ def own_places(places: np.ndarray, mine: slice) -> np.ndarray:
 def equal_parts(counts: np.ndarray, n: int) -> np.ndarray:
     """Cut rows into n contiguous parts of about equal sums, none of them empty: n + 1 edges.
 
-    Examples
-    --------
     >>> equal_parts(np.array([1, 1, 1, 1, 4]), 2)
     array([0, 4, 5])
     """

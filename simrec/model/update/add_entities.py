@@ -1,7 +1,5 @@
 """New entities after fitting: their ids, features and places in a tower."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 
@@ -54,7 +52,25 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
     if table is not None and tower.encoder is not None and len(listed):
         encoded = tower.encoder.transform(table, side)
         features = sparse.vstack([encoded, features[len(listed) :]], format="csr")
-    return _joined(tower, listed, featureless, features, table)
+    n_new, before = features.shape[0], tower.ids
+    has_features = np.arange(n_new) < len(listed)
+    if not n_new:
+        return tower, NewRows(features, has_features, Insertion(), tower.counts)
+    # The new ones, those with features first, in their places among all.
+    everyone = before.union(listed)
+    everyone = everyone.union(IdMap(featureless)) if len(featureless) else everyone
+    places = np.concatenate([everyone.rows(listed.ids), everyone.rows(featureless)])
+    added = np.ones(n_new, bool)
+    added[: len(listed)] = ~before.contains(listed.ids)
+    insert = Insertion.of(len(before), len(everyone), places, added)
+    grown = replace(
+        tower,
+        ids=everyone,
+        counts=insert(tower.counts, np.zeros(n_new, np.int64)),
+        features=insert(tower.features, features),
+        table=catalogue.grown(tower.table, table, insert) if side == "items" else None,
+    )
+    return grown, NewRows(features, has_features, insert, tower.counts)
 
 
 def _warn_of_near_misses(tower: Tower, featureless: pa.Array) -> None:
@@ -90,31 +106,3 @@ def unknown_values(tower: Tower, new: NewRows) -> dict[str, int]:
         for i, name in enumerate(tower.encoder.feature_names_)
         if name.endswith(_UNKNOWN) and found[i]
     }
-
-
-def _joined(
-    tower: Tower,
-    listed: IdMap,
-    featureless: pa.Array,
-    features: sparse.csr_matrix,
-    table: pa.Table | None,
-) -> tuple[Tower, NewRows]:
-    """Put the new ones, those with features first, in their places among all."""
-    before, n_new = tower.ids, features.shape[0]
-    has_features = np.arange(n_new) < len(listed)
-    if not n_new:
-        return tower, NewRows(features, has_features, Insertion(), tower.counts)
-    ids = before.union(listed)
-    ids = ids.union(IdMap(featureless)) if len(featureless) else ids
-    places = np.concatenate([ids.rows(listed.ids), ids.rows(featureless)])
-    added = np.ones(n_new, bool)
-    added[: len(listed)] = ~before.contains(listed.ids)
-    insert = Insertion.of(len(before), len(ids), places, added)
-    grown = replace(
-        tower,
-        ids=ids,
-        counts=insert(tower.counts, np.zeros(n_new, np.int64)),
-        features=insert(tower.features, features),
-        table=catalogue.grown(tower.table, table, insert) if tower.side == "items" else None,
-    )
-    return grown, NewRows(features, has_features, insert, tower.counts)

@@ -7,8 +7,6 @@ that its features give, as wide as
 the errors on held-out entities were.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +14,7 @@ from scipy import sparse
 
 from simrec.data.sides import SIDES, Side, Sides
 from simrec.model.part import LaterRatings
+from simrec.model.part import learners as learners_of
 from simrec.model.posterior.encoder import history_weight
 from simrec.model.posterior.evidence import HALF_KNOWN, Evidence, PackedPosterior, SideEvidence
 from simrec.model.posterior.observed import RatingRows, rating_rows
@@ -32,15 +31,8 @@ def add_ratings(
     evidence: Evidence, counts: Sides[Array], later: LaterRatings, only_new: Sides[bool]
 ) -> tuple[Evidence, Sides[np.ndarray]]:
     """Add ratings to the posteriors of their users and items."""
-    before = evidence.sides
-
-    def learners_of(side: Side) -> _Learners:
-        mine = later.rows[side]
-        if only_new[side]:
-            mine = mine[counts[side][mine] == 0]
-        return _Learners(before, side, later, counts[side], np.unique(mine))
-
-    learners = Sides.of(learners_of)
+    before, rows = evidence.sides, learners_of(counts, later, only_new)
+    learners = Sides.of(lambda side: _Learners(before, side, later, counts[side], rows[side]))
     # A copy to write to; a side on which nobody learns is not copied.
     now = before.map(
         lambda side, mine: replace(side, warm=side.warm.copy()) if len(mine.rows) else side,
@@ -59,7 +51,7 @@ def add_ratings(
             else now[side]
         )
     )
-    return replace(evidence, sides=finished), learners.map(lambda mine: mine.rows)
+    return replace(evidence, sides=finished), rows
 
 
 class _Learners:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ from simrec.errors import InputError
 from simrec.model.lists.fading import day_of
 from simrec.model.lists.uptake import UptakePart
 from simrec.model.part import LaterRatings, NewRows, Part
-from simrec.model.posterior.evidence import SideEvidence
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
@@ -141,20 +140,15 @@ def _learned(
         if all(is_finite(vectors) for vectors in changed):
             return made, moved
     except np.linalg.LinAlgError:
-        if not _overflows(part):
-            raise  # a failure of the method, and no damage
+        saved, most = part.saved(), np.sqrt(np.finfo(np.float32).max)
+        arrays = {**saved.arrays, **saved.whole("items"), **saved.whole("users")}.values()
+        # Numbers whose squares are infinite, as no fit gives them; else the method has failed.
+        if not any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays):
+            raise
     raise InputError(
         f"ratings: learning them gives {part.name} vectors that are no finite numbers. The model "
         "is damaged, and stays as it was: train it again."
     )
-
-
-def _overflows(part: Part) -> bool:
-    """Tell whether a part holds numbers whose squares are infinite, as no fit gives them."""
-    saved = part.saved()
-    arrays = {**saved.arrays, **saved.whole("items"), **saved.whole("users")}.values()
-    most = np.sqrt(np.finfo(np.float32).max)
-    return any(a.dtype.kind == "f" and a.size and np.abs(a).max() > most for a in arrays)
 
 
 def forget(state: State, user_ids: Any) -> State:
@@ -249,18 +243,6 @@ def _counted(towers: Sides[Tower], later: LaterRatings, learned: Sides[np.ndarra
     return Sides.of(counted)
 
 
-@dataclass(frozen=True, eq=False)
-class _GuestEvidence(SideEvidence):
-    """Evidence of some users that knows how the features of all are spread."""
-
-    of_all: np.ndarray | None = None
-
-    def spread(self, counts: Array) -> np.ndarray:
-        """Return the covariance of what features say, over all users of the model."""
-        assert self.of_all is not None
-        return self.of_all
-
-
 class Guests:
     """Makes guest models of one state of a model."""
 
@@ -323,10 +305,6 @@ class Guests:
         if self._spread is None:
             whole = self.state.parts[part.name].evidence.sides.users  # type: ignore[attr-defined]
             self._spread = whole.spread(self.state.towers.users.counts)
-        before = part.evidence.sides.users
-        users = _GuestEvidence(
-            **{one.name: getattr(before, one.name) for one in fields(SideEvidence)},
-            of_all=self._spread,
-        )
-        sides = Sides(part.evidence.sides.items, users)
+        items, users = part.evidence.sides
+        sides = Sides(items, replace(users, spread_of_all=self._spread))
         return replace(part, evidence=replace(part.evidence, sides=sides))
