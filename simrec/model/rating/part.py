@@ -81,7 +81,7 @@ class RatingPart(Part):
         part = cls(heads, output, layout, data.bounds, evidence)
         return part, _expected(calibration.rmse_new)
 
-    def with_words(self, words: Sides[np.ndarray]) -> RatingPart:
+    def with_words(self, words: Sides[np.ndarray]) -> Self:
         """Give features that are words, which it was fitted without, weights of 0."""
 
         def wider(weights: np.ndarray, own: np.ndarray) -> np.ndarray:
