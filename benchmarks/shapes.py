@@ -32,6 +32,14 @@ def at_most(pairs: pd.DataFrame, n: int) -> pd.DataFrame:
     return pairs[pairs.groupby("user_id").cumcount() < n].sort_values(PAIR)
 
 
+def tail(pairs: pd.DataFrame, share: float, least: int) -> pd.DataFrame:
+    """Drop a share of the items, the most popular ones, then items and users with few pairs."""
+    rank = pairs["item_id"].map(pairs["item_id"].value_counts().rank(ascending=False, pct=True))
+    pairs = pairs[rank > share]
+    pairs = pairs[pairs.groupby("item_id")["user_id"].transform("size") >= least]
+    return pairs[pairs.groupby("user_id")["item_id"].transform("size") >= 5]
+
+
 def make_shapes(root: Path) -> dict[str, tuple[str, pd.DataFrame, pd.DataFrame]]:
     """Make the data sets: what each is, pairs, and items."""
     names = ("amazon", "citeulike", "frappe", "ml-1m", "movietweetings")
@@ -84,6 +92,26 @@ def make_shapes(root: Path) -> dict[str, tuple[str, pd.DataFrame, pd.DataFrame]]
             "MovieTweetings, ratings of 8 and more as pairs",
             loved[PAIR],
             items["movietweetings"][of_films],
+        ),
+        "fans": (
+            "ML-1M, the 700 users with most ratings; genres and year",
+            rated[rated["user_id"].isin(rated["user_id"].value_counts().index[:700])],
+            films[["item_id", "genres", "year"]],
+        ),
+        "rare films": (
+            "ML-1M without the quarter of most rated films; directors, actors, plot",
+            tail(rated, 0.25, 5),
+            films[["item_id", "directors", "actors", "plot"]],
+        ),
+        "rare apps": (
+            "Frappe without the 5% of most used apps; all columns",
+            tail(pairs["frappe"][PAIR], 0.05, 3),
+            items["frappe"],
+        ),
+        "rare tweets": (
+            "MovieTweetings without the tenth of most rated films; genres and year",
+            tail(pairs["movietweetings"][[*PAIR, "rating"]], 0.1, 4),
+            items["movietweetings"][["item_id", "genres", "year"]],
         ),
     }
 

@@ -17,7 +17,7 @@ from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.catalogue import titles
 from simrec.model.head import Head, JoinedHead, Rare
-from simrec.model.lists.blend import FEW, NEW, Blend, item_kinds, user_kinds
+from simrec.model.lists.blend import FEW, NEW, Blend
 from simrec.model.lists.uptake import UptakePart
 from simrec.model.params import RankBy
 from simrec.model.part import Part
@@ -151,18 +151,14 @@ class FittedModel(Params):
         def joined(side: Side) -> Head:
             heads = [part.heads[side] for part in used.values()]
 
-            # Kinds of entities x coordinates
-            weights = np.concatenate(
-                [
-                    np.broadcast_to(one := self.blend_.factors[name][side], (len(one), head.width))
-                    for name, head in zip(used, heads, strict=True)
-                ],
-                axis=1,
-            )
-            kinds = item_kinds if side == "items" else user_kinds
-
             def factors(counts: np.ndarray) -> np.ndarray:
-                return kinds(counts) @ weights
+                found = (self.blend_.of(name, side, counts) for name in used)
+                return np.hstack(
+                    [
+                        np.broadcast_to(one, (len(counts), head.width))
+                        for one, head in zip(found, heads, strict=True)
+                    ]
+                )
 
             rare = None
             if side == "items":
