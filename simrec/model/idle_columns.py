@@ -42,14 +42,18 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
     # A column without features, such as a vector that is the same for all, tells nothing.
     found, has_features = np.zeros((2, len(encoder.columns_)), bool)
     has_features[groups] = True
+    columns = [
+        _scaled(X[rows][:, groups == column], side.words[:-1][groups == column])
+        for column in range(len(found))
+    ]
     for target in _targets(data, rng):
         idle = np.flatnonzero(has_features & ~found)
         if not len(idle):
             break
         folds = rng.integers(1 << 31)
         for column in idle:  # each on its own: what is found does not depend on other columns
-            own = groups == column
-            regression = _regression(X[rows][:, own], target[rows], np.random.default_rng(folds))
+            Z, own = columns[column], np.random.default_rng(folds)
+            regression = ColumnRegression(Z, np.zeros(Z.shape[1], int), target[rows], own)
             found[column] = regression.tells(regression.plain())
         found = np.array(data.workers.agreed(found.tolist()))  # all go on alike
     tells = dict(zip(encoder.columns_, found.tolist(), strict=True))
@@ -86,13 +90,10 @@ def _targets(data: Prepared, rng: np.random.Generator) -> Iterator[np.ndarray]:
         yield coordinates(pair_matrix(ratings, residuals))
 
 
-def _regression(
-    X: sparse.csr_matrix, target: np.ndarray, rng: np.random.Generator
-) -> ColumnRegression:
-    """Return the regression on the features of one column, as rows of length 1."""
-    one = np.zeros(X.shape[1], np.int64)
-    weights = feature_weights(X, one, "rarity and full columns")
-    return ColumnRegression(Encoder(np.empty((0, 0)), idf=weights).inputs(X), one, target, rng)
+def _scaled(X: sparse.csr_matrix, words: np.ndarray) -> sparse.csr_matrix:
+    """Return the features of one column as rows of length 1: components as heavy as words."""
+    weights = feature_weights(X, words.astype(np.int64), "rarity and full columns")
+    return Encoder(np.empty((0, 0)), idf=weights).inputs(X)
 
 
 def _without(side: PreparedSide, idle: Collection[str]) -> PreparedSide:

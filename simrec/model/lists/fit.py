@@ -294,7 +294,13 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         lines[kind] = comparable(
             [_compared(draw, kind, mixes[kind], kinds[kind], of_new[kind]) for draw in some]
         )
-    line = _logit(draws, mixes["known"])
+    line = _logit(draws, "known_users", mixes["known"]) or (1.0, 0.0)
+    # Scores of users of whom nothing is known have a scale of their own.
+    cold, nothing = _logit(draws, "new_users", mixes["nothing"], line[1]), mixes["nothing"]
+    scale = cold[0] / line[0] if cold else 1.0
+    mixes["nothing"] = {name: scale * weight for name, weight in nothing.items()}
+    for weights_of in (kinds["nothing"], both):
+        weights_of.update({n: w / scale for n, w in weights_of.items() if n == "uptake"})
     for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
         if "uptake" in weights_of:
             weights_of["uptake"] /= line[0]
@@ -312,16 +318,19 @@ def _compared(draw: _Draw, kind: Known, mix: Mix, known: Mix, new: Mix) -> Compa
     return Compared.of(blend_of(known, found), blend_of(new, found), is_new, task)
 
 
-def _logit(draws: Sequence[_Draw], mix: Mix) -> tuple[float, float]:
+def _logit(
+    draws: Sequence[_Draw], task: str, mix: Mix, intercept: float | None = None
+) -> tuple[float, float] | None:
     """Return slope and intercept of the line from implicit feedback to the logit of uptake."""
+    known = OF_TASK[task] == "known"
     for draw in draws:
-        task = draw.held.tasks["known_users"]
-        if not draw.held.cold or all(one.held.cold for one in draws):
-            z = draw.of_uptake("known_users", mix)
-            line = logit_line(task, z, np.random.default_rng(0))
+        if known != draw.held.cold or all(one.held.cold for one in draws):
+            z, rng = draw.of_uptake(task, mix), np.random.default_rng(0)
+            # Of known users a tenth of the pairs is held out, of new ones all.
+            line = logit_line(draw.held.tasks[task], z, rng, 10.0 if known else 1.0, intercept)
             if line is not None:
                 return line
-    return 1.0, 0.0
+    return None
 
 
 def _drawn(task: Task, scores: Mapping[str, np.ndarray], groups: int) -> list[Scored]:

@@ -10,12 +10,17 @@ from simrec.model.lists.held_out import Task
 _ABSENT = 50_000
 
 
-def logit_line(task: Task, z: np.ndarray, rng: np.random.Generator) -> tuple[float, float] | None:
+def logit_line(
+    task: Task,
+    z: np.ndarray,
+    rng: np.random.Generator,
+    stand_for: float,
+    intercept: float | None = None,
+) -> tuple[float, float] | None:
     """Fit the logit of uptake as a line of scores; None where there are no pairs.
 
     Held-out pairs are the ones; zeros are drawn among all pairs that are not in the training
-    sample, and weighted to be as many as there are. A tenth of the pairs was held out, so the ones
-    stand for ten times as many.
+    sample, and weighted to be as many as there are.
 
     Parameters
     ----------
@@ -25,6 +30,10 @@ def logit_line(task: Task, z: np.ndarray, rng: np.random.Generator) -> tuple[flo
         Scores of its users and candidates.
     rng : numpy.random.Generator
         Source of the zeros.
+    stand_for : float
+        As many pairs as each of the held-out ones stands for: ten where a tenth was held out.
+    intercept : float, optional
+        Fit the slope alone.
     """
     ones = np.nonzero(task.hits)
     if not len(ones[0]):
@@ -38,24 +47,32 @@ def logit_line(task: Task, z: np.ndarray, rng: np.random.Generator) -> tuple[flo
     z = z[rows, columns].astype(np.float64)
     y = np.r_[np.ones(len(ones[0])), np.zeros(len(users))]
     absent = (~(task.hits | task.exclude)).sum() / max(len(users), 1)
-    weight = np.r_[np.full(len(ones[0]), 10.0), np.full(len(users), absent)]
-    return _logistic_line(z, y, weight)
+    weight = np.r_[np.full(len(ones[0]), stand_for), np.full(len(users), absent)]
+    return _logistic_line(z, y, weight, intercept)
 
 
-def _logistic_line(z: np.ndarray, y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
+def _logistic_line(
+    z: np.ndarray, y: np.ndarray, weight: np.ndarray, intercept: float | None
+) -> tuple[float, float]:
     """Fit a weighted logistic regression on one variable by Newton's method."""
     rate = float(np.clip((weight * y).sum() / weight.sum(), 1e-6, 1 - 1e-6))
     scale = float(z.std()) or 1.0
-    a, b = 1.0, np.log(rate / (1 - rate))
+    a, b = 1.0, np.log(rate / (1 - rate)) if intercept is None else intercept
     x = z / scale
     for _ in range(50):
         p = 1 / (1 + np.exp(-np.clip(a * x + b, -30, 30)))
         slope, v = weight * (y - p), weight * p * (1 - p)
         gradient = np.array([(slope * x).sum(), slope.sum()]) - np.array([1e-3 * a, 0])
         H = np.array([[(v * x * x).sum() + 1e-3, (v * x).sum()], [(v * x).sum(), v.sum()]])
+        if intercept is not None:
+            H[0, 1], gradient[1] = 0, 0
         step = np.linalg.solve(H + 1e-9 * np.eye(2), gradient)
         step *= min(1.0, 5.0 / max(float(np.abs(step).max()), 1e-12))
         a, b = a + step[0], b + step[1]
         if np.abs(step).max() < 1e-6:
             break
-    return float(max(a / scale, 1e-6)), float(b)
+    # Logits are not quite linear in scores, and most pairs are unlikely: the slope suits those that
+    # are likely, whose squared errors count most.
+    slopes = max(a, 1e-6) * 2.0 ** np.linspace(-4, 2, 25)
+    squares = [weight @ (y - 1 / (1 + np.exp(-np.clip(s * x + b, -30, 30)))) ** 2 for s in slopes]
+    return float(slopes[np.argmin(squares)] / scale), float(b)
