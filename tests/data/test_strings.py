@@ -105,6 +105,9 @@ GENRES = [["War", "Drama"], ["War"], ["Drama", "Comedy"], [], None, ["Comedy"], 
         (",", ", ".join),
         ("[,]", lambda elements: f"[{', '.join(map(repr, elements))}]"),
         ("[,]", json.dumps),
+        ("[,]", lambda elements: json.dumps(elements, indent=1)),
+        ("[,]", lambda elements: f"[{(',' + chr(13) + chr(10)).join(map(repr, elements))}]"),
+        ("|", "|\n".join),
         ("[,]", lambda elements: str(np.array(elements))),
     ],
 )
@@ -148,6 +151,20 @@ def test_lists_as_pandas_writes_them():
     encoder, X = read(written)
     assert encoder.feature_names_ == ["x=a b", "x=b", "x=it's", "x=<unknown>"]
     np.testing.assert_array_equal(X, expected)
+
+
+def test_lists_over_several_lines_are_the_same_in_tensorflow():
+    tf = pytest.importorskip("tensorflow")
+    for written in (
+        [json.dumps(genres or [], indent=1) for genres in GENRES],
+        ["|\r\n".join(genres or []) for genres in GENRES],
+    ):
+        encoder, X = read(written)
+        codes, there = encoder.encoders_["x"].graph(tf, "x").encode(tf.constant(written))
+        found = np.zeros_like(X)
+        rows = np.repeat(np.arange(len(X)), codes.shape[1])
+        np.add.at(found, (rows, codes.numpy().ravel()), there.numpy().ravel())
+        np.testing.assert_array_equal(found, X)
 
 
 def test_any_separator_by_force():

@@ -28,6 +28,7 @@ from simrec.errors import InputError
 
 _TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
 _RESERVED = ("<missing>", "<unknown>")
+_ENDS = r"^[ \t\r\n\[\]]+|[ \t\r\n\[\]]+$"  # of lists in brackets
 _EXACT = 2.0**53  # up to here a float64 says which integer it is
 
 
@@ -312,10 +313,10 @@ def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.C
 
 
 def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
-    blanks = r"^[ \t]+|[ \t]+$"
+    blanks = r"^[ \t\r\n]+|[ \t\r\n]+$"
     if separator == BRACKETS:
-        x, separator = tf.strings.regex_replace(x, r"^[ \[\]]+|[ \[\]]+$", ""), ","
+        x, separator = tf.strings.regex_replace(x, _ENDS, ""), ","
         x = tf.strings.regex_replace(x, BETWEEN_QUOTES, separator)
-        blanks = r"""^[ \t'"]+|[ \t'"]+$"""
+        blanks = r"""^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
     pieces = tf.strings.split(x, separator).to_tensor("")
     return tf.strings.regex_replace(pieces, blanks, "")
