@@ -167,6 +167,39 @@ def test_lists_over_several_lines_are_the_same_in_tensorflow():
         np.testing.assert_array_equal(found, X)
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        *("|".join, "; ".join, ", ".join, json.dumps),
+        lambda elements: json.dumps(elements, indent=1),
+        lambda elements: str(np.array(elements)),
+    ],
+)
+def test_lists_and_strings_that_are_lists_replace_one_another(write):
+    lists = [pa.table({"x": GENRES})]
+    texts = [pa.table({"x": [None if genres is None else write(genres) for genres in GENRES]})]
+    lists += [lists[0].slice(row, 1) for row in range(len(GENRES))]
+    texts += [texts[0].slice(row, 1) for row in range(len(GENRES))]
+    for trained in (lists[0], texts[0]):
+        encoder = FeatureEncoder().fit(trained)
+        for as_list, as_text in zip(lists, texts, strict=True):
+            expected = encoder.transform(as_list).toarray()
+            np.testing.assert_array_equal(encoder.transform(as_text).toarray(), expected)
+    assert encoder.transform(lists[0]).nnz == 8
+    numbers = FeatureEncoder({"x": "list"}).fit(pa.table({"x": [[1, 2], [2, 1]]}))
+    with pytest.raises(InputError, match="was list of numbers when the encoder was fitted"):
+        numbers.transform(pa.table({"x": ["[1, 2]"]}))
+
+
+def test_strings_for_lists_are_split_where_elements_are_known():
+    encoder = FeatureEncoder().fit(pa.table({"x": [["Roe, R.", "War"], ["War", "Roe, R."]]}))
+    assert encoder.feature_names_ == ["x=Roe, R.", "x=War", "x=<unknown>"]
+    texts = ["Roe, R.|War", "Roe, R.", "War, Other", "Other", "", "[]", None]
+    X = encoder.transform(pa.table({"x": texts})).toarray()
+    expected = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
+    np.testing.assert_array_equal(X, expected)
+
+
 def test_any_separator_by_force():
     encoder, _ = read(["a/b", "b/a"], "list:/")
     assert encoder.feature_names_ == ["x=a", "x=b", "x=<unknown>"]
