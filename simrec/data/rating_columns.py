@@ -4,10 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from simrec.data.id_columns import id_kind
 from simrec.data.messages import bad_rows
 from simrec.data.sides import Columns
 from simrec.data.tables import TableLike, null_mask, read_table
 from simrec.errors import InputError
+
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 def read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
@@ -23,7 +26,8 @@ def read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Ta
     except InputError as error:
         if rating is None or f"no column {rating!r}" not in str(error):
             raise
-        raise InputError(f"{error} For interactions without ratings pass rating=None.") from error
+        hint = "For interactions without ratings pass rating=None (--rating none)."
+        raise InputError(f"{error} {hint}") from error
 
 
 def finite_numbers(table: pa.Table, column: str, label: str) -> np.ndarray:
@@ -31,6 +35,7 @@ def finite_numbers(table: pa.Table, column: str, label: str) -> np.ndarray:
     numbers = table.column(column)
     kind = numbers.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        _refuse_words(table, column, label)
         example = numbers[0].as_py() if len(numbers) else None
         raise InputError(
             f"{label}: column {column!r} holds {kind} values, such as {example!r}; ratings must "
@@ -50,6 +55,18 @@ def finite_numbers(table: pa.Table, column: str, label: str) -> np.ndarray:
             remedy = "Drop or rescale them."
         raise bad_rows(label, column, bad, problem, remedy, table)
     return values
+
+
+def _refuse_words(table: pa.Table, column: str, label: str) -> None:
+    """Name the first of strings that is no number: one makes strings of a whole CSV column."""
+    if id_kind(table.schema.field(column).type) != "string":
+        return
+    texts = pc.utf8_trim_whitespace(table.column(column).cast(pa.large_string()))
+    words = pc.invert(pc.fill_null(pc.match_substring_regex(texts, _NUMBER), True))
+    bad = np.asarray(words.to_numpy(), dtype=bool)
+    if bad.any():
+        remedy = "Ratings must be numbers: correct or drop these rows."
+        raise bad_rows(label, column, bad, "are not numbers", remedy, table)
 
 
 def timestamps(table: pa.Table, column: str, label: str) -> np.ndarray:

@@ -94,13 +94,27 @@ def test_other_column_names():
 
 def test_interactions_without_ratings():
     table = TABLE.drop_columns(["rating"])
-    with pytest.raises(InputError, match=r"no column 'rating'.*rating=None"):
+    with pytest.raises(InputError, match=r"no column 'rating'.*rating=None \(--rating none\)"):
         Ratings.from_table(table)
     ratings = Ratings.from_table(table, rating=None)
     assert ratings.values.tolist() == [1, 1, 1, 1]
     assert not ratings.has_ratings and not ratings.select([0, 2]).has_ratings
     assert Ratings.from_table(TABLE).has_ratings
     assert not any(r.has_ratings for r in cold_start_split(ratings).tasks().values())
+
+
+def test_a_word_among_ratings_is_named_with_its_row(tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text("user_id,item_id,rating\n1,a,9.0\n2,b,\n3,a,great\n4,b,2\n")
+    with pytest.raises(InputError, match="1 of 4 rows are not numbers, .* row 2: .*'great'") as bad:
+        Ratings.from_table(path)
+    assert "astype" not in str(bad.value) and "9.0" not in str(bad.value)
+    words = pa.array(["4", "-.5e1", " 3 ", "?"])
+    for column in (words, words.dictionary_encode(), words.cast(pa.large_string())):
+        with pytest.raises(InputError, match=r"1 of 4 rows are not numbers, .* row 3: .*'\?'"):
+            Ratings.from_table(replaced(rating=column))
+    with pytest.raises(InputError, match="such as '4'.*astype"):  # which works here
+        Ratings.from_table(replaced(rating=pa.array(["4", "5", "3", None])))
 
 
 @pytest.mark.parametrize(

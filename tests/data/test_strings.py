@@ -105,6 +105,9 @@ GENRES = [["War", "Drama"], ["War"], ["Drama", "Comedy"], [], None, ["Comedy"], 
         (",", ", ".join),
         ("[,]", lambda elements: f"[{', '.join(map(repr, elements))}]"),
         ("[,]", json.dumps),
+        ("[,]", lambda elements: json.dumps(elements, indent=1)),
+        ("[,]", lambda elements: f"[{(',' + chr(13) + chr(10)).join(map(repr, elements))}]"),
+        ("|", "|\n".join),
         ("[,]", lambda elements: str(np.array(elements))),
     ],
 )
@@ -147,6 +150,53 @@ def test_lists_as_pandas_writes_them():
     expected = FeatureEncoder().fit_transform(pa.table({"x": lists})).toarray()
     encoder, X = read(written)
     assert encoder.feature_names_ == ["x=a b", "x=b", "x=it's", "x=<unknown>"]
+    np.testing.assert_array_equal(X, expected)
+
+
+def test_lists_over_several_lines_are_the_same_in_tensorflow():
+    tf = pytest.importorskip("tensorflow")
+    for written in (
+        [json.dumps(genres or [], indent=1) for genres in GENRES],
+        ["|\r\n".join(genres or []) for genres in GENRES],
+    ):
+        encoder, X = read(written)
+        codes, there = encoder.encoders_["x"].graph(tf, "x").encode(tf.constant(written))
+        found = np.zeros_like(X)
+        rows = np.repeat(np.arange(len(X)), codes.shape[1])
+        np.add.at(found, (rows, codes.numpy().ravel()), there.numpy().ravel())
+        np.testing.assert_array_equal(found, X)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        *("|".join, "; ".join, ", ".join, json.dumps),
+        lambda elements: json.dumps(elements, indent=1),
+        lambda elements: str(np.array(elements)),
+    ],
+)
+def test_lists_and_strings_that_are_lists_replace_one_another(write):
+    lists = [pa.table({"x": GENRES})]
+    texts = [pa.table({"x": [None if genres is None else write(genres) for genres in GENRES]})]
+    lists += [lists[0].slice(row, 1) for row in range(len(GENRES))]
+    texts += [texts[0].slice(row, 1) for row in range(len(GENRES))]
+    for trained in (lists[0], texts[0]):
+        encoder = FeatureEncoder().fit(trained)
+        for as_list, as_text in zip(lists, texts, strict=True):
+            expected = encoder.transform(as_list).toarray()
+            np.testing.assert_array_equal(encoder.transform(as_text).toarray(), expected)
+    assert encoder.transform(lists[0]).nnz == 8
+    numbers = FeatureEncoder({"x": "list"}).fit(pa.table({"x": [[1, 2], [2, 1]]}))
+    with pytest.raises(InputError, match="was list of numbers when the encoder was fitted"):
+        numbers.transform(pa.table({"x": ["[1, 2]"]}))
+
+
+def test_strings_for_lists_are_split_where_elements_are_known():
+    encoder = FeatureEncoder().fit(pa.table({"x": [["Roe, R.", "War"], ["War", "Roe, R."]]}))
+    assert encoder.feature_names_ == ["x=Roe, R.", "x=War", "x=<unknown>"]
+    texts = ["Roe, R.|War", "Roe, R.", "War, Other", "Other", "", "[]", None]
+    X = encoder.transform(pa.table({"x": texts})).toarray()
+    expected = [[1, 1, 0], [1, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
     np.testing.assert_array_equal(X, expected)
 
 

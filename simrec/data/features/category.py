@@ -28,6 +28,7 @@ from simrec.errors import InputError
 
 _TYPES = {"string": pa.large_string(), "integer": pa.int64(), "real": pa.float64()}
 _RESERVED = ("<missing>", "<unknown>")
+_ENDS = r"^[ \t\r\n\[\]]+|[ \t\r\n\[\]]+$"  # of lists in brackets
 _EXACT = 2.0**53  # up to here a float64 says which integer it is
 
 
@@ -208,11 +209,29 @@ class ListColumn(_VocabularyColumn):
         vocabulary = _frequent(elements, without_rows, settings.min_count)
         return cls(held, vocabulary, separator)
 
+    def takes(self, held: str) -> bool:
+        """Take lists for strings that are lists, and the reverse: CSV and Parquet of one table."""
+        either = ("list of strings", "string")
+        return super().takes(held) or (self.family in either and held in either)
+
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Give each row the features of its elements, each once; null and empty lists have none."""
         if pa.types.is_null(values.type):  # no list anywhere
             return sparse.csr_matrix((len(values), self.width), dtype=np.float32)
-        lengths, elements = _elements(values, self.separator)
+        if is_list(values.type):
+            return self._encode(values, "", context)
+        if self.separator:
+            return self._encode(values, self.separator, context)
+        # Strings where lists were: each is split such that most elements are known. Those in
+        # brackets come first, which are also those with commas.
+        ways = [self._encode(values, separator, context) for separator in (BRACKETS, "|", ";")]
+        best = np.argmax([np.asarray(X[:, :-1].sum(axis=1)).ravel() for X in ways], axis=0)
+        return sparse.vstack(ways, format="csr")[best * len(values) + np.arange(len(values))]
+
+    def _encode(
+        self, values: pa.ChunkedArray, separator: str, context: Context
+    ) -> sparse.csr_matrix:
+        lengths, elements = _elements(values, separator)
         codes = self.codes(elements, Context(context.label, context.column))
         keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
         keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
@@ -312,10 +331,10 @@ def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.C
 
 
 def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
-    blanks = r"^[ \t]+|[ \t]+$"
+    blanks = r"^[ \t\r\n]+|[ \t\r\n]+$"
     if separator == BRACKETS:
-        x, separator = tf.strings.regex_replace(x, r"^[ \[\]]+|[ \[\]]+$", ""), ","
+        x, separator = tf.strings.regex_replace(x, _ENDS, ""), ","
         x = tf.strings.regex_replace(x, BETWEEN_QUOTES, separator)
-        blanks = r"""^[ \t'"]+|[ \t'"]+$"""
+        blanks = r"""^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
     pieces = tf.strings.split(x, separator).to_tensor("")
     return tf.strings.regex_replace(pieces, blanks, "")

@@ -99,12 +99,12 @@ def _share(which: pa.Array) -> float:
 def split(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.Array]:
     """Take lists in strings apart: the number of elements of each, and all elements.
 
-    Elements lose the blanks around them; empty ones are null.
+    Elements lose the blanks and line ends around them; empty ones are null.
     """
     texts = values.cast(pa.large_string()).combine_chunks()
-    quotes = " \t"
+    quotes = " \t\r\n"
     if separator == BRACKETS:
-        texts, separator, quotes = pc.utf8_trim(texts, " []"), ",", " \t'\""
+        texts, separator, quotes = pc.utf8_trim(texts, " \t\r\n[]"), ",", " \t\r\n'\""
         texts = pc.replace_substring_regex(texts, BETWEEN_QUOTES, separator)
     lists = pc.split_pattern(texts, separator)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
