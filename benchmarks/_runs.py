@@ -202,7 +202,7 @@ def peak_memory() -> float:
 class Results:
     """What was measured, one JSON object a line; a killed benchmark goes on where it was."""
 
-    def __init__(self, directory: Path, name: str = "results") -> None:
+    def __init__(self, directory: Path, name: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / f"{name}.jsonl"
 

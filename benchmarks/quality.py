@@ -123,14 +123,14 @@ def report(lines: list[dict[str, Any]], data: Data, out: Path) -> str:
 
 
 def _file_name(data: Data) -> str:
-    return re.sub(r"[^\w-]+", "_", data.name)
+    return "quality-" + re.sub(r"[^\w-]+", "_", data.name)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run from the command line."""
     options = parse(arguments)
     data = find_data(options)
-    lines = run_all(options, data, Results(options.out))
+    lines = run_all(options, data, Results(options.out, "quality"))
     if not lines:
         print("No results.", file=sys.stderr)
         return 1

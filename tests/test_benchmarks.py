@@ -83,15 +83,15 @@ def test_a_run_is_kept_and_found_again(data, tmp_path):
     words = ["--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     words += ["--seeds", "0", "--models", "bias", "mean"]
     assert quality.main(words) == 0
-    kept = (tmp_path / "out" / "results.jsonl").read_text()
+    kept = (tmp_path / "out" / "quality.jsonl").read_text()
     assert len(kept.splitlines()) == 2
     # A line that a kill cut short is no reason to fail, and what is known is not measured again.
-    (tmp_path / "out" / "results.jsonl").write_text(kept + '{"key": ')
+    (tmp_path / "out" / "quality.jsonl").write_text(kept + '{"key": ')
     assert quality.main(words) == 0
-    text = (tmp_path / "out" / "data.md").read_text()
+    text = (tmp_path / "out" / "quality-data.md").read_text()
     assert "| shrunken biases |" in text
     assert "mean of all ratings" in text
-    assert (tmp_path / "out" / "data.png").stat().st_size > 10_000
+    assert (tmp_path / "out" / "quality-data.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow
