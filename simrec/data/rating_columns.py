@@ -7,10 +7,8 @@ import pyarrow.compute as pc
 from simrec.data.id_columns import id_kind
 from simrec.data.messages import bad_rows
 from simrec.data.sides import Columns
-from simrec.data.tables import TableLike, null_mask, read_table
+from simrec.data.tables import NUMBER, TableLike, null_mask, read_table
 from simrec.errors import InputError
-
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 
 
 def read_columns(source: TableLike, columns: Columns, name: str | None) -> pa.Table:
@@ -62,7 +60,7 @@ def _refuse_words(table: pa.Table, column: str, label: str) -> None:
     if id_kind(table.schema.field(column).type) != "string":
         return
     texts = pc.utf8_trim_whitespace(table.column(column).cast(pa.large_string()))
-    words = pc.invert(pc.fill_null(pc.match_substring_regex(texts, _NUMBER), True))
+    words = pc.invert(pc.fill_null(pc.match_substring_regex(texts, NUMBER), True))
     bad = np.asarray(words.to_numpy(), dtype=bool)
     if bad.any():
         remedy = "Ratings must be numbers: correct or drop these rows."

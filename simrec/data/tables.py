@@ -10,7 +10,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeGuard, get_args
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +24,23 @@ from simrec.errors import InputError
 Row: TypeAlias = Mapping[str, Any]
 """One row, such as that of one new item: `{"item_id": 7, "year": 1999, "genres": ["War"]}`."""
 
-TableLike: TypeAlias = pa.Table | Row | Sequence[Row] | str | os.PathLike[str]
-"""Wherever SimRec takes a table it takes any of these, and frames of pandas and of all that export
-Arrow streams (Polars, DuckDB); a path is what `open_source` takes."""
+
+class ArrowStream(Protocol):
+    """Any frame with Arrow's PyCapsule interface: pandas, Polars, DuckDB and others."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export the frame as a stream of record batches."""
+        ...
+
+
+TableLike: TypeAlias = pa.Table | ArrowStream | Row | Sequence[Row] | str | os.PathLike[str]
+"""Wherever SimRec takes a table it takes any of these; a path is what `open_source` takes."""
 
 TableKind: TypeAlias = Literal["pandas", "arrow", "polars", "duckdb"]
 """What a table can be returned as."""
+
+NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+"""A number in a string, as a regular expression."""
 
 Read: TypeAlias = Callable[[Sequence[str]], pa.Table]
 """Reads columns."""

@@ -37,13 +37,14 @@ def without_idle_columns(data: Prepared, asked: Collection[str]) -> Prepared:
     encoder, groups = side.tower.encoder, side.groups[:-1]
     if encoder is None or len(encoder.columns_) < 2 or len(side.rated_rows) < _FEWEST:
         return data
-    X, rng = side.X[:, :-1], np.random.default_rng(0)  # the same columns with any seed
+    rng = np.random.default_rng(0)  # the same columns with any seed
     rows = np.argsort(-side.counts, kind="stable")[:_MOST]
+    X = side.X[rows][:, :-1]
     # A column without features, such as a vector that is the same for all, tells nothing.
     found, has_features = np.zeros((2, len(encoder.columns_)), bool)
     has_features[groups] = True
     columns = [
-        _scaled(X[rows][:, groups == column], side.words[:-1][groups == column])
+        _scaled(X[:, groups == column], side.words[:-1][groups == column])
         for column in range(len(found))
     ]
     for target in _targets(data, rng):

@@ -21,8 +21,8 @@ from simrec.data.features.column import (
     family,
     sparse_rows,
 )
-from simrec.data.features.strings import NUMBER, to_numbers
-from simrec.data.tables import null_mask
+from simrec.data.features.strings import to_numbers
+from simrec.data.tables import NUMBER, null_mask
 from simrec.errors import InputError
 
 _UNITS_PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}

@@ -5,15 +5,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.features.column import Context, restored_array
+from simrec.data.tables import NUMBER
 
 MISSING_WORDS = (
     *("", "-", "--", ".", "?", "\\n", "n.a.", "n/a", "na", "nan", "nil", "none"),
     *("not available", "null", "missing", "tba", "tbd", "undefined", "unknown"),
 )
 """What people write where a number is not known, in lower case."""
-
-NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
-"""A number in a string, as a regular expression."""
 
 BRACKETS = "[,]"
 """The separator of lists as Python, JSON or NumPy writes them: ``['a', 'b']``, ``['a' 'b']``."""

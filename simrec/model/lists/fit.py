@@ -296,14 +296,12 @@ def _blended(draws: Sequence[_Draw], rated: bool) -> list[Any]:
         )
     line = _logit(draws, "known_users", mixes["known"]) or (1.0, 0.0)
     # Scores of users of whom nothing is known have a scale of their own.
-    cold, nothing = _logit(draws, "new_users", mixes["nothing"], line[1]), mixes["nothing"]
-    scale = cold[0] / line[0] if cold else 1.0
-    mixes["nothing"] = {name: scale * weight for name, weight in nothing.items()}
-    for weights_of in (kinds["nothing"], both):
-        weights_of.update({n: w / scale for n, w in weights_of.items() if n == "uptake"})
-    for weights_of in (*kinds.values(), new, both):  # vectors have the slope in them
-        if "uptake" in weights_of:
-            weights_of["uptake"] /= line[0]
+    slope, _ = _logit(draws, "new_users", mixes["nothing"], line[1]) or line
+    mixes["nothing"] = {name: slope / line[0] * w for name, w in mixes["nothing"].items()}
+    known_slope = [(found, line[0]) for found in (kinds["few"], kinds["known"], new)]
+    for weights_of, own in [*known_slope, (kinds["nothing"], slope), (both, slope)]:
+        if "uptake" in weights_of:  # vectors have the slope in them
+            weights_of["uptake"] /= own
     factors = factors_of(kinds, of_new, lines, ["uptake", *parts])
     chosen |= {f"weights_{kind}": _rounded({**kinds[kind], **mixes[kind]}) for kind in KNOWN}
     chosen |= {"weights_new_items": _rounded(new), "weights_new_both": _rounded(both)}
