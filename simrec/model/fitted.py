@@ -212,10 +212,10 @@ class FittedModel(Params):
         Examples
         --------
         >>> model.describe()[["side", "column", "read_as", "values"]].head(3)
-            side   column read_as  values
-        0  items  item_id              80
-        1  items    title              80
-        2  items   genres    list      16
+            side   column                  read_as  values
+        0  items  item_id                               80
+        1  items    title  text: 50 words in lists      80
+        2  items   genres                     list      16
         """
         self._check_fitted()
         from simrec.model.answer.describe import Description, column_table

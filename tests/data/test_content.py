@@ -266,3 +266,16 @@ def test_words_of_texts_are_features_on_request():
         damaged["columns"][0]["spelled"] = places
         with pytest.raises(InputError, match="places of its words"):
             FeatureEncoder.from_dict(damaged)
+
+
+def test_titles_are_words_for_lists_alone(tf):
+    names = [f"{a}{b}" for a in ("ash", "elm", "oak", "yew", "fir") for b in ("ton", "ham", "ley")]
+    table = pa.table({"title": [f"{names[k % 15]} no {k}" for k in range(60)]})
+    assert FeatureEncoder().fit(table).ignored_["title"].startswith("short free text")
+    encoder = FeatureEncoder(spell=True, min_count=2).fit(table)
+    assert encoder.spelled_.all() and encoder.n_features_ > 0
+    assert encoder.describe()[0].read_as == f"text: {encoder.n_features_} words in lists"
+    X = encoder.transform(table)
+    found = through_graph(tf, encoder, "title", table["title"].to_pylist())
+    np.testing.assert_allclose(found, X.toarray(), atol=1e-6)
+    assert (restored(encoder).transform(table) != X).nnz == 0

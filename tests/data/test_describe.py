@@ -25,6 +25,7 @@ def tables(tmp_path_factory):
         "price": ["unknown" if i % 9 == 0 else f"{i}.50" for i in range(n_items)],
         "tags": ["new|sale" if i % 2 else "new" for i in range(n_items)],
         "plot": [f"a story of {i} men and number {i * i}" for i in range(n_items)],
+        "empty": [None] * n_items,
     }
     users = {"uid": np.arange(n_users), "born": pd.date_range("1980-01-01", periods=n_users)}
     for name, table in (("ratings", ratings), ("items", items), ("users", users)):
@@ -46,9 +47,9 @@ def test_train_shows_how_columns_were_read(tables, tmp_path, capsys, caplog):
     assert "the id" in lines["asin"] and "the id" in lines["uid"]
     assert "number in text" in lines["price"] and "unknown" in lines["price"]
     assert "list split at '|'" in lines["tags"] and lines["tags"].endswith("yes")
-    assert "short free text; ask for it as 'text'" in lines["plot"]
+    assert "words in lists" in lines["plot"] and "no row has a value" in lines["empty"]
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert any("'plot' is ignored: short free text" in record.getMessage() for record in warned)
+    assert any("'empty' is ignored: no row has a" in record.getMessage() for record in warned)
     rows = json.loads(out.read_text())["features"]
     assert list(rows[0]) == NAMES and [row["column"] for row in rows[-2:]] == ["uid", "born"]
     model = TwoTower.load(tmp_path / "model")
@@ -66,7 +67,7 @@ def test_from_python(tables, caplog):
     model.fit(ratings, items=items, users=users)
     told = [record for record in caplog.records if "is ignored" in record.getMessage()]
     assert [record.levelno for record in told] == [logging.WARNING]
-    assert "'plot'" in told[0].getMessage()  # what was asked for needs no warning
+    assert "'empty'" in told[0].getMessage()  # what was asked for needs no warning
     table = model.describe()
     assert isinstance(table, pd.DataFrame) and list(table) == NAMES
     price = table.set_index("column").loc["price"]

@@ -22,7 +22,7 @@ from simrec.data.features.column import (
 from simrec.data.features.content import ImageColumn, SentenceColumn
 from simrec.data.features.number import NumberColumn
 from simrec.data.features.strings import reading
-from simrec.data.features.text import TextColumn
+from simrec.data.features.text import WORDS, TextColumn
 from simrec.data.features.vector import VectorColumn
 from simrec.data.messages import describe, listing
 from simrec.data.tables import TableLike, read_table
@@ -41,6 +41,7 @@ KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 _FORMAT = 6
 _PLAIN = ("min_count", "components", "id_column", "knots", "spell")
 _THE_ID, _AS_ASKED = "the id", "as asked"
+_SHORT = "short free text; ask for it as 'text' to use its words"
 # Characters of an example, at most.
 _LONGEST = 40
 
@@ -301,7 +302,7 @@ class FeatureEncoder:
             elif kind == "ignore":
                 reason = _AS_ASKED
             elif not kind:
-                kind, argument, reason = _default_kind(values)
+                kind, argument, reason = _default_kind(values, bool(self.spell))
                 if reason and kind != "ignore":
                     logger.info(
                         "%s: column %r is read as %s: %s. To read it otherwise: %s=category.",
@@ -353,7 +354,7 @@ class FeatureEncoder:
         self.n_features_ = len(self.feature_names_)
 
 
-def _default_kind(values: pa.ChunkedArray) -> tuple[str, str, str]:
+def _default_kind(values: pa.ChunkedArray, spell: bool) -> tuple[str, str, str]:
     """Choose the kind of a column that is not in the settings, its argument, and the reason."""
     if values.null_count == len(values) or family(values.type) == "nothing":
         return "ignore", "", "no row has a value"
@@ -364,6 +365,8 @@ def _default_kind(values: pa.ChunkedArray) -> tuple[str, str, str]:
         claim = kind.claim(values)
         if claim is True:
             return name, "", ""
+        if claim == WORDS:
+            return (name, WORDS, "") if spell else ("ignore", "", _SHORT)
         if claim:
             return "ignore", "", str(claim)
     return "ignore", "", f"columns of type {values.type} are not supported"

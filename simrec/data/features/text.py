@@ -36,9 +36,10 @@ _COMMON = 0.1
 # Words are spread thinner over components than the numbers of trained vectors: half as many did as
 # well on plots and titles of MovieLens 1M, and cost half.
 _SHARE = 2
-# Words of a text, on average, from which on it is used without being asked for. Plots and
-# descriptions help new items (ML-1M, Frappe), titles were not shown to: docs/content.md.
+# Words of a text, on average, from which on it has components: those of titles are noise.
 _LONG = 10
+WORDS = "words"
+"""What follows the kind of short texts, such as titles: their words alone are features."""
 # Words that describe a text, and the share of the weight of the first of them that
 # the others need.
 _N_WORDS, _CLEARLY = 3, 0.5
@@ -72,13 +73,11 @@ class TextColumn(VectorColumn):
 
     @classmethod
     def claim(cls, values: pa.ChunkedArray) -> bool | str:
-        """Take texts of some length; short ones, such as titles, only where they are asked for."""
+        """Take free text; of short texts, such as titles, only the words."""
         if family(values.type) != "string" or not is_free_text(values):
             return False
         words = pc.add(pc.count_substring(pc.utf8_trim_whitespace(values), " "), 1)
-        if (pc.mean(words).as_py() or 0) >= _LONG:
-            return True
-        return "short free text; ask for it as 'text' to use its words"
+        return (pc.mean(words).as_py() or 0) >= _LONG or WORDS
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
@@ -99,12 +98,14 @@ class TextColumn(VectorColumn):
         own = restored_array(terms, pa.large_string()), idf.astype(np.float32)
         matrix = _weighted(values, *own)
         there = np.diff(matrix.indptr) > 0
-        components = Components.fit(matrix[there], max(settings.components // _SHARE, 1))
+        width = 0 if settings.argument == WORDS else max(settings.components // _SHARE, 1)
+        components = Components.fit(matrix[there], width)
         counts = np.array([frequency[word] for word in terms], np.int64)
         telling = np.flatnonzero(counts <= max(_COMMON * n_texts, least))
         often = telling[np.argsort(-counts[telling], kind="stable")]
         spelled = np.sort(often[: _MOST_FEATURES * settings.spell])
-        return cls(family(values.type), not there.all(), len(terms), components, *own, spelled)
+        missing = not there.all() and width > 0
+        return cls(family(values.type), missing, len(terms), components, *own, spelled)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:
         """Return the components of each text, and its words; all zeros without a known one."""
@@ -137,6 +138,8 @@ class TextColumn(VectorColumn):
         return cls(data["family"], missing, len(words), components, terms, idf, spelled)
 
     def reading(self) -> str:
+        if not self.components.width:
+            return f"text: {self.n_words:,} words in lists"
         more = f"; in lists {self.n_words:,} words" if self.n_words else ""
         return f"text: {len(self.terms):,} words, as {self.components.width} components{more}"
 
