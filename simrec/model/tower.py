@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from scipy import sparse
 
 from simrec.data.features import FeatureEncoder
 from simrec.data.id_columns import check_ids
@@ -78,7 +79,9 @@ class Tower:
                 at[unrated] = listed.rows(_take(values, unrated), self.id_column)
                 used, position = np.unique(place[at[at >= 0]], return_inverse=True)
                 if len(used):
-                    fresh = self.encoder.transform(table.take(pa.array(used)), self.side)
+                    own = np.empty(len(used), np.int64)
+                    own[position] = rows[at >= 0]
+                    fresh = self._fresh(table.take(pa.array(used)), own)
                     rows = rows.copy()
                     rows[at >= 0] = n_known + position
         average = rows < 0
@@ -96,6 +99,18 @@ class Tower:
                 )
             rows = np.where(average, n_known + (0 if fresh is None else fresh.shape[0]), rows)
         return Found(rows, n_known, fresh, average)
+
+    def _fresh(self, table: pa.Table, rows: np.ndarray) -> sparse.csr_matrix:
+        """Encode features; of columns without values, known entities keep what the model knows."""
+        assert self.encoder is not None
+        fresh, known = self.encoder.transform(table, self.side), rows >= 0
+        names = enumerate(self.encoder.columns_)
+        lacking = [k for k, name in names if pa.types.is_null(table.column(name).type)]
+        if not lacking or not known.any():
+            return fresh
+        own = sparse.diags_array(known.astype(np.float32))
+        kept = sparse.diags_array(np.isin(self.encoder.groups_, lacking).astype(np.float32))
+        return sparse.csr_matrix(fresh + own @ (self.features[rows] - fresh) @ kept)
 
     def everyone(self) -> Found:
         """Return all entities the tower knows."""

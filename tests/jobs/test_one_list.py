@@ -69,7 +69,7 @@ def test_what_may_be_in_the_list(titled, tmp_path):
 
 def test_a_table_of_names_takes_no_features_from_known_items(titled):
     """Of items without ratings the model knows the features, which the table does not have."""
-    model, names = TwoTower.load(titled / "m"), {"product": ["i45"], "name": ["Forty-five"]}
+    model, names = TwoTower.load(titled / "m"), {"product": ["i45"], "name": ["Film i45"]}
     assert model.towers_.items.counts[model.items_.rows(["i45"])].tolist() == [0]
     found = model.recommend(1_000_100, items=pd.DataFrame(names))
     assert found["score"].tolist() == model.recommend(1_000_100, items=["i45"])["score"].tolist()
