@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,6 +65,12 @@ class ColumnRegression:
     def __init__(
         self, Z: sparse.csr_matrix, groups: np.ndarray, y: np.ndarray, rng: np.random.Generator
     ) -> None:
+        self._learn(Z, groups, y, rng.permutation(len(y)) % _FOLDS)
+
+    def _learn(
+        self, Z: sparse.csr_matrix, groups: np.ndarray, y: np.ndarray, fold: np.ndarray
+    ) -> None:
+        self._given = Z, groups, y, fold
         # What nearly all rows have, such as coordinates of vectors, is faster as a dense matrix.
         full = np.bincount(Z.indices, minlength=Z.shape[1]) > _FULL * Z.shape[0]
         # Features in another order, so that each kind is a block.
@@ -73,7 +80,6 @@ class ColumnRegression:
         self._ZT, self._groups = self._Z.T.tocsr(), groups[self._order]
         self._mean = np.asarray(Z.mean(0), np.float32).ravel()
         self._y = y.astype(np.float32).reshape(len(y), -1)
-        fold = rng.permutation(len(y)) % _FOLDS
         seen = (fold[:, None] != np.arange(_FOLDS)).astype(np.float32)
         self._seen = np.repeat(seen, self._y.shape[1], axis=1)
         tiled = np.tile(self._y, _FOLDS)
@@ -90,18 +96,22 @@ class ColumnRegression:
     def chosen(self, plain: Weighed) -> Weighed:
         """Choose the penalty and the weights of columns, given what `plain` returned.
 
-        Columns that tell nothing are left out first: then what is chosen of the others does not
-        depend on them.
+        Columns that tell nothing are left out first: what is chosen of the others does not depend
+        on them, not even by rounding.
         """
-        best, columns = plain, range(len(plain.columns))
-        if len(columns) == 1:
-            return best
-        best = self._with_penalty(self.telling(plain, columns).columns)
+        if len(plain.columns) == 1:
+            return plain
+        columns = self.telling(plain, range(len(plain.columns))).columns
+        kept, rest = np.flatnonzero(columns).tolist(), self
+        Z, groups, y, fold = self._given
+        if len(kept) < len(columns):
+            rest, own = copy(self), np.isin(groups, kept)
+            rest._learn(Z[:, own], groups[own], y, fold)
+        best = rest._with_penalty(columns)
         for _ in range(_ROUNDS):
             before = best
-            for column in columns:
-                if best.columns[column]:
-                    best = self._moved(best, column)
+            for column in kept:
+                best = rest._moved(best, column)
             if best is before:
                 break
         return best
