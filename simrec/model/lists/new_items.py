@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simrec.data.sides import Sides
-from simrec.model.lists.blend import NEW, K, list_quality, spread
+from simrec.model.lists.blend import NEW, K, clear_gain, list_quality, spread
 from simrec.model.lists.held_out import Task
 from simrec.model.lists.user_encoder import Known
 
@@ -60,7 +60,10 @@ class Compared(NamedTuple):
 
 
 def comparable(draws: Sequence[Compared]) -> Line:
-    """Choose what makes scores of new items comparable with those of others, on held-out lists."""
+    """Choose what makes scores of new items comparable with those of others, on held-out lists.
+
+    New items are below others unless lists clearly gain by them.
+    """
     if not draws:
         return 1.0, 0.0
     spreads = np.mean([one.spreads for one in draws], axis=0)
@@ -71,14 +74,17 @@ def comparable(draws: Sequence[Compared]) -> Line:
         factor = scale * ratio
         return float(factor), float(means[0] - factor * means[1] + offset * spreads[0])
 
-    def quality(line: Line) -> float:
-        found = [
+    def quality(line: Line) -> list[np.ndarray]:
+        return [
             list_quality(np.hstack([one.known, line[0] * one.new + line[1]]), one.hit, one.n_hits)
             for one in draws
         ]
-        return float(np.concatenate(found).mean())
 
-    return max((line(scale, offset) for scale in _SCALES for offset in _OFFSETS), key=quality)
+    lines = [line(scale, offset) for scale in _SCALES for offset in _OFFSETS]
+    lowest = line(_SCALES[-1], min(_OFFSETS))
+    below = quality(lowest)
+    gains = [clear_gain(quality(one), below) for one in lines]
+    return lines[int(np.argmax(gains))] if any(gains) else lowest
 
 
 def factors_of(
