@@ -39,8 +39,8 @@ LISTS = {
 _LISTS = "simrec.model.lists"
 # What is tried of constants: label, module, its source and what stands in its place.
 CONSTANTS = (
-    ("_EXPONENT .25 -> .125", f"{_LISTS}.axes", "_EXPONENT = 0.25", "_EXPONENT = 0.125"),
-    ("_EXPONENT .25 -> .5", f"{_LISTS}.axes", "_EXPONENT = 0.25", "_EXPONENT = 0.5"),
+    ("POWER .25 -> .125", f"{_LISTS}.axes", "POWER = 0.25", "POWER = 0.125"),
+    ("POWER .25 -> .5", f"{_LISTS}.axes", "POWER = 0.25", "POWER = 0.5"),
     ("_GOOD .8 -> .4", f"{_LISTS}.blend", "_GOOD = 0.8", "_GOOD = 0.4"),
     ("_GOOD .8 -> 1", f"{_LISTS}.blend", "_GOOD = 0.8", "_GOOD = 1.0"),
     ("RIDGE known 5 -> 2.5", f"{_LISTS}.user_encoder", '"known": 5.0', '"known": 2.5'),

@@ -10,15 +10,16 @@ from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import sparse
+from scipy import linalg, sparse
 
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.scoring.threads import row_blocks
 
 # Eigenvectors beyond those wanted, and passes over the histories, of the randomised range finder.
 _MORE, _PASSES = 16, 3
-# Power of an item's count by which its column is divided: tail items are not lost among others.
-_EXPONENT = 0.25
+# Power of an item's count by which its column is divided: items with few pairs are not lost among
+# others.
+POWER = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,9 +55,9 @@ class Axes:
         return self.V / self.scale[:, None]
 
 
-def item_scale(counts: np.ndarray) -> np.ndarray:
+def item_scale(counts: np.ndarray, power: float = POWER) -> np.ndarray:
     """Return the factor of the columns of items with so many pairs."""
-    return (np.maximum(counts, 1.0) ** -_EXPONENT).astype(np.float32)
+    return (np.maximum(counts, 1.0) ** -power).astype(np.float32)
 
 
 def find_axes(
@@ -65,6 +66,7 @@ def find_axes(
     embedding_dim: int,
     rng: np.random.Generator,
     workers: Workers = ONE_WORKER,
+    power: float = POWER,
 ) -> Axes:
     """Find the leading eigenvectors: exactly where one side is small, else by power iteration.
 
@@ -80,9 +82,11 @@ def find_axes(
         Source of the start; the same on all workers.
     workers : Workers
         The workers between whom the rows are divided.
+    power : float
+        Power of its count by which an item's column is divided.
     """
     n_rows, n_items = int(workers.total(rows.shape[0])), rows.shape[1]
-    scale = item_scale(counts)
+    scale = item_scale(counts, power)
     Y = sparse.csr_matrix(rows @ sparse.diags_array(scale), dtype=np.float32)
     d = max(min(embedding_dim, n_rows - 1, n_items - 1), 1)
     if n_items <= 2 * d:
@@ -146,4 +150,4 @@ def _orthonormal(V: np.ndarray) -> np.ndarray:
         L = np.linalg.cholesky((V.T @ V).astype(np.float64))
     except np.linalg.LinAlgError:
         return np.linalg.qr(V)[0]
-    return V @ np.linalg.inv(L).T.astype(np.float32)
+    return linalg.blas.strsm(1.0, L.astype(np.float32), V.T, lower=1).T

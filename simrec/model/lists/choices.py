@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from simrec.model.head import Encoder
+from simrec.model.lists.axes import POWER
 from simrec.model.lists.blend import list_quality
 from simrec.model.lists.held_out import HeldOut, Task
 from simrec.model.lists.item_encoder import (
@@ -29,6 +30,12 @@ _PENALTIES = tuple(0.3 * 3.0**k for k in range(7))
 # Coordinates; twice as many where half of them are clearly too few. On five of six data sets the
 # second half adds at most 1% to lists of known users, on CiteULike 20%: nothing lies between.
 DIM, _MOST_DIM, _WORTH = 512, 1024, 1.05
+# Powers of an item's count by which its column is divided: without one, popular items decide.
+_POWERS = (POWER, 0.0)
+# Tasks that powers are compared on.
+_OF_PAIRS = ("known_users", "few_pairs")
+# Draws of held-out pairs, at least: one with whole items and users held out, one without.
+LEAST_DRAWS = 2
 # Draws and users of a task that choices look at, at most; coordinates for new items.
 _DRAWS, _USERS, _LOOKED_AT = 4, 600, 128
 # What is known of the users of a task.
@@ -49,6 +56,7 @@ class UptakeSetting:
     """What was chosen; the defaults hold where there is nothing to choose on."""
 
     embedding_dim: int = DIM
+    power: float = POWER
     # The encoder of new items: how features are weighed, and its ridge.
     weighing: Weighing = "plain"
     item_penalty: float = _PENALTIES[3]
@@ -59,21 +67,22 @@ class UptakeDraw:
 
     def __init__(self, held: HeldOut, weight: PairWeight, seed: int) -> None:
         self.held, self.weight, self._seed = held, weight, seed
-        self.embedding_dim = 0
+        self._learned = 0, POWER
+        self._inputs: dict[str, np.ndarray] = {}
         self.model: UptakeModel
 
-    def learn(self, embedding_dim: int) -> None:
-        """Learn embeddings of so many coordinates; of fewer than before, keep the first ones."""
-        if embedding_dim == self.embedding_dim:
-            return
-        data, weight = self.held.data, self.weight
-        if embedding_dim < self.embedding_dim:
-            self.model = self.model.first(embedding_dim, data, weight)
+    def learned(self, embedding_dim: int, power: float) -> UptakeDraw:
+        """Return it with embeddings of so many coordinates; of fewer than it has, the first."""
+        if (embedding_dim, power) == self._learned:
+            return self
+        found, data, weight = copy(self), self.held.data, self.weight
+        if power == self._learned[1] and embedding_dim < self._learned[0]:
+            found.model = self.model.first(embedding_dim, data, weight)
         else:
             rng = np.random.default_rng(self._seed)
-            self.model = UptakeModel.of(data, weight, embedding_dim, rng)
-        self.embedding_dim = embedding_dim
-        self._inputs: dict[str, np.ndarray] = {}
+            found.model = UptakeModel.of(data, weight, embedding_dim, power, rng)
+        found._learned, found._inputs = (embedding_dim, power), {}
+        return found
 
     def inputs(self, task: str) -> np.ndarray:
         """Return coordinates of histories, of features and a constant of the users of a task."""
@@ -122,6 +131,18 @@ def _quality(users: np.ndarray, items: np.ndarray, task: Task) -> np.ndarray:
     return list_quality(z, some.hits, some.hits.sum(1))
 
 
+def _quality_of(draws: Sequence[UptakeDraw], name: str) -> float:
+    """Return the quality of lists of a task, by the map that suits each draw better."""
+    found = []
+    for one in draws:
+        task = one.held.tasks[name]
+        if len(task.users):
+            items = one.items(task)
+            maps = [_quality(one.users(name, m), items, task) for m in ("taken", "every")]
+            found.append(max(maps, key=np.mean))
+    return _mean(found)
+
+
 def choose_uptake(
     held: Sequence[HeldOut],
     embedding_dim: int | None,
@@ -129,7 +150,7 @@ def choose_uptake(
     rng: np.random.Generator,
     step: Step = no_step,
 ) -> tuple[UptakeSetting, list[UptakeDraw]]:
-    """Choose the number of coordinates and the encoder of new items on held-out pairs.
+    """Choose item embeddings, and the encoder of new items, on held-out pairs.
 
     Parameters
     ----------
@@ -150,28 +171,22 @@ def choose_uptake(
         The choice, and the draws, learned as chosen.
     """
     draws = [UptakeDraw(one, weight, int(rng.integers(1 << 31))) for one in held]
-    some = ([one for one in draws if not one.held.cold] or draws)[:1]
-
-    def quality(dim: int) -> float:
-        found = []
-        for one in map(copy, some):
-            one.learn(dim)
-            task = one.held.tasks["known_users"]
-            if len(task.users):
-                found.append(_quality(one.users("known_users", "taken"), one.items(task), task))
+    dim, power, best = embedding_dim or DIM // 2, POWER, -1.0
+    for tried in _POWERS:
+        some = [one.learned(dim, tried) for one in draws[:LEAST_DRAWS]]
+        quality = float(np.prod([_quality_of(some, name) for name in _OF_PAIRS]))
+        if quality > best:
+            power, first, best = tried, some, quality
         step()
-        return _mean(found)
-
-    dim = embedding_dim or DIM
     if embedding_dim is None:
-        for one in some:
-            one.learn(dim)
-        if quality(dim) > _WORTH * quality(dim // 2):
-            dim = _MOST_DIM
-    for one in draws:
-        one.learn(dim)
+        place = max(range(len(first)), key=lambda k: not first[k].held.cold)
+        draws[place] = first[place].learned(DIM, power)
+        half, whole = (_quality_of([one[place]], "known_users") for one in (first, draws))
+        dim = _MOST_DIM if whole > _WORTH * half else DIM
+        step()
+    draws = [one.learned(dim, power) for one in draws]
     cold = [one for one in draws if one.held.cold][:_DRAWS]
-    return _with_items(UptakeSetting(dim), cold, step), draws
+    return _with_items(UptakeSetting(dim, power), cold, step), draws
 
 
 def _with_items(setting: UptakeSetting, cold: Sequence[UptakeDraw], step: Step) -> UptakeSetting:

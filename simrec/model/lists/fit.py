@@ -13,6 +13,7 @@ from simrec.data.sides import Sides
 from simrec.model.head import Encoder
 from simrec.model.lists.blend import Blend, Scored, choose_weights, spread
 from simrec.model.lists.choices import (
+    LEAST_DRAWS,
     OF_TASK,
     UptakeDraw,
     UptakeSetting,
@@ -42,7 +43,7 @@ from simrec.scoring.threads import one_blas_thread
 
 # Pairs that a draw of held-out pairs is taken from, about: the cost of choices does not grow with
 # the data. Small data sets are drawn from more often.
-_PAIRS, LEAST_DRAWS, MOST_DRAWS = 100_000, 2, 8
+_PAIRS, MOST_DRAWS = 100_000, 8
 # Users that are drawn beyond, for the tasks of new users, and the share of users and items that
 # every other draw holds out whole.
 _NEW_USERS, _COLD = 300, 0.2
@@ -165,7 +166,7 @@ def _uptake(
 ) -> UptakePart:
     """Fit implicit feedback to all pairs."""
     workers, ratings = data.workers, data.ratings
-    model = UptakeModel.of(data, weight, setting.embedding_dim, rng)
+    model = UptakeModel.of(data, weight, setting.embedding_dim, setting.power, rng)
     maps = []
     for known in KNOWN:
         found = model.users.maps(known)
@@ -194,7 +195,8 @@ def _uptake(
     of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
     spread_ = axes.e + np.float32(RIDGE["known"])
     output = Output(0.0, 1.0, shift)
-    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean)
+    power = setting.power
+    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean, power)
 
 
 class _Draw:

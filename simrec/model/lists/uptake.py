@@ -89,6 +89,8 @@ class UptakePart(Part):
         Sum of squares of the users' coordinates, each with its ridge.
     mean : float
         Mean of the users' weights, which are one over the root of the number of pairs.
+    power : float
+        Power of its count by which the column of an item was divided.
     """
 
     weight: PairWeight
@@ -97,6 +99,7 @@ class UptakePart(Part):
     fitted: Array
     spread: np.ndarray
     mean: float
+    power: float
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
 
@@ -181,7 +184,7 @@ class UptakePart(Part):
             X = later.features.items[rows[~fitted]]
             cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
         vectors[~fitted] = share * moved[~fitted] + (1 - share) * cold
-        inputs[rows[~fitted]] = np.where(n < FEW, 0, item_scale(n) ** 2)
+        inputs[rows[~fitted]] = np.where(n < FEW, 0, item_scale(n, self.power) ** 2)
         heads = self.heads.with_side("items", head.changed(rows, vectors))
         return replace(self, heads=heads, inputs=inputs)
 
@@ -201,7 +204,8 @@ class UptakePart(Part):
     def saved(self) -> Saved:
         """Return the part as plain data."""
         saved = saved_heads(self.name, self.heads)
-        saved.documents[self.name] = {**asdict(self.weight), "mean_weight": self.mean}
+        more = {"mean_weight": self.mean, "power": self.power}
+        saved.documents[self.name] = {**asdict(self.weight), **more}
         saved.rows.items["uptake_inputs"] = self.inputs
         saved.rows.items["uptake_fitted"] = self.fitted
         saved.arrays |= {
@@ -221,9 +225,11 @@ class UptakePart(Part):
         maps = artifact.array("uptake_maps", (len(KNOWN), width, d))
         spread = artifact.array("uptake_spread", (d,))
         document = dict(artifact.documents[cls.name])
-        mean = document.pop("mean_weight")
+        mean, power = document.pop("mean_weight"), document.pop("power")
         if not (spread > 0).all() or isinstance(mean, bool) or not mean > 0:
             raise InputError("uptake: expected positive numbers as spread and mean weight")
+        if isinstance(power, bool) or not 0 <= power <= 1:
+            raise InputError(f"uptake: power is {power!r}, expected a number from 0 to 1")
         return cls(
             heads,
             output,
@@ -233,6 +239,7 @@ class UptakePart(Part):
             artifact.array("uptake_fitted", (n,), "b"),
             spread,
             float(mean),
+            float(power),
         )
 
 

@@ -43,7 +43,12 @@ class UptakeModel:
 
     @classmethod
     def of(
-        cls, data: Prepared, weight: PairWeight, embedding_dim: int, rng: np.random.Generator
+        cls,
+        data: Prepared,
+        weight: PairWeight,
+        embedding_dim: int,
+        power: float,
+        rng: np.random.Generator,
     ) -> UptakeModel:
         """Find the embeddings, and prepare the sums."""
         ratings, workers = data.ratings, data.workers
@@ -54,7 +59,7 @@ class UptakeModel:
         rows = sparse.csr_matrix(by_user @ pairs)
         if extra is not None and workers.rank == 0:
             rows = sparse.vstack([rows, extra], format="csr")
-        axes = find_axes(rows, data.sides.items.counts, embedding_dim, rng, workers)
+        axes = find_axes(rows, data.sides.items.counts, embedding_dim, rng, workers, power)
         X = data.sides.users.X[:, :-1]
         projection = np.eye(X.shape[1], dtype=np.float32)
         if len(projection) > _FEATURES:

@@ -32,10 +32,15 @@ RIDGE = {"nothing": 1.0, "few": 1.0, "known": 5.0}
 _POWER = {"nothing": 0.5, "few": 0.0, "known": 0.5}
 # Ridge of what features say, in users.
 _FEATURE_RIDGE = 100.0
+# Maps that only shrink coordinates, by these ridges relative to the mean eigenvalue.
+_SHRINKAGE = {"smooth": 1.0, "smoother": 10.0}
 
 
 class _Sums(NamedTuple):
-    """Sums over users: of squares and products of inputs, and of inputs with targets."""
+    """Sums over users: of squares and products of inputs, and of inputs with targets.
+
+    Inputs are features alone where nothing is given of histories.
+    """
 
     inputs: np.ndarray
     targets: dict[str, np.ndarray]
@@ -43,6 +48,9 @@ class _Sums(NamedTuple):
 
 class UserRegression:
     """Sums over users from which encoders follow, whatever is known of a user.
+
+    The map of each target predicts the pairs that are not given, and `every` all that are taken:
+    with fewer coordinates than items, to predict that a given pair is not there harms others.
 
     Parameters
     ----------
@@ -72,22 +80,23 @@ class UserRegression:
         self._workers, self._inputs = workers, axes.inputs
         self._features, self.targets = features, tuple(targets)
         d, width = len(axes.e), len(axes.e) + features.shape[1]
-        # Maps that nothing is solved for: similar items as they are, and without what is noise.
-        shrunk = axes.e / (axes.e + axes.e.mean())
-        self._plain = {
-            name: np.vstack([np.diag(one), np.zeros((width - d, d))]).astype(np.float32)
-            for name, one in (("alike", np.ones(d)), ("smooth", shrunk))
+        none = np.zeros((width - d, d), np.float32)
+        self._shrunk = {
+            name: np.vstack([np.diag(axes.e / (axes.e + ridge * axes.e.mean())), none])
+            for name, ridge in _SHRINKAGE.items()
         }
         self._counts = np.maximum(np.diff(histories.indptr), 1).astype(np.float64)
         self._histories, self._targets = histories, dict(targets)
-        self._extra = extra if workers.rank == 0 else None
+        self._extra = extra if extra is not None and extra.shape[0] and workers.rank == 0 else None
         self._ridge = self._inputs.T @ self._inputs
         self._found: dict[Known, dict[str, np.ndarray]] = {}
 
     def maps(self, known: Known) -> dict[str, np.ndarray]:
         """Return maps from coordinates, features and constant to vectors, by name."""
         if known not in self._found:
-            found = {**self._solved(known), **self._plain}
+            found = self._solved(known)
+            if known != "nothing":
+                found |= self._shrunk
             if known == "few":  # where items have few pairs, a map learned from more tells more
                 found["whole"] = self.maps("known")["taken"]
             self._found[known] = found
@@ -95,18 +104,20 @@ class UserRegression:
 
     def _solved(self, known: Known) -> dict[str, np.ndarray]:
         sums = self._summed(known)
-        d, f = self._inputs.shape[1], self._features.shape[1]
-        A = sums.inputs
-        A[:d, :d] += RIDGE[known] * self._ridge
+        A, f = sums.inputs, self._features.shape[1]
+        d = len(A) - f
+        A[:d, :d] += RIDGE[known] * self._ridge[:d, :d]
         at = np.arange(d, d + f - 1)
         A[at, at] += _FEATURE_RIDGE
         # Against rounding, and coordinates that no input has.
         A[np.diag_indices(len(A))] += 1e-7 * np.trace(A) / len(A)
         factor = linalg.cho_factor(A, overwrite_a=True, check_finite=False)
-        return {
-            name: linalg.cho_solve(factor, right, check_finite=False).astype(np.float32)
-            for name, right in sums.targets.items()
-        }
+        found = {}
+        for name, right in sums.targets.items():
+            solved = linalg.cho_solve(factor, right, check_finite=False).astype(np.float32)
+            none = np.zeros((self._inputs.shape[1] - d, solved.shape[1]), np.float32)
+            found[name] = np.vstack([none, solved])
+        return found
 
     def _summed(self, known: Known) -> _Sums:
         weights = self._counts ** -_POWER[known]
@@ -132,20 +143,22 @@ class UserRegression:
         weights: np.ndarray,
     ) -> _Sums:
         """Sum over rows, of whose entries a share is given; the others are to be predicted."""
-        P, d = self._inputs, self._inputs.shape[1]
-        width = d + features.shape[1]
+        P, given = self._inputs, bool(share.any())
+        d = P.shape[1]
+        width = d * given + features.shape[1]
         A = np.zeros((width, width))
         B = {name: np.zeros((width, d)) for name in targets}
-        for rows in row_blocks(H.shape[0], width):
+        for rows in row_blocks(H.shape[0], d + features.shape[1]):
             C = np.asarray(H[rows] @ P)
-            q, w = share[rows, None].astype(np.float32), weights[rows, None].astype(np.float32)
-            Z = np.hstack([q * C, features[rows]])
-            A += Z.T @ (w * Z)
+            q, w = (one[rows, None].astype(np.float32) for one in (share, np.sqrt(weights)))
+            Z = w * (np.hstack([q * C, features[rows]]) if given else features[rows])
+            A += Z.T @ Z
             for name, T in targets.items():
                 B[name] += Z.T @ (w * (C if T is H else np.asarray(T[rows] @ P)))
-        if not share.any():
+        if not given:
             return _Sums(A, B)
-        # A pair that is given is not predicted; given or not, its square counts by the share.
+        B["every"] = B["taken"].copy()
+        # Elsewhere a pair that is given is not predicted; its square counts by the share.
         q, w = (np.repeat(one, np.diff(H.indptr)) for one in (share, weights))
 
         def by_item(of_pairs: np.ndarray) -> np.ndarray:

@@ -92,12 +92,30 @@ def test_nothing_given_leaves_the_features(small):
     np.testing.assert_allclose(found[D:], expected[D:], rtol=1e-3, atol=1e-4)
 
 
-def test_similar_items_as_they_are(small):
+def test_coordinates_are_shrunk_the_more_the_less_they_carry(small):
     maps = small.regression().maps("known")
-    np.testing.assert_array_equal(maps["alike"][:D], np.eye(D))
-    assert not maps["alike"][D:].any() and not maps["smooth"][D:].any()
-    shrunk = np.diag(maps["smooth"][:D])
-    assert (np.diff(shrunk) <= 0).all() and shrunk.min() > 0 and shrunk.max() < 1
+    for name in ("smooth", "smoother"):
+        shrunk = np.diag(maps[name])
+        np.testing.assert_array_equal(maps[name][:D], np.diag(shrunk))
+        assert not maps[name][D:].any()
+        assert (np.diff(shrunk) <= 0).all() and shrunk.min() > 0 and shrunk.max() < 1
+    assert (np.diag(maps["smoother"]) < np.diag(maps["smooth"])).all()
+
+
+def test_every_pair_is_predicted_whether_given_or_not(small):
+    """With `every` the target of a draw is the whole history."""
+    rng, P = np.random.default_rng(0), small.axes.inputs.astype(np.float64)
+    H, T, n = small.histories.toarray(), small.pairs.toarray(), np.diff(small.pairs.indptr)
+    weights = (n**-0.5 / (n**-0.5).mean())[:, None]
+    A, B, n_draws = 0.0, 0.0, 4_000
+    for _ in range(n_draws):
+        Z = np.hstack([(H * (rng.random(H.shape) < SHARE)) @ P, small.features])
+        A, B = A + Z.T @ (weights * Z) / n_draws, B + Z.T @ (weights * T) @ P / n_draws
+    A[:D, :D] += RIDGE["known"] * P.T @ P
+    A[np.arange(D, D + 2), np.arange(D, D + 2)] += FEATURE_RIDGE
+    expected = np.linalg.solve(A, B)
+    found = small.regression().maps("known")["every"]
+    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
 
 
 def test_rows_of_item_features_are_users_without_features(small):
