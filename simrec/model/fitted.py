@@ -16,9 +16,9 @@ from simrec.data.tables import TableKind, TableLike, returned
 from simrec.errors import InputError
 from simrec.model import files
 from simrec.model.catalogue import titles
-from simrec.model.head import Head, JoinedHead, Rare
-from simrec.model.lists.blend import FEW, NEW, Blend
-from simrec.model.lists.uptake import UptakePart
+from simrec.model.head import Head, JoinedHead
+from simrec.model.lists.blend import NEW, Blend
+from simrec.model.lists.new_items import arrived
 from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
@@ -160,28 +160,28 @@ class FittedModel(Params):
                     ]
                 )
 
-            rare = None
-            if side == "items":
-                cold = [name.startswith(NEW) for name in used]
-                rare = Rare(FEW, cold, self.towers_.items.features)
-            return JoinedHead(heads, factors, partial(self.ranked_counts, side), rare)
+            return JoinedHead(heads, factors, partial(self.known_so_far, side))
 
         # One number for all of a user's items changes no list, and users differ in their weights.
         return Sides.of(joined), 0.0
 
-    def ranked_counts(self, side: Side) -> Array:
-        """Return the numbers of pairs by which entities are blended.
+    def known_so_far(self, side: Side) -> Array:
+        """Return by what entities are blended: pairs of users, and how far items are known.
 
-        An item with few pairs in `fit` is not popular, which is known of it; one that came later
-        may become so, and is partly a new one.
+        An item with few pairs in `fit` is not popular, which is known of it: 1. One that came later
+        may become so, and is partly a cold one.
 
-        >>> len(model.ranked_counts("items")) == len(model.items_)
-        True
+        >>> float(model.known_so_far("items").max())
+        1.0
         """
-        counts, uptake = self.towers_[side].counts, self.parts_.get("uptake")
-        if side == "items" and isinstance(uptake, UptakePart):
-            return np.where(uptake.fitted, np.maximum(counts, FEW), counts)
-        return counts
+        tower = self.towers_[side]
+        if side == "users":
+            return tower.counts
+        known = (np.asarray(tower.counts) > 0).astype(np.float32)
+        later = arrived(self.parts_, np.flatnonzero(known), tower.counts, tower.features)
+        if later is not None:
+            known[later.rows] = later.known
+        return known
 
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.

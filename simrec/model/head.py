@@ -45,7 +45,7 @@ class Found(NamedTuple):
 
     def pairs(self, counts: Array) -> np.ndarray:
         """Return the number of pairs of each, by the counts of all known ones; 0 for a new one."""
-        out = np.zeros(len(self.rows), np.int64)
+        out = np.zeros(len(self.rows), counts.dtype)
         out[self.known] = counts[self.rows[self.known]]
         return out
 
@@ -224,14 +224,6 @@ class StoredHead(Head):
         return replace(self, vectors=changed)
 
 
-class Rare(NamedTuple):
-    """How entities with few pairs are joined: the coordinates of cold ones have cold vectors."""
-
-    below: int  # pairs from which on an entity is not rare
-    cold: Sequence[bool]  # which components are those of cold entities
-    features: Sparse  # of all known entities
-
-
 class JoinedHead(Head):
     """The heads of several components side by side, each coordinate times a factor.
 
@@ -246,8 +238,6 @@ class JoinedHead(Head):
         From numbers of pairs to factors, a row for each.
     counts : callable
         Returns the pairs of the known entities; called when they are first needed.
-    rare : Rare, optional
-        Entities with few pairs, whose vectors are partly those of cold ones.
     """
 
     def __init__(
@@ -255,10 +245,8 @@ class JoinedHead(Head):
         heads: Sequence[StoredHead],
         factors: Callable[[np.ndarray], np.ndarray],
         counts: Callable[[], Array],
-        rare: Rare | None = None,
     ) -> None:
         self._heads, self._factors, self._make_counts = list(heads), factors, counts
-        self._rare = rare
 
     @cached_property
     def _counts(self) -> Array:
@@ -272,8 +260,7 @@ class JoinedHead(Head):
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
         """Vectors of all known entities."""
-        counts = np.asarray(self._counts)
-        return self._joined([head.vectors for head in self._heads], counts, np.arange(len(counts)))
+        return self._joined([head.vectors for head in self._heads], np.asarray(self._counts))
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
@@ -282,35 +269,19 @@ class JoinedHead(Head):
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
         counts = found.pairs(self._counts)
-        return self._joined([head.of(found) for head in self._heads], counts, found.rows)
+        return self._joined([head.of(found) for head in self._heads], counts)
 
     def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
         """Return the heads and the factors of entities without pairs."""
         edges = np.cumsum([head.width for head in self._heads])[:-1]
         return list(zip(self._heads, np.split(self._factors(np.zeros(1))[0], edges), strict=True))
 
-    def _joined(
-        self, arrays: Sequence[Array], counts: np.ndarray, rows: np.ndarray | None = None
-    ) -> np.ndarray:
+    def _joined(self, arrays: Sequence[Array], counts: np.ndarray) -> np.ndarray:
         out = np.empty((len(counts), sum(array.shape[1] for array in arrays)), np.float32)
         np.concatenate([np.asarray(array) for array in arrays], axis=1, out=out)
-        if self._rare is not None and rows is not None:
-            few = np.flatnonzero((counts > 0) & (counts < self._rare.below))
-            if len(few) and any(self._rare.cold):
-                self._make_cold(out, few, sparse.csr_matrix(self._rare.features[rows[few]]))
         for block in row_blocks(len(counts)):
             out[block] *= self._factors(counts[block])
         return out
-
-    def _make_cold(self, out: np.ndarray, few: np.ndarray, X: sparse.csr_matrix) -> None:
-        """Put cold vectors into the coordinates of cold entities, for those with features X."""
-        assert self._rare is not None
-        start = 0
-        for head, cold in zip(self._heads, self._rare.cold, strict=True):
-            if cold:
-                vectors = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-                out[few, start : start + head.width] = vectors
-            start += head.width
 
 
 def saved_heads(name: str, heads: Sides[StoredHead]) -> Saved:

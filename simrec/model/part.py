@@ -6,7 +6,7 @@ write a `Part`, fit it in `model.lists.fit`, and name it in `model.files`.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -30,6 +30,15 @@ class LaterRatings:
     features: Sides[Sparse] | None = None  # encoded features of all items and users
     at: np.ndarray | None = None  # day of each, since 1970; None where it is not known
     again: np.ndarray | None = None  # which pairs had been rated before; None where none had
+    arrived: "Arrived | None" = None  # items that came after fit and learn; None without lists
+
+
+class Arrived(NamedTuple):
+    """Items that came after `fit` and learn from later ratings."""
+
+    rows: np.ndarray
+    known: np.ndarray  # how far each is known, from 0 to 1
+    to_come: np.ndarray  # pairs that are still to come, by its features
 
 
 @dataclass(eq=False)

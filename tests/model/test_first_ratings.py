@@ -5,10 +5,9 @@ import copy
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy import sparse
 
 from simrec import Ratings, TwoTower
-from simrec.model.head import Encoder, Found, JoinedHead, Rare, StoredHead
+from simrec.model.head import Encoder, Found, JoinedHead, StoredHead
 from simrec.model.lists.blend import item_kinds, user_kinds
 from simrec.model.lists.pair_weight import PairWeight
 
@@ -41,20 +40,14 @@ def test_ones_and_fives_for_the_same_items_give_opposite_lists(model):
     assert even(model, 1.0) <= 0.1
 
 
-def test_an_item_with_few_pairs_is_ranked_partly_as_a_new_one():
-    counts = np.array([0, 1, 4, 5, 100])
-    kinds = item_kinds(counts)
+def test_an_item_that_is_partly_known_is_ranked_partly_as_a_new_one():
+    known = np.array([0, 0.2, 0.8, 1, 1], np.float32)
+    kinds = item_kinds(known)
     assert kinds == pytest.approx(np.array([[1, 0], [0.8, 0.2], [0.2, 0.8], [0, 1], [0, 1]]))
-    # In the coordinates of cold items it has what its features say, whatever its pairs do.
     own, cold = np.full((5, 1), 7, np.float32), Encoder(np.array([[3], [0]], np.float32))
     head = StoredHead(own, cold, np.zeros(1, np.float32))
-    joined = JoinedHead(
-        [head, head],
-        lambda counts: item_kinds(counts)[:, ::-1],
-        lambda: counts,
-        Rare(5, [False, True], sparse.csr_matrix(np.ones((5, 1), np.float32))),
-    )
-    expected = np.array([[0, 7], [1.4, 2.4], [5.6, 0.6], [7, 0], [7, 0]])
+    joined = JoinedHead([head, head], lambda known: item_kinds(known)[:, ::-1], lambda: known)
+    expected = np.array([[0, 7], [1.4, 5.6], [5.6, 1.4], [7, 0], [7, 0]])
     assert joined.vectors == pytest.approx(expected)
     some = Found(np.array([2, 1]), 5, None, np.zeros(2, bool))
     assert joined.of(some) == pytest.approx(expected[[2, 1]])
@@ -78,3 +71,33 @@ def test_a_pair_counts_by_its_rating():
     assert PairWeight.of(taken, 0.0)(np.ones(3)).tolist() == [1, 1, 1]
     same = Ratings.from_table(pa.table({**columns, "rating": [3.0] * 4}))
     assert PairWeight.of(same, 4.0)(np.array([3.0, 5.0])).tolist() == [1, 1]
+
+
+def test_first_pairs_of_a_new_item_do_not_take_it_out_of_lists():
+    """Its place moves from that of its features to that of its pairs, and does not fall between."""
+    rng = np.random.default_rng(1)
+    taste, group = rng.integers(0, 2, 300), np.arange(80) % 2
+    level = np.where(np.arange(80) < 40, 0.5, 0.1)  # the first forty are the ones of a good label
+    p = np.where(taste[:, None] == group, level, 0.02)
+    users, taken = np.nonzero(rng.random(p.shape) < p)
+    label = np.where(np.arange(80) < 40, "good", "other")
+    items = pa.table({"item_id": np.arange(80), "group": group.astype(str), "label": label})
+    new = taken < 4  # good ones of both groups
+    model = TwoTower(random_state=0).fit(
+        pa.table({"user_id": users[~new], "item_id": taken[~new]}), items=items.slice(4)
+    )
+    model.fold_in(None, items=items.slice(0, 4))
+    order = rng.permutation(np.flatnonzero(new))
+    others = np.setdiff1d(np.arange(300), users[order[:40]])  # who have not yet taken one
+    shares = []
+    for n in (0, 4, 8, 20, 40):
+        grown = copy.copy(model)
+        if n:
+            some = order[:n]
+            grown.update(pa.table({"user_id": users[some], "item_id": taken[some]}))
+        best = grown.recommend(model.users_.take(others).to_pylist(), k=5)
+        of_new = best[best["item_id"] < 4]
+        right = group[of_new["item_id"]] == taste[of_new["user_id"].to_numpy(int)]
+        shares.append(right.sum() / len(others) / 2)
+    assert np.diff(shares).min() > -0.05
+    assert shares[-1] > 0.9  # of the places that are theirs

@@ -15,7 +15,6 @@ from simrec.model.answer.lists import ListAnswers, check_k
 from simrec.model.answer.recommend import choose
 from simrec.model.answer.similar import Liked, similar
 from simrec.model.head import Found
-from simrec.model.lists.blend import FEW, NEW
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
 from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
@@ -215,21 +214,16 @@ class Answers(ListAnswers):
         )
         rows: dict[tuple[str, str], np.ndarray] = {}
         values: dict[tuple[str, str], tuple[float, str]] = {}  # of the larger piece
-        ranked = Sides.of(lambda side: int(found[side].pairs(self.ranked_counts(side))[0]))
+        known = Sides.of(lambda side: found[side].pairs(self.known_so_far(side)))
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:
                 entity, head = entities[side], part.heads[side]
                 vector = head.of(found[side])[0]
-                if name.startswith(NEW) and side == "items" and 0 < ranked[side] < FEW:
-                    # As `JoinedHead` has it: in coordinates of cold items a rare one is cold.
-                    X = entity.features
-                    vector = head.prior if X is None or not X.nnz else head.encode(X)[0]
-                    entity = replace(entity, row=-1, count=0)
                 pieces = part.explained(entity, vector)
                 if rank_by != "both":
                     return pieces
-                factors = self.blend_.of(name, side, np.array([ranked[side]]))[0]
+                factors = self.blend_.of(name, side, known[side])[0]
                 scaled = pieces.vectors * factors
                 return replace(pieces, vectors=scaled, constant=pieces.constant * factors)
 

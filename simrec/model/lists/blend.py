@@ -37,8 +37,6 @@ _FEW_HITS, _CELLS = 6, 1 << 20
 _ROUNDING = 1e-5
 # Length of the lists that weights are chosen on.
 K = 20
-# Pairs from which on an item is ranked by its pairs alone: with fewer, also as a new one.
-FEW = 5
 
 
 def user_kinds(counts: np.ndarray) -> np.ndarray:
@@ -52,10 +50,9 @@ def user_kinds(counts: np.ndarray) -> np.ndarray:
     return np.column_stack([~known, known - whole, whole]).astype(np.float32)
 
 
-def item_kinds(counts: np.ndarray) -> np.ndarray:
-    """Return the share of each kind, new and known, in items with so many pairs."""
-    share = np.minimum(np.asarray(counts) / FEW, 1)
-    return np.column_stack([1 - share, share]).astype(np.float32)
+def item_kinds(known: np.ndarray) -> np.ndarray:
+    """Return the share of each kind, new and known, in items that are known so far."""
+    return np.column_stack([1 - known, known]).astype(np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,10 +84,10 @@ class Blend:
         arrays = {n: [np.array(one, np.float32) for one in two] for n, two in document.items()}
         return cls({name: Sides(*both) for name, both in arrays.items()})
 
-    def of(self, name: str, side: Side, counts: np.ndarray) -> np.ndarray:
-        """Return the factors of a component for entities with so many pairs."""
+    def of(self, name: str, side: Side, known: np.ndarray) -> np.ndarray:
+        """Return the factors of a component: for users with so many pairs, items known so far."""
         kinds = item_kinds if side == "items" else user_kinds
-        return kinds(counts) @ self.factors[name][side]
+        return kinds(known) @ self.factors[name][side]
 
 
 @dataclass(frozen=True, eq=False)

@@ -171,6 +171,8 @@ def choose_uptake(
         The choice, and the draws, learned as chosen.
     """
     draws = [UptakeDraw(one, weight, int(rng.integers(1 << 31))) for one in held]
+    if not draws:
+        return UptakeSetting(embedding_dim or DIM), []
     dim, power, best = embedding_dim or DIM // 2, POWER, -1.0
     for tried in _POWERS:
         some = [one.learned(dim, tried) for one in draws[:LEAST_DRAWS]]

@@ -40,8 +40,9 @@ _ENOUGH = 10
 class PopularityPart(Part):
     """The logarithm of how many liked an item.
 
-    Two coordinates: the logarithm, which features tell of a new item, and a constant of new items.
-    Those of users are constant. With `fading`, likes count less the older they are.
+    Two coordinates: the logarithm, which features tell of a new item, and a constant of items
+    without pairs in `fit`. Those of users are constant. With `fading`, likes count less the older
+    they are.
 
     Attributes
     ----------
@@ -70,9 +71,10 @@ class PopularityPart(Part):
         learned, part = learners(counts, later, only_new), self
         if self.fading is not None and not only_new.items and later.at is not None:
             fading, share = self.fading.until_day(float(later.at.max(initial=self.fading.until)))
-            likes = np.asarray(self.likes) * np.float32(share)
-            vectors = np.array(self.heads.items.vectors)
-            vectors[:, 0] = np.where(vectors[:, 1] == 0, np.log1p(likes), vectors[:, 0])
+            before = np.asarray(self.likes)
+            likes, vectors = before * np.float32(share), np.array(self.heads.items.vectors)
+            faded = np.log1p(np.expm1(vectors[:, 0]) + likes - before)
+            vectors[:, 0] = np.where(before > 0, faded, vectors[:, 0])
             head = replace(self.heads.items, vectors=vectors)
             heads = self.heads.with_side("items", head)
             part = replace(self, heads=heads, likes=likes, fading=fading)
@@ -90,9 +92,18 @@ class PopularityPart(Part):
             at = np.full(len(here), self.fading.until) if later.at is None else later.at
             added = self.fading.weights(np.minimum(at[here], self.fading.until))
         np.add.at(likes, later.rows.items[here], added)
-        logs = np.log1p(likes[rows])
-        head = self.heads.items.changed(rows, np.column_stack([logs, np.zeros_like(logs)]))
+        vectors, expected = np.array(self.heads.items.vectors[rows]), likes[rows]
+        if later.arrived is not None:
+            expected[np.isin(rows, later.arrived.rows)] += later.arrived.to_come
+        vectors[:, 0] = np.log1p(expected)
+        head = self.heads.items.changed(rows, vectors)
         return replace(self, likes=likes, heads=self.heads.with_side("items", head))
+
+    def expected(self, features: Sparse) -> np.ndarray:
+        """Return how many will like new items, by their features."""
+        X = sparse.csr_matrix(features)
+        logs = self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0)[:, 0]
+        return np.expm1(np.maximum(logs, 0))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""

@@ -17,7 +17,7 @@ from simrec.data.sides import SINGULAR, Sides
 from simrec.errors import InputError
 from simrec.model.head import Saved, restored_heads, saved_heads
 from simrec.model.lists.axes import item_scale
-from simrec.model.lists.blend import FEW, user_kinds
+from simrec.model.lists.blend import user_kinds
 from simrec.model.lists.pair_weight import PairWeight
 from simrec.model.lists.user_encoder import KNOWN
 from simrec.model.part import (
@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 # What the pairs of an entity add to its vector.
 _OFFSET = {"items": "who took it up", "users": "what they took up"}
+# Of an item that came after `fit`: the pairs that its features count as, and those from which on
+# it is evidence of the taste of who took it up.
+_FEATURES, _EVIDENCE = 10, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,13 +181,15 @@ class UptakePart(Part):
         vectors[fitted] += moved[fitted]
         after = np.linalg.norm(vectors[fitted], axis=1)
         inputs[rows[fitted]] *= np.where(after > 0, before / np.maximum(after, 1e-30), 1)
-        share = np.minimum(n / FEW, 1).astype(np.float32)[:, None]
-        cold = np.tile(head.prior, (len(n), 1))
-        if later.features is not None:
+        if later.arrived is not None and later.features is not None and len(n):
             X = later.features.items[rows[~fitted]]
             cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-        vectors[~fitted] = share * moved[~fitted] + (1 - share) * cold
-        inputs[rows[~fitted]] = np.where(n < FEW, 0, item_scale(n, self.power) ** 2)
+            # Pairs that are still to come are told by those there are and, as long, by features.
+            told = (1 + later.arrived.to_come / (n + _FEATURES)).astype(np.float32)[:, None]
+            left = (1 - later.arrived.known) * _FEATURES / (n + _FEATURES)
+            moved[~fitted] = told * moved[~fitted] + left.astype(np.float32)[:, None] * cold
+        vectors[~fitted] = moved[~fitted]
+        inputs[rows[~fitted]] = np.where(n < _EVIDENCE, 0, item_scale(n, self.power) ** 2)
         heads = self.heads.with_side("items", head.changed(rows, vectors))
         return replace(self, heads=heads, inputs=inputs)
 
