@@ -73,7 +73,7 @@ def test_contributions_to_the_score_of_a_rare_item_sum_up():
     model.update(pa.table(pairs), items=later)
     items = [*model.items_.take(rare).to_pylist(), 10**6]
     known = model.known_so_far("items")[model.items_.rows(items)]
-    assert known == pytest.approx([1] * 8 + [2 / counts[counts > 0].mean()])
+    assert known == pytest.approx([1] * 8 + [2 / (2 + counts[counts > 0].mean())])
     found = model.recommend([user], k=9, items=items, exclude=None).set_index("item_id")["score"]
     for item in items:
         assert model.explain(user, item, rank_by="both")["contribution"].sum() == pytest.approx(

@@ -122,8 +122,8 @@ def arrived(
 ) -> Arrived | None:
     """Find those of some items that came after `fit`, and how far the pairs make them known.
 
-    An item is known that has as many pairs as one of `fit` on average. Until then, a share of those
-    that its features let expect is still to come.
+    An item is half known that has as many pairs as one of `fit` on average. As far as it is not, the
+    pairs that its features let expect are still to come.
     """
     uptake, popularity = parts.get(UptakePart.name), parts.get(PopularityPart.name)
     if not isinstance(uptake, UptakePart) or not isinstance(popularity, PopularityPart):
@@ -131,5 +131,5 @@ def arrived(
     fitted, pairs = np.asarray(uptake.fitted), np.asarray(pairs)
     rows = rows[~fitted[rows]]
     expected = popularity.expected(rows_of(features, rows))
-    known = np.minimum(pairs[rows] / pairs[fitted].mean(), 1)
+    known = (pairs[rows] / (pairs[rows] + pairs[fitted].mean())).astype(np.float32)
     return Arrived(rows, known, (1 - known) * expected)

@@ -40,9 +40,6 @@ if TYPE_CHECKING:
 
 # What the pairs of an entity add to its vector.
 _OFFSET = {"items": "who took it up", "users": "what they took up"}
-# Of an item that came after `fit`: the pairs that its features count as, and those from which on
-# it is evidence of the taste of who took it up.
-_FEATURES, _EVIDENCE = 10, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,12 +181,12 @@ class UptakePart(Part):
         if later.arrived is not None and later.features is not None and len(n):
             X = later.features.items[rows[~fitted]]
             cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-            # Pairs that are still to come are told by those there are and, as long, by features.
-            told = (1 + later.arrived.to_come / (n + _FEATURES)).astype(np.float32)[:, None]
-            left = (1 - later.arrived.known) * _FEATURES / (n + _FEATURES)
-            moved[~fitted] = told * moved[~fitted] + left.astype(np.float32)[:, None] * cold
+            known = later.arrived.known.astype(np.float32)
+            # Pairs that are still to come are told by features, and by those that there are.
+            more = 1 + later.arrived.to_come * known / np.maximum(n, 1)
+            moved[~fitted] = more[:, None] * moved[~fitted] + (1 - known)[:, None] * cold
+            inputs[rows[~fitted]] = known * item_scale(n, self.power) ** 2
         vectors[~fitted] = moved[~fitted]
-        inputs[rows[~fitted]] = np.where(n < _EVIDENCE, 0, item_scale(n, self.power) ** 2)
         heads = self.heads.with_side("items", head.changed(rows, vectors))
         return replace(self, heads=heads, inputs=inputs)
 
