@@ -184,6 +184,8 @@ def _tower(artifact: Artifact, side: Side) -> Tower:
     """Rebuild a tower; lengths and widths of its arrays are checked."""
     ids = IdMap(artifact.ids(f"{side}_ids"))
     counts = artifact.array(f"{side}_n_ratings", (len(ids),), "iu")
+    if (np.asarray(counts) < 0).any():
+        raise InputError(f"{side}_n_ratings: expected numbers of at least 0")
     fitted = artifact.documents.get(f"{side}_encoder")
     encoder = None if fitted is None else FeatureEncoder.from_dict(fitted)
     width = 0 if encoder is None else encoder.n_features_

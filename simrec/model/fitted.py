@@ -18,7 +18,7 @@ from simrec.model import files
 from simrec.model.catalogue import titles
 from simrec.model.head import Head, JoinedHead
 from simrec.model.lists.blend import NEW, Blend
-from simrec.model.lists.new_items import arrived
+from simrec.model.lists.uptake import UptakePart
 from simrec.model.params import RankBy
 from simrec.model.part import Part
 from simrec.model.rating.part import RatingPart
@@ -160,28 +160,24 @@ class FittedModel(Params):
                     ]
                 )
 
-            return JoinedHead(heads, factors, partial(self.known_so_far, side))
+            return JoinedHead(heads, factors, partial(self.blended_by, side))
 
         # One number for all of a user's items changes no list, and users differ in their weights.
         return Sides.of(joined), 0.0
 
-    def known_so_far(self, side: Side) -> Array:
+    def blended_by(self, side: Side) -> Array:
         """Return by what entities are blended: pairs of users, and how far items are known.
 
         An item with few pairs in `fit` is not popular, which is known of it: 1. One that came later
         may become so, and is partly a cold one.
 
-        >>> float(model.known_so_far("items").max())
+        >>> float(model.blended_by("items").max())
         1.0
         """
-        tower = self.towers_[side]
-        if side == "users":
-            return tower.counts
-        known = (np.asarray(tower.counts) > 0).astype(np.float32)
-        later = arrived(self.parts_, np.flatnonzero(known), tower.counts, tower.features)
-        if later is not None:
-            known[later.rows] = later.known
-        return known
+        counts, uptake = self.towers_[side].counts, self.parts_.get(UptakePart.name)
+        if side == "users" or not isinstance(uptake, UptakePart):
+            return counts
+        return uptake.known(counts)
 
     def rating_bounds(self) -> tuple[float, float] | None:
         """Return the bounds of later ratings; None where there are none to hold them to.

@@ -43,10 +43,10 @@ class Found(NamedTuple):
         """Return some of them."""
         return self._replace(rows=self.rows[places], average=self.average[places])
 
-    def pairs(self, counts: Array) -> np.ndarray:
-        """Return the number of pairs of each, by the counts of all known ones; 0 for a new one."""
-        out = np.zeros(len(self.rows), counts.dtype)
-        out[self.known] = counts[self.rows[self.known]]
+    def of_all(self, values: Array) -> np.ndarray:
+        """Return the value of each, by those of all known ones; 0 for a new one."""
+        out = np.zeros(len(self.rows), values.dtype)
+        out[self.known] = values[self.rows[self.known]]
         return out
 
 
@@ -227,30 +227,31 @@ class StoredHead(Head):
 class JoinedHead(Head):
     """The heads of several components side by side, each coordinate times a factor.
 
-    Factors depend on how many pairs an entity has, so a scalar product is the blend for its kinds
-    of user and item. Vectors are joined when they are first used.
+    Factors depend on the kind of an entity, so a scalar product is the blend for its kinds of user
+    and item. Vectors are joined when they are first used.
 
     Parameters
     ----------
     heads : sequence of StoredHead
         The components.
     factors : callable
-        From numbers of pairs to factors, a row for each.
-    counts : callable
-        Returns the pairs of the known entities; called when they are first needed.
+        From what entities are blended by to factors, a row for each.
+    by : callable
+        Returns by what the known entities are blended, such as their pairs; 0 of a new one. Called
+        when it is first needed.
     """
 
     def __init__(
         self,
         heads: Sequence[StoredHead],
         factors: Callable[[np.ndarray], np.ndarray],
-        counts: Callable[[], Array],
+        by: Callable[[], Array],
     ) -> None:
-        self._heads, self._factors, self._make_counts = list(heads), factors, counts
+        self._heads, self._factors, self._find_by = list(heads), factors, by
 
     @cached_property
-    def _counts(self) -> Array:
-        return self._make_counts()
+    def _by(self) -> Array:
+        return self._find_by()
 
     @cached_property
     def prior(self) -> np.ndarray:  # type: ignore[override]
@@ -260,7 +261,7 @@ class JoinedHead(Head):
     @cached_property
     def vectors(self) -> np.ndarray:  # type: ignore[override]
         """Vectors of all known entities."""
-        return self._joined([head.vectors for head in self._heads], np.asarray(self._counts))
+        return self._joined([head.vectors for head in self._heads], np.asarray(self._by))
 
     def encode(self, X: sparse.csr_matrix) -> np.ndarray:
         """Return the vectors that features give."""
@@ -268,19 +269,18 @@ class JoinedHead(Head):
 
     def of(self, found: Found) -> np.ndarray:
         """Return the vector of each entity that was found, joining those only."""
-        counts = found.pairs(self._counts)
-        return self._joined([head.of(found) for head in self._heads], counts)
+        return self._joined([head.of(found) for head in self._heads], found.of_all(self._by))
 
     def pieces(self) -> list[tuple[StoredHead, np.ndarray]]:
         """Return the heads and the factors of entities without pairs."""
         edges = np.cumsum([head.width for head in self._heads])[:-1]
         return list(zip(self._heads, np.split(self._factors(np.zeros(1))[0], edges), strict=True))
 
-    def _joined(self, arrays: Sequence[Array], counts: np.ndarray) -> np.ndarray:
-        out = np.empty((len(counts), sum(array.shape[1] for array in arrays)), np.float32)
+    def _joined(self, arrays: Sequence[Array], by: np.ndarray) -> np.ndarray:
+        out = np.empty((len(by), sum(array.shape[1] for array in arrays)), np.float32)
         np.concatenate([np.asarray(array) for array in arrays], axis=1, out=out)
-        for block in row_blocks(len(counts)):
-            out[block] *= self._factors(counts[block])
+        for block in row_blocks(len(by)):
+            out[block] *= self._factors(by[block])
         return out
 
 

@@ -38,7 +38,6 @@ class Arrived(NamedTuple):
 
     rows: np.ndarray
     known: np.ndarray  # how far each is known, from 0 to 1
-    to_come: np.ndarray  # pairs that are still to come, by its features
 
 
 @dataclass(eq=False)

@@ -72,16 +72,13 @@ class Tower:
             table, ids = self.read(features)
             listed, place = unique_ids(ids, self.side, describe(features, self.side))
             if self.encoder is not None and len(table.column_names) > 1:
-                # What the model knows of an entity counts more than a table without its features.
-                described = not set(self.encoder.columns_).isdisjoint(table.column_names)
-                unrated = self.unrated(rows) if described else rows < 0
+                described = self.described(rows, table)
                 at = np.full(len(rows), -1, np.int64)
-                at[unrated] = listed.rows(_take(values, unrated), self.id_column)
+                at[described] = listed.rows(_take(values, described), self.id_column)
                 used, position = np.unique(place[at[at >= 0]], return_inverse=True)
                 if len(used):
-                    own = np.empty(len(used), np.int64)
-                    own[position] = rows[at >= 0]
-                    fresh = self._fresh(table.take(pa.array(used)), own)
+                    some = table.take(pa.array(used))
+                    fresh = self.encoded(some, describe(features, self.side))
                     rows = rows.copy()
                     rows[at >= 0] = n_known + position
         average = rows < 0
@@ -100,17 +97,14 @@ class Tower:
             rows = np.where(average, n_known + (0 if fresh is None else fresh.shape[0]), rows)
         return Found(rows, n_known, fresh, average)
 
-    def _fresh(self, table: pa.Table, rows: np.ndarray) -> sparse.csr_matrix:
-        """Encode features; of columns without values, known entities keep what the model knows."""
-        assert self.encoder is not None
-        fresh, known = self.encoder.transform(table, self.side), rows >= 0
-        names = enumerate(self.encoder.columns_)
-        lacking = [k for k, name in names if pa.types.is_null(table.column(name).type)]
-        if not lacking or not known.any():
-            return fresh
-        own = sparse.diags_array(known.astype(np.float32))
-        kept = sparse.diags_array(np.isin(self.encoder.groups_, lacking).astype(np.float32))
-        return sparse.csr_matrix(fresh + own @ (self.features[rows] - fresh) @ kept)
+    def described(self, rows: np.ndarray, table: pa.Table) -> np.ndarray:
+        """Tell which of some rows, -1 for nobody, a table of features describes.
+
+        Who has ratings keeps the vector that they gave; and what the model knows of an entity
+        counts more than a table that lacks some of its columns, such as one of names.
+        """
+        columns = () if self.encoder is None else self.encoder.columns_
+        return self.unrated(rows) if set(columns) <= set(table.column_names) else rows < 0
 
     def everyone(self) -> Found:
         """Return all entities the tower knows."""
@@ -132,14 +126,16 @@ class Tower:
         table = read_table(source, name=self.side, rename=rename, allow_empty=True)
         label = describe(source, self.side)
         ids = id_values(table, self.id_column, label)
-        return self.with_all_features(table, label), ids
+        return table, ids
 
-    def with_all_features(self, table: pa.Table, label: str) -> pa.Table:
-        """Add columns of features that a table lacks, if it has others: all values are missing."""
-        trained = [] if self.encoder is None else list(self.encoder.columns_)
+    def encoded(self, table: pa.Table, label: str) -> sparse.csr_matrix:
+        """Encode features; columns that a table lacks, if it has others, are missing values."""
+        if self.encoder is None:
+            raise InputError(f"{label}: the model was fitted without features of {self.side}.")
+        trained = list(self.encoder.columns_)
         lacking = [name for name in trained if name not in table.column_names]
-        if not lacking or len(lacking) == len(trained):
-            return table
+        if len(lacking) == len(trained):
+            lacking = []  # the encoder says what is missing
         if not set(lacking) <= self.warned:  # of the many batches of a job, the first
             logger.warning(
                 "%s: no column %s, which the model has learned from: all values count as missing",
@@ -149,7 +145,7 @@ class Tower:
             self.warned.update(lacking)
         for name in lacking:
             table = table.append_column(name, pa.nulls(len(table)))
-        return table
+        return self.encoder.transform(table, self.side)
 
 
 def unique_ids(ids: pa.ChunkedArray, side: Side, label: str) -> tuple[IdMap, np.ndarray]:

@@ -173,11 +173,13 @@ def test_markup_is_no_word():
 
 
 def test_texts_without_any_common_word():
-    encoder = FeatureEncoder({"plot": "text"})
-    X = encoder.fit_transform(pa.table({"plot": ["one two", "three four"], "x": [1, 2]}))
-    assert X.shape == (2, 3)
-    assert encoder.feature_names_ == ["plot=missing", "x", "x=missing"]
-    assert encoder.transform(pa.table({"plot": pa.nulls(1), "x": [1]})).shape == (1, 3)
+    """A title whose words are in no other says nothing; it is left out, and the reason is told."""
+    for kind, spell in (("text", False), ("text", True), (None, True)):
+        encoder = FeatureEncoder({"plot": kind} if kind else None, spell=spell)
+        table = {"plot": [f"w{k} v{k}" for k in range(40)], "x": np.arange(40)}
+        assert encoder.fit_transform(pa.table(table)).shape == (40, 2)
+        assert encoder.feature_names_ == ["x", "x=missing"]
+        assert "no word of it is in several texts" in encoder.ignored_["plot"]
 
 
 def test_thousands_of_short_texts_a_second():

@@ -112,6 +112,8 @@ BAD = {
     "a mean weight of 0": lambda m: change(m, "uptake", mean_weight=0),
     "a mean weight of text": lambda m: change(m, "uptake", mean_weight="1"),
     "no mean weight": lambda m: document(m, "uptake", {}),
+    "items without pairs": lambda m: change(m, "uptake", typical_pairs=0),
+    "less than no ratings": lambda m: put(m, "items_n_ratings", np.full(50, -1)),
     "likes from text on": lambda m: change(m, "popularity", liked="4"),
     "a fading of text": lambda m: change(
         m, "popularity", fading={"rate": "1", "until": 0, "scale": 1}

@@ -72,13 +72,32 @@ def test_contributions_to_the_score_of_a_rare_item_sum_up():
     pairs = {"user_id": model.users_.take([1, 2]), "item_id": [10**6] * 2, "rating": [4.0, 5.0]}
     model.update(pa.table(pairs), items=later)
     items = [*model.items_.take(rare).to_pylist(), 10**6]
-    known = model.known_so_far("items")[model.items_.rows(items)]
+    known = model.blended_by("items")[model.items_.rows(items)]
     assert known == pytest.approx([1] * 8 + [2 / (2 + counts[counts > 0].mean())])
     found = model.recommend([user], k=9, items=items, exclude=None).set_index("item_id")["score"]
     for item in items:
         assert model.explain(user, item, rank_by="both")["contribution"].sum() == pytest.approx(
             found[item], rel=1e-4, abs=1e-4
         )
+    columns = model.explain(user, 10**6, rank_by="both").query("side == 'item'")["feature"]
+    popularity = columns[columns.str.startswith("popularity")]
+    assert len(popularity) > 2 and popularity.str.contains("who took it up").any()
+
+
+def test_a_table_of_names_leaves_what_the_model_knows():
+    made = make_synthetic(n_users=200, n_items=200, n_ratings=3_000, random_state=0)
+    table, ratings = made.items, Ratings.from_table(made.ratings)
+    known = table.slice(0, 190)
+    ratings = ratings.select(ratings.item_rows < 180)
+    model = TwoTower(bounds=(0.5, 5)).fit(ratings, items=known)
+    unrated = known["item_id"][-1].as_py()
+    row = model.items_.rows([unrated])
+    before = model.towers_.items.features[row].toarray()
+    best = model.recommend(1, items=[unrated])["score"][0]
+    names = table.select(["item_id", "title"]).slice(189, 1)
+    assert model.recommend(1, items=names)["score"][0] == best
+    model.update(pa.table({"user_id": [1], "item_id": [unrated], "rating": [4.0]}), items=names)
+    np.testing.assert_array_equal(model.towers_.items.features[row].toarray(), before)
 
 
 def test_titles_tell_what_new_items_belong_to():

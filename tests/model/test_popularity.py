@@ -89,7 +89,7 @@ def test_new_items_come_in_alike_at_once_and_one_by_one(model):
             *[part.heads.items.vectors[-1] for part in parts], rtol=1e-4, atol=1e-5
         )
     # Three pairs, where an item has forty: features tell most.
-    known = at_once.known_so_far("items")[-1:]
+    known = at_once.blended_by("items")[-1:]
     assert known == pytest.approx(3 / 43)
     factors = at_once.blend_.of("new_popularity", "items", known)
     assert factors[0] == pytest.approx(40 / 43)

@@ -41,6 +41,7 @@ KINDS: dict[str, type[Column]] = {column.kind: column for column in _COLUMNS}
 _FORMAT = 6
 _PLAIN = ("min_count", "components", "id_column", "knots", "spell")
 _THE_ID, _AS_ASKED = "the id", "as asked"
+_NOTHING = "no word of it is in several texts but not in many"
 _SHORT = "short free text; ask for it as 'text' to use its words"
 # Characters of an example, at most.
 _LONGEST = 40
@@ -256,13 +257,17 @@ class FeatureEncoder:
         encoders = {}
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
-            encoders[column] = KINDS[kind].fit(values, Context(label, column, data), own)
+            encoder = KINDS[kind].fit(values, Context(label, column, data), own)
+            if encoder.width:
+                encoders[column] = encoder
+            else:
+                ignored[column] = _NOTHING
         seen = {column: _seen(data.column(column)) for column in data.column_names}
         self._learn(encoders, ignored, seen)
         for column, reason in ignored.items():
             if reason not in (_THE_ID, _AS_ASKED):
                 logger.warning("%s: column %r is ignored: %s", label, column, reason)
-        if not chosen:
+        if not encoders:
             logger.warning("%s: no column is left to encode", label)
         return self
 

@@ -104,7 +104,7 @@ class TextColumn(VectorColumn):
         telling = np.flatnonzero(counts <= max(_COMMON * n_texts, least))
         often = telling[np.argsort(-counts[telling], kind="stable")]
         spelled = np.sort(often[: _MOST_FEATURES * settings.spell])
-        missing = not there.all() and width > 0
+        missing = not there.all() and components.width > 0
         return cls(family(values.type), missing, len(terms), components, *own, spelled)
 
     def encode(self, values: pa.ChunkedArray, context: Context) -> sparse.csr_matrix:

@@ -214,7 +214,7 @@ class Answers(ListAnswers):
         )
         rows: dict[tuple[str, str], np.ndarray] = {}
         values: dict[tuple[str, str], tuple[float, str]] = {}  # of the larger piece
-        known = Sides.of(lambda side: found[side].pairs(self.known_so_far(side)))
+        known = Sides.of(lambda side: found[side].of_all(self.blended_by(side)))
         for name, part in parts.items():
 
             def apart(side: Side, part: Part = part, name: str = name) -> Parts:

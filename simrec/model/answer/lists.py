@@ -119,7 +119,7 @@ class ListAnswers(FittedModel):
             described = rank.attributes(self.towers_.items, chosen.items[1], table)
         keep = np.ones(len(chosen.items[0]), bool)
         if new_items_only:
-            keep = chosen.items[1].pairs(self.towers_.items.counts) == 0
+            keep = chosen.items[1].of_all(self.towers_.items.counts) == 0
         if where is not None and described is not None:
             keep &= matches(where, described)
         if not keep.all():
@@ -257,7 +257,7 @@ class ListAnswers(FittedModel):
             found = self.towers_.users.find([user], None, "prior")
             rated = self.rated_[found.rows[found.known]].indices
         ids, chosen = rank.choose(tower, items, "error")
-        keep = (chosen.pairs(tower.counts) > 0) & ~np.isin(chosen.rows, rated)
+        keep = (chosen.of_all(tower.counts) > 0) & ~np.isin(chosen.rows, rated)
         ids, chosen = rank.only(ids, chosen, keep)
         n_users = max(int((np.asarray(whole.towers_.users.counts) > 0).sum()), 1)
         chances = np.ones(len(chosen.rows))

@@ -64,7 +64,7 @@ def _find(tower: Tower, entity: Any) -> tuple[pa.ChunkedArray | None, Found]:
                 f"{tower.singular}: expected the features of one {tower.singular}, got "
                 f"{len(table)} rows."
             )
-        x = tower.encoder.transform(tower.with_all_features(table, tower.singular))
+        x = tower.encoded(table, tower.singular)
         n = len(tower.ids)
         return None, Found(np.array([n]), n, x, np.zeros(1, bool))
     ids = one_or_several(entity, tower.id_column)

@@ -7,7 +7,7 @@ sparse histories: no items x items matrix is formed, so the number of items is n
 from __future__ import annotations
 
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import linalg, sparse
@@ -39,10 +39,6 @@ class Axes:
     V: np.ndarray
     e: np.ndarray
     scale: np.ndarray
-
-    def first(self, n: int) -> Axes:
-        """Keep the first n eigenvectors."""
-        return replace(self, V=self.V[:, :n], e=self.e[:n])
 
     @property
     def inputs(self) -> np.ndarray:

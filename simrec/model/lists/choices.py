@@ -72,15 +72,11 @@ class UptakeDraw:
         self.model: UptakeModel
 
     def learned(self, embedding_dim: int, power: float) -> UptakeDraw:
-        """Return it with embeddings of so many coordinates; of fewer than it has, the first."""
+        """Return it with embeddings of so many coordinates."""
         if (embedding_dim, power) == self._learned:
             return self
-        found, data, weight = copy(self), self.held.data, self.weight
-        if power == self._learned[1] and embedding_dim < self._learned[0]:
-            found.model = self.model.first(embedding_dim, data, weight)
-        else:
-            rng = np.random.default_rng(self._seed)
-            found.model = UptakeModel.of(data, weight, embedding_dim, power, rng)
+        found, rng = copy(self), np.random.default_rng(self._seed)
+        found.model = UptakeModel.of(self.held.data, self.weight, embedding_dim, power, rng)
         found._learned, found._inputs = (embedding_dim, power), {}
         return found
 
@@ -176,14 +172,16 @@ def choose_uptake(
     dim, power, best = embedding_dim or DIM // 2, POWER, -1.0
     for tried in _POWERS:
         some = [one.learned(dim, tried) for one in draws[:LEAST_DRAWS]]
-        quality = float(np.prod([_quality_of(some, name) for name in _OF_PAIRS]))
+        quality = float(np.prod([_quality_of(some, name) or 1.0 for name in _OF_PAIRS]))
         if quality > best:
             power, first, best = tried, some, quality
         step()
+    draws[: len(first)] = first
     if embedding_dim is None:
-        place = max(range(len(first)), key=lambda k: not first[k].held.cold)
+        place = next((k for k, one in enumerate(first) if not one.held.cold), 0)
         draws[place] = first[place].learned(DIM, power)
-        half, whole = (_quality_of([one[place]], "known_users") for one in (first, draws))
+        half = _quality_of([first[place]], "known_users")
+        whole = _quality_of([draws[place]], "known_users")
         dim = _MOST_DIM if whole > _WORTH * half else DIM
         step()
     draws = [one.learned(dim, power) for one in draws]

@@ -195,8 +195,8 @@ def _uptake(
     of_all[side.rated_rows], fitted[side.rated_rows] = inputs, True
     spread_ = axes.e + np.float32(RIDGE["known"])
     output = Output(0.0, 1.0, shift)
-    power = setting.power
-    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean, power)
+    power, typical = setting.power, float(side.counts.mean())
+    return UptakePart(heads, output, weight, users, of_all, fitted, spread_, mean, power, typical)
 
 
 class _Draw:

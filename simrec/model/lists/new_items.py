@@ -10,11 +10,7 @@ import numpy as np
 from simrec.data.sides import Sides
 from simrec.model.lists.blend import NEW, K, clear_gain, list_quality, spread
 from simrec.model.lists.held_out import Task
-from simrec.model.lists.popularity import PopularityPart
-from simrec.model.lists.uptake import UptakePart
 from simrec.model.lists.user_encoder import Known
-from simrec.model.part import Arrived, Part
-from simrec.storage.arrays import Array, Sparse, rows_of
 
 # Factors that are tried, relative to that at which scores of new items spread as much as others,
 # and distances of their means, in spreads.
@@ -66,7 +62,8 @@ class Compared(NamedTuple):
 def comparable(draws: Sequence[Compared]) -> Line:
     """Choose what makes scores of new items comparable with those of others, on held-out lists.
 
-    New items are below others unless lists clearly gain by them.
+    New items are below others unless lists clearly gain by them. Without draws their scores stay as
+    they are.
     """
     if not draws:
         return 1.0, 0.0
@@ -115,21 +112,3 @@ def factors_of(
         if np.any(users):
             factors[name] = Sides(items, users)
     return dict(sorted(factors.items()))
-
-
-def arrived(
-    parts: Mapping[str, Part], rows: np.ndarray, pairs: Array, features: Sparse
-) -> Arrived | None:
-    """Find those of some items that came after `fit`, and how far the pairs make them known.
-
-    An item is half known that has as many pairs as one of `fit` on average. As far as it is not, the
-    pairs that its features let expect are still to come.
-    """
-    uptake, popularity = parts.get(UptakePart.name), parts.get(PopularityPart.name)
-    if not isinstance(uptake, UptakePart) or not isinstance(popularity, PopularityPart):
-        return None
-    fitted, pairs = np.asarray(uptake.fitted), np.asarray(pairs)
-    rows = rows[~fitted[rows]]
-    expected = popularity.expected(rows_of(features, rows))
-    known = (pairs[rows] / (pairs[rows] + pairs[fitted].mean())).astype(np.float32)
-    return Arrived(rows, known, (1 - known) * expected)

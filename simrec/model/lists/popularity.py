@@ -26,7 +26,7 @@ from simrec.model.part import (
 from simrec.model.prepare import Prepared
 from simrec.scoring.output import IDENTITY, Output
 from simrec.scoring.pairs import Parts
-from simrec.storage.arrays import Array, Sparse
+from simrec.storage.arrays import Array, Sparse, rows_of
 
 if TYPE_CHECKING:
     from simrec.model.tower import Tower
@@ -71,9 +71,11 @@ class PopularityPart(Part):
         learned, part = learners(counts, later, only_new), self
         if self.fading is not None and not only_new.items and later.at is not None:
             fading, share = self.fading.until_day(float(later.at.max(initial=self.fading.until)))
-            before = np.asarray(self.likes)
-            likes, vectors = before * np.float32(share), np.array(self.heads.items.vectors)
-            faded = np.log1p(np.expm1(vectors[:, 0]) + likes - before)
+            before, vectors = np.asarray(self.likes), np.array(self.heads.items.vectors)
+            likes = before * np.float32(share)
+            # What is still to come of items that came after `fit` does not fade.
+            to_come = np.where(vectors[:, 1] > 0, np.expm1(vectors[:, 0]) - before, 0)
+            faded = np.log1p(likes + np.maximum(to_come, 0))
             vectors[:, 0] = np.where(before > 0, faded, vectors[:, 0])
             head = replace(self.heads.items, vectors=vectors)
             heads = self.heads.with_side("items", head)
@@ -93,8 +95,10 @@ class PopularityPart(Part):
             added = self.fading.weights(np.minimum(at[here], self.fading.until))
         np.add.at(likes, later.rows.items[here], added)
         vectors, expected = np.array(self.heads.items.vectors[rows]), likes[rows]
-        if later.arrived is not None:
-            expected[np.isin(rows, later.arrived.rows)] += later.arrived.to_come
+        if later.arrived is not None and later.features is not None:
+            new, known = later.arrived
+            X = rows_of(later.features.items, new)
+            expected[np.isin(rows, new)] += (1 - known) * self.expected(X)
         vectors[:, 0] = np.log1p(expected)
         head = self.heads.items.changed(rows, vectors)
         return replace(self, likes=likes, heads=self.heads.with_side("items", head))
@@ -106,16 +110,19 @@ class PopularityPart(Part):
         return np.expm1(np.maximum(logs, 0))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
-        """Take a vector apart: feature columns of a cold item, or the entity's own pairs."""
-        x, pieces = entity.features, np.asarray(vector, np.float64)[None]
-        names, values = [f"average {SINGULAR[entity.side]}"], [""]
-        if entity.count:
-            names = ["who took it up" if entity.side == "items" else "what they took up"]
-            values = [f"{entity.count:,} pairs"]
-        elif x is not None and x.nnz and entity.encoder is not None:
+        """Take a vector apart: features of an item that `fit` did not know, and the own pairs."""
+        x, vector = entity.features, np.asarray(vector, np.float64)
+        names, values, pieces = [f"average {SINGULAR[entity.side]}"], [""], vector[None]
+        from_features = entity.side == "items" and vector[1] != 0
+        if from_features and x is not None and x.nnz and entity.encoder is not None:
             pieces = encoded_by_column(entity.encoder, x, self.heads[entity.side].encoder)
             words = entity.encoder.words(x)
             names, values = [*names, *words], [*values, *words.values()]
+        if entity.count:
+            own = "who took it up" if entity.side == "items" else "what they took up"
+            kept = len(pieces) if from_features else 0
+            names, values = [*names[:kept], own], [*values[:kept], f"{entity.count:,} pairs"]
+            pieces = np.vstack([pieces[:kept], vector - pieces[:kept].sum(0)])
         return Parts(names, values, pieces, np.zeros(len(vector)))
 
     def saved(self) -> Saved:

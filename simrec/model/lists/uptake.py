@@ -91,6 +91,8 @@ class UptakePart(Part):
         Mean of the users' weights, which are one over the root of the number of pairs.
     power : float
         Power of its count by which the column of an item was divided.
+    typical : float
+        Pairs of an item in `fit`, on average.
     """
 
     weight: PairWeight
@@ -100,8 +102,17 @@ class UptakePart(Part):
     spread: np.ndarray
     mean: float
     power: float
+    typical: float
     name: ClassVar[str] = "uptake"
     kind: ClassVar[str] = "uptake"
+
+    def known(self, pairs: Array) -> np.ndarray:
+        """Tell how far items with so many pairs are known, from 0 to 1: those of `fit` wholly.
+
+        One that came later is half known by as many pairs as those have on average.
+        """
+        pairs = np.asarray(pairs)
+        return np.where(self.fitted, 1, pairs / (pairs + self.typical)).astype(np.float32)
 
     def with_new(self, new: Sides[NewRows]) -> UptakePart:
         """Make room for new entities: what their features say."""
@@ -181,10 +192,9 @@ class UptakePart(Part):
         if later.arrived is not None and later.features is not None and len(n):
             X = later.features.items[rows[~fitted]]
             cold = head.vectors_of_new(X, np.diff(X.indptr) > 0)
-            known = later.arrived.known.astype(np.float32)
-            # Pairs that are still to come are told by features, and by those that there are.
-            more = 1 + later.arrived.to_come * known / np.maximum(n, 1)
-            moved[~fitted] = more[:, None] * moved[~fitted] + (1 - known)[:, None] * cold
+            known = later.arrived.known
+            # What is not known yet is told by features.
+            moved[~fitted] += (1 - known)[:, None] * cold
             inputs[rows[~fitted]] = known * item_scale(n, self.power) ** 2
         vectors[~fitted] = moved[~fitted]
         heads = self.heads.with_side("items", head.changed(rows, vectors))
@@ -206,7 +216,7 @@ class UptakePart(Part):
     def saved(self) -> Saved:
         """Return the part as plain data."""
         saved = saved_heads(self.name, self.heads)
-        more = {"mean_weight": self.mean, "power": self.power}
+        more = {"mean_weight": self.mean, "power": self.power, "typical_pairs": self.typical}
         saved.documents[self.name] = {**asdict(self.weight), **more}
         saved.rows.items["uptake_inputs"] = self.inputs
         saved.rows.items["uptake_fitted"] = self.fitted
@@ -227,10 +237,13 @@ class UptakePart(Part):
         maps = artifact.array("uptake_maps", (len(KNOWN), width, d))
         spread = artifact.array("uptake_spread", (d,))
         document = dict(artifact.documents[cls.name])
-        mean, power = document.pop("mean_weight"), document.pop("power")
-        if not (spread > 0).all() or isinstance(mean, bool) or not mean > 0:
-            raise InputError("uptake: expected positive numbers as spread and mean weight")
-        if isinstance(power, bool) or not 0 <= power <= 1:
+        numbers = [document.pop(name) for name in ("mean_weight", "power", "typical_pairs")]
+        if not all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers):
+            raise InputError(f"uptake: expected numbers, got {numbers}")
+        mean, power, typical = map(float, numbers)
+        if not (spread > 0).all() or not min(mean, typical) > 0:
+            raise InputError("uptake: expected positive spread, mean weight and typical pairs")
+        if not 0 <= power <= 1:
             raise InputError(f"uptake: power is {power!r}, expected a number from 0 to 1")
         return cls(
             heads,
@@ -240,8 +253,9 @@ class UptakePart(Part):
             artifact.array("uptake_inputs", (n,)),
             artifact.array("uptake_fitted", (n,), "b"),
             spread,
-            float(mean),
-            float(power),
+            mean,
+            power,
+            typical,
         )
 
 

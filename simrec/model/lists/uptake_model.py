@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -64,30 +64,14 @@ class UptakeModel:
         projection = np.eye(X.shape[1], dtype=np.float32)
         if len(projection) > _FEATURES:
             projection = find_axes(X, np.ones(X.shape[1]), _FEATURES, rng, workers).V
-        return cls(axes, cls._users(data, weight, axes, projection, extra), projection, mean)
-
-    def first(self, n: int, data: Prepared, weight: PairWeight) -> UptakeModel:
-        """Return the model with the first n coordinates."""
-        axes = self.axes.first(n)
-        users = self._users(data, weight, axes, self.projection, _rows_of_features(data))
-        return replace(self, axes=axes, users=users)
-
-    @staticmethod
-    def _users(
-        data: Prepared,
-        weight: PairWeight,
-        axes: Axes,
-        projection: np.ndarray,
-        extra: sparse.csr_matrix | None,
-    ) -> UserRegression:
-        ratings, X = data.ratings, data.sides.users.X[:, :-1]
         H = pair_matrix(ratings, weight(ratings.values))
         targets = {"taken": H if not weight.slope else pair_matrix(ratings)}
         if ratings.has_ratings:
             targets["liked"] = pair_matrix(ratings, ratings.values >= weight.liked)
         constant = np.ones((X.shape[0], 1), np.float32)
         features = np.hstack([np.asarray(X @ projection), constant])
-        return UserRegression(H, targets, features, axes, extra, data.workers)
+        users = UserRegression(H, targets, features, axes, extra, workers)
+        return cls(axes, users, projection, mean)
 
 
 def _rows_of_features(data: Prepared) -> sparse.csr_matrix | None:

@@ -33,7 +33,7 @@ _POWER = {"nothing": 0.5, "few": 0.0, "known": 0.5}
 # Ridge of what features say, in users.
 _FEATURE_RIDGE = 100.0
 # Maps that only shrink coordinates, by these ridges relative to the mean eigenvalue.
-_SHRINKAGE = {"smooth": 1.0, "smoother": 10.0}
+_SHRINKAGE = {"alike": 0.0, "smooth": 1.0, "smoother": 10.0}
 
 
 class _Sums(NamedTuple):

@@ -25,8 +25,8 @@ _UNKNOWN = "=<unknown>"
 def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[Tower, NewRows]:
     """Add to a tower those of a table of features, and those with ratings.
 
-    Ids without ratings so far whose features are given take them; those with ratings stay as they
-    are. New ids without features are taken as average.
+    Those whom the table describes (`Tower.described`) take its features. New ids without features
+    are taken as average.
     """
     side, column = tower.side, tower.id_column
     table, listed = None, tower.ids.none()
@@ -35,9 +35,7 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
             raise InputError(f"{side}: the model was fitted without features of {side}.")
         table, ids = tower.read(source)
         listed, place = unique_ids(ids, side, describe(source, side))
-        rows = tower.ids.rows(listed.ids, column)
-        # Those with ratings keep the features that they have.
-        fresh = np.flatnonzero(tower.unrated(rows))
+        fresh = np.flatnonzero(tower.described(tower.ids.rows(listed.ids, column), table))
         table, listed = table.take(pa.array(place[fresh])), IdMap(listed.take(fresh))
     featureless = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
     if len(listed) and len(featureless):
@@ -50,7 +48,7 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
     width = tower.features.shape[1]
     features = sparse.csr_matrix((len(listed) + len(featureless), width), dtype=np.float32)
     if table is not None and tower.encoder is not None and len(listed):
-        encoded = tower.encoder.transform(table, side)
+        encoded = tower.encoded(table, describe(source, side))
         features = sparse.vstack([encoded, features[len(listed) :]], format="csr")
     n_new, before = features.shape[0], tower.ids
     has_features = np.arange(n_new) < len(listed)

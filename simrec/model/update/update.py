@@ -22,9 +22,8 @@ from simrec.data.sides import Side, Sides
 from simrec.data.tables import TableLike
 from simrec.errors import InputError
 from simrec.model.lists.fading import day_of
-from simrec.model.lists.new_items import arrived
 from simrec.model.lists.uptake import UptakePart
-from simrec.model.part import LaterRatings, NewRows, Part, learners
+from simrec.model.part import Arrived, LaterRatings, NewRows, Part, learners
 from simrec.model.rating.part import RatingPart
 from simrec.model.tower import Tower
 from simrec.model.update.add_entities import add_entities, unknown_values
@@ -114,10 +113,11 @@ def _with_later(
         counted = uptake.weight(later.values)
     rated, again = _with_pairs(rated, later.rows, counted)
     later = replace(later, again=again)
-    if later.features is not None:
+    if isinstance(uptake, UptakePart):
         rows = learners(counts, later, only_new).items
+        rows = rows[~np.asarray(uptake.fitted)[rows]]
         pairs = counts.items + np.bincount(later.rows.items[~again], minlength=len(counts.items))
-        later = replace(later, arrived=arrived(parts, rows, pairs, later.features.items))
+        later = replace(later, arrived=Arrived(rows, uptake.known(pairs)[rows]))
     rating = parts.get("rating")
     if liked is not None and isinstance(rating, RatingPart):
         good = later.values >= liked_from(rating.bounds)
