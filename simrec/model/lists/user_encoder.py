@@ -32,8 +32,13 @@ RIDGE = {"nothing": 1.0, "few": 1.0, "known": 5.0}
 _POWER = {"nothing": 0.5, "few": 0.0, "known": 0.5}
 # Ridge of what features say, in users.
 _FEATURE_RIDGE = 100.0
-# Maps that only shrink coordinates, by these ridges relative to the mean eigenvalue.
-_SHRINKAGE = {"alike": 0.0, "smooth": 1.0, "smoother": 10.0}
+# Maps that only shrink coordinates, by these ridges relative to the mean eigenvalue: more where
+# few pairs are known.
+_SHRINKAGE: dict[Known, dict[str, float]] = {
+    "nothing": {},
+    "few": {"alike": 0.0, "smooth": 1.0, "smoother": 10.0},
+    "known": {"alike": 0.0, "smooth": 1.0},
+}
 
 
 class _Sums(NamedTuple):
@@ -77,14 +82,8 @@ class UserRegression:
         extra: sparse.csr_matrix | None = None,
         workers: Workers = ONE_WORKER,
     ) -> None:
-        self._workers, self._inputs = workers, axes.inputs
+        self._workers, self._inputs, self._e = workers, axes.inputs, axes.e
         self._features, self.targets = features, tuple(targets)
-        d, width = len(axes.e), len(axes.e) + features.shape[1]
-        none = np.zeros((width - d, d), np.float32)
-        self._shrunk = {
-            name: np.vstack([np.diag(axes.e / (axes.e + ridge * axes.e.mean())), none])
-            for name, ridge in _SHRINKAGE.items()
-        }
         self._counts = np.maximum(np.diff(histories.indptr), 1).astype(np.float64)
         self._histories, self._targets = histories, dict(targets)
         self._extra = extra if extra is not None and extra.shape[0] and workers.rank == 0 else None
@@ -95,8 +94,10 @@ class UserRegression:
         """Return maps from coordinates, features and constant to vectors, by name."""
         if known not in self._found:
             found = self._solved(known)
-            if known != "nothing":
-                found |= self._shrunk
+            none = np.zeros((self._features.shape[1], len(self._e)), np.float32)
+            for name, ridge in _SHRINKAGE[known].items():
+                shrunk = self._e / (self._e + ridge * self._e.mean())
+                found[name] = np.vstack([np.diag(shrunk), none])
             if known == "few":  # where items have few pairs, a map learned from more tells more
                 found["whole"] = self.maps("known")["taken"]
             self._found[known] = found

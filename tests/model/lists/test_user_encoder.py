@@ -93,13 +93,14 @@ def test_nothing_given_leaves_the_features(small):
 
 
 def test_coordinates_are_shrunk_the_more_the_less_they_carry(small):
-    maps = small.regression().maps("known")
+    maps = small.regression().maps("few")
     for name in ("smooth", "smoother"):
         shrunk = np.diag(maps[name])
         np.testing.assert_array_equal(maps[name][:D], np.diag(shrunk))
         assert not maps[name][D:].any()
         assert (np.diff(shrunk) <= 0).all() and shrunk.min() > 0 and shrunk.max() < 1
     assert (np.diag(maps["smoother"]) < np.diag(maps["smooth"])).all()
+    np.testing.assert_array_equal(maps["alike"][:D], np.eye(D))
 
 
 def test_every_pair_is_predicted_whether_given_or_not(small):
