@@ -119,7 +119,9 @@ def top_k(
     slack = slack.astype(np.float32)
     wanted = min(threads or processors(), _MOST_THREADS)
     share = max(-(-len(queries) // wanted), _FEWEST)
-    size = min(len(queries), share, _QUERIES, max(1, _KEPT_FLOATS * cell // len(items)))
+    # The results of a block leave room for as many candidates: few have to be dropped in between.
+    most = min(_KEPT_FLOATS * cell // len(items), _KEPT // (2 * min(k, len(items))))
+    size = min(len(queries), share, _QUERIES, max(1, most))
     starts = range(0, len(queries), size)
 
     def search(start: int) -> None:
