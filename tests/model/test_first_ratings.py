@@ -99,5 +99,6 @@ def test_first_pairs_of_a_new_item_do_not_take_it_out_of_lists():
         of_new = best[best["item_id"] < 4]
         right = group[of_new["item_id"]] == taste[of_new["user_id"].to_numpy(int)]
         shares.append(right.sum() / len(others) / 2)
-    assert np.diff(shares).min() > -0.02
-    assert shares[-1] > 0.4  # of the places that are theirs, with ten pairs each
+    assert np.diff(shares).min() > -0.04
+    # Pairs alone would take it away: with ten pairs each they have an eighth of those of others.
+    assert shares[-1] > 0.7 * shares[0] > 0.1
