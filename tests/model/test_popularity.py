@@ -72,6 +72,7 @@ def test_fading_is_saved_and_goes_on_with_updates(model, two_eras, tmp_path):
     expected = np.bincount(everything.item_rows[liked], weights, minlength=everything.n_items)
     np.testing.assert_allclose(part.likes, expected, rtol=1e-4)
     np.testing.assert_allclose(part.heads.items.vectors[:, 0], np.log1p(expected), rtol=1e-4)
+    np.testing.assert_allclose(part.heads.items.vectors[:, 1], np.sqrt(expected), rtol=1e-4)
 
 
 def test_new_items_come_in_alike_at_once_and_one_by_one(model):
@@ -149,12 +150,12 @@ def test_popularity_of_new_items_is_the_mean_where_features_do_not_help(tells):
     for penalties in (chosen, None):
         head = fit_popularity(data, 0.0, penalties).heads.items
         told = head.encoder(data.sides.items.X[:, :-1])
-        logs = np.asarray(head.vectors[data.sides.items.rated_rows, 0])
-        np.testing.assert_allclose(told[:, 1], 1, atol=1e-6)
+        roots = np.asarray(head.vectors[data.sides.items.rated_rows, 1])
+        np.testing.assert_allclose(told[:, 2], 1, atol=1e-6)
         if tells and penalties is not None:
-            assert np.corrcoef(told[:, 0], logs)[0, 1] > 0.6
+            assert np.corrcoef(told[:, 1], roots)[0, 1] > 0.6
         else:
-            np.testing.assert_allclose(told[:, 0], logs.mean(), atol=1e-4)
+            np.testing.assert_allclose(told[:, 1], roots.mean(), atol=1e-4)
 
 
 def test_features_tell_what_is_popular_now():
@@ -166,4 +167,4 @@ def test_features_tell_what_is_popular_now():
     table = pa.table({"item_id": np.arange(62), "genre": genres})
     model = TwoTower(embedding_dim=4, epochs=3, half_life=30).fit(both, items=table)
     vectors = np.asarray(model.parts_["popularity"].heads.items.vectors)
-    assert vectors[61, 0] > vectors[60, 0] + 1
+    assert vectors[61, 1] > vectors[60, 1] + 1

@@ -339,12 +339,12 @@ class TestPopularityFromFeatures:
             return np.asarray(model.parts_["popularity"].heads.items.vectors)[rows]
 
         before = popularity(by_groups)
-        assert before[0, 0] < before[1, 0]
+        assert before[0, 1] < before[1, 1]
         model = copy.deepcopy(by_groups)
         model.update(pa.table({"user_id": np.arange(150), "item_id": np.full(150, 60)}))
         found = popularity(model)
         known = model.blended_by("items")[model.items_.rows([60])[0]]
         assert known == pytest.approx(150 / (150 + 2_412 / 60))
-        likes = 150 + (1 - known) * np.expm1(before[0, 0])
-        np.testing.assert_allclose(found[0], [np.log1p(likes), 1], rtol=1e-5)
+        likes = 150 + (1 - known) * before[0, 1] ** 2
+        np.testing.assert_allclose(found[0], [np.log1p(likes), np.sqrt(likes), 1], rtol=1e-5)
         np.testing.assert_array_equal(found[1], before[1])

@@ -97,7 +97,8 @@ def factors_of(
     """Return the factors of coordinates from weights of tasks, for each kind of user.
 
     Weights of known and of new items differ in coordinates of their own, so that neither disturbs
-    the other. The second coordinate of popularity is the constant of new items.
+    the other. Of popularity the first coordinate is for known items, the second for new ones, and
+    the third is their constant.
     """
     factors = {}
     for name in sorted(names):
@@ -106,7 +107,8 @@ def factors_of(
         items = np.array([[0.0], [1.0]], np.float32)
         if name == "popularity":
             offsets = np.array([[lines[kind][1]] for kind in kinds], np.float32)
-            users, cold = np.hstack([users, 0 * users]), np.hstack([cold, offsets])
+            none = np.zeros_like(users)
+            users, cold = np.hstack([users, none, none]), np.hstack([none, cold, offsets])
         if cold.any():
             factors[f"{NEW}{name}"] = Sides(1 - items, cold)
         if np.any(users):

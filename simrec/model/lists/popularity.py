@@ -38,11 +38,12 @@ _ENOUGH = 10
 
 @dataclass(eq=False)
 class PopularityPart(Part):
-    """The logarithm of how many liked an item.
+    """How many liked an item.
 
-    Two coordinates: the logarithm, which features tell of a new item, and a constant of items
-    without pairs in `fit`. Those of users are constant. With `fading`, likes count less the older
-    they are.
+    Three coordinates: the logarithm of their number, which ranks items with pairs; its square root,
+    which features tell of new items, as chance spreads it alike whatever it is; and a constant of
+    items without pairs in `fit`. Those of users are constant. With `fading`, likes count less the
+    older they are.
 
     Attributes
     ----------
@@ -74,9 +75,9 @@ class PopularityPart(Part):
             before, vectors = np.asarray(self.likes), np.array(self.heads.items.vectors)
             likes = before * np.float32(share)
             # What is still to come of items that came after `fit` does not fade.
-            to_come = np.where(vectors[:, 1] > 0, np.expm1(vectors[:, 0]) - before, 0)
-            faded = np.log1p(likes + np.maximum(to_come, 0))
-            vectors[:, 0] = np.where(before > 0, faded, vectors[:, 0])
+            to_come = np.where(vectors[:, 2] > 0, vectors[:, 1] ** 2 - before, 0)
+            faded = _scaled(likes + np.maximum(to_come, 0))
+            vectors[:, :2] = np.where((before > 0)[:, None], faded, vectors[:, :2])
             head = replace(self.heads.items, vectors=vectors)
             heads = self.heads.with_side("items", head)
             part = replace(self, heads=heads, likes=likes, fading=fading)
@@ -99,21 +100,21 @@ class PopularityPart(Part):
             new, known = later.arrived
             X = rows_of(later.features.items, new)
             expected[np.isin(rows, new)] += (1 - known) * self.expected(X)
-        vectors[:, 0] = np.log1p(expected)
+        vectors[:, :2] = _scaled(expected)
         head = self.heads.items.changed(rows, vectors)
         return replace(self, likes=likes, heads=self.heads.with_side("items", head))
 
     def expected(self, features: Sparse) -> np.ndarray:
         """Return how many will like new items, by their features."""
         X = sparse.csr_matrix(features)
-        logs = self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0)[:, 0]
-        return np.expm1(np.maximum(logs, 0))
+        roots = self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0)[:, 1]
+        return np.square(np.maximum(roots, 0))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: features of an item that `fit` did not know, and the own pairs."""
         x, vector = entity.features, np.asarray(vector, np.float64)
         names, values, pieces = [f"average {SINGULAR[entity.side]}"], [""], vector[None]
-        from_features = entity.side == "items" and vector[1] != 0
+        from_features = entity.side == "items" and vector[2] != 0
         if from_features and x is not None and x.nnz and entity.encoder is not None:
             pieces = encoded_by_column(entity.encoder, x, self.heads[entity.side].encoder)
             words = entity.encoder.words(x)
@@ -141,8 +142,8 @@ class PopularityPart(Part):
             raise InputError(f"popularity: {liked!r} is no number")
         heads = restored_heads(cls.name, artifact, towers)
         likes = artifact.array("popularity_likes", (len(towers.items.ids),))
-        if heads.items.width != 2 or not (likes >= 0).all():
-            raise InputError("popularity: expected two coordinates, and counts of at least 0")
+        if heads.items.width != 3 or not (likes >= 0).all():
+            raise InputError("popularity: expected three coordinates, and counts of at least 0")
         return cls(heads, output, liked, likes, None if fading is None else Fading.restored(fading))
 
 
@@ -158,18 +159,18 @@ def choose_penalties(
     data: Prepared, liked: float, rng: np.random.Generator, fading: Fading | None = None
 ) -> Penalties | None:
     """Choose the penalty of each column on items held out in turn; None if features do not help."""
-    side, logs = data.sides.items, np.log1p(_likes(data, liked, fading)[0]).astype(np.float32)
+    side, roots = data.sides.items, np.sqrt(_likes(data, liked, fading)[0]).astype(np.float32)
     X = side.X[:, :-1]
-    if not X.shape[1] or len(logs) < _ENOUGH or logs.std() == 0:
+    if not X.shape[1] or len(roots) < _ENOUGH or roots.std() == 0:
         return None
     seed = rng.integers(1 << 31)
     tried = []
     for rarity in (False, True):
-        regression = _regression(X, side.groups[:-1], logs, rarity, np.random.default_rng(seed))
+        regression = _regression(X, side.groups[:-1], roots, rarity, np.random.default_rng(seed))
         tried.append((regression.plain(), rarity, regression))
     plain, rarity, regression = min(tried, key=lambda one: one[0].error)
     chosen = regression.chosen(plain)
-    if chosen.error >= float(np.square(logs - logs.mean(), dtype=np.float64).sum()):
+    if chosen.error >= float(np.square(roots - roots.mean(), dtype=np.float64).sum()):
         return None
     return Penalties(rarity, chosen.penalty, chosen.columns.tolist())
 
@@ -195,17 +196,21 @@ def fit_popularity(
     """
     ratings, side = data.ratings, data.sides.items
     likes, fading = _likes(data, liked, fading)
-    logs = np.log1p(likes).astype(np.float32)
-    encoder = _encoder(side.X[:, :-1], side.groups[:-1], logs, penalties)
-    none = np.zeros_like(logs)
-    items = side.head(np.column_stack([logs, none]), encoder, encoder.weights[-1])
-    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 2), np.float32))
+    roots = np.sqrt(likes).astype(np.float32)
+    encoder = _encoder(side.X[:, :-1], side.groups[:-1], roots, penalties)
+    vectors = np.column_stack([_scaled(likes), np.zeros(len(likes))])
+    items = side.head(vectors, encoder, encoder.weights[-1])
+    constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
     constant.weights[-1] = 1
-    ones = np.ones((ratings.n_users, 2), np.float32)
+    ones = np.ones((ratings.n_users, 3), np.float32)
     users = data.sides.users.head(ones, constant, constant.weights[-1])
     of_all = np.zeros(len(side.tower.ids), np.float32)
     of_all[side.rated_rows] = likes
     return PopularityPart(Sides(items, users), IDENTITY, liked, of_all, fading)
+
+
+def _scaled(likes: np.ndarray) -> np.ndarray:
+    return np.column_stack([np.log1p(likes), np.sqrt(likes)])
 
 
 def _counted(data: Prepared, these: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -229,24 +234,24 @@ def _likes(data: Prepared, liked: float, fading: Fading | None) -> tuple[np.ndar
 def _regression(
     X: sparse.csr_matrix,
     groups: np.ndarray,
-    logs: np.ndarray,
+    roots: np.ndarray,
     rarity: bool,
     rng: np.random.Generator,
 ) -> ColumnRegression:
     encoder = Encoder(np.empty((0, 0)), idf=idf_of(X) if rarity else None)
-    return ColumnRegression(encoder.inputs(X).tocsr().astype(np.float32), groups, logs, rng)
+    return ColumnRegression(encoder.inputs(X).tocsr().astype(np.float32), groups, roots, rng)
 
 
 def _encoder(
-    X: sparse.csr_matrix, groups: np.ndarray, logs: np.ndarray, penalties: Penalties | None
+    X: sparse.csr_matrix, groups: np.ndarray, roots: np.ndarray, penalties: Penalties | None
 ) -> Encoder:
-    """Fit an encoder whose first coordinate is the log popularity, and the second a constant."""
-    weights = np.zeros((X.shape[1] + 1, 2), np.float32)
-    weights[-1] = float(logs.mean()), 1
+    """Fit an encoder whose second coordinate is the root of the likes, and the third a constant."""
+    weights = np.zeros((X.shape[1] + 1, 3), np.float32)
+    weights[-1, 1:] = float(roots.mean()), 1
     if penalties is None:
         return Encoder(weights)
     rarity, penalty, columns = penalties
-    regression = _regression(X, groups, logs, rarity, np.random.default_rng(0))
+    regression = _regression(X, groups, roots, rarity, np.random.default_rng(0))
     chosen = Weighed(penalty, np.array(columns, np.float32), np.empty(0))
-    weights[:, 0] = regression.weights(chosen)
+    weights[:, 1] = regression.weights(chosen)
     return Encoder(weights, idf=idf_of(X) if rarity else None)

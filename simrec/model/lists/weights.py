@@ -40,10 +40,11 @@ class Draw:
         """Return the scores of predicted ratings and popularity for a task."""
         task, found = self.held.tasks[name], {}
         for key, part in (self._given if OF_TASK[name] == "few" else self.parts).items():
-            users = np.array(part.heads.users.vectors[task.users])
-            if key == PopularityPart.name:
-                users[:, -1] = 0  # the coordinate of the offset, which is chosen later
-            found[key] = users @ np.asarray(part.heads.items.vectors[task.items]).T
+            users = np.asarray(part.heads.users.vectors[task.users])
+            items = np.asarray(part.heads.items.vectors[task.items])
+            if key == PopularityPart.name:  # the factors of its coordinates are chosen later
+                users, items = users[:, :1], np.where(items[:, 2:], items[:, 1:2], items[:, :1])
+            found[key] = users @ items.T
         return found
 
     def of_targets(self, name: str) -> dict[str, np.ndarray]:
