@@ -115,8 +115,8 @@ def _leading(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return about d + 16 eigenvalues and eigenvectors, by block power iteration."""
     V = rng.standard_normal((Y.shape[1], min(d + _MORE, Y.shape[1]))).astype(np.float32)
-    for _ in range(_PASSES):
-        V = workers.sum(_squared(Y, workers.first(_orthonormal(V))))
+    for step in range(_PASSES):  # the columns of the start are nearly orthogonal
+        V = workers.sum(_squared(Y, workers.first(_orthonormal(V) if step else V)))
     V = workers.first(_orthonormal(_orthonormal(V)))
     gram = np.zeros((V.shape[1], V.shape[1]))
     for rows in row_blocks(Y.shape[0], V.shape[1]):

@@ -163,8 +163,11 @@ class UserRegression:
         q, w = (np.repeat(one, np.diff(H.indptr)) for one in (share, weights))
 
         def by_item(of_pairs: np.ndarray) -> np.ndarray:
-            of_items = np.bincount(H.indices, of_pairs, len(P)).astype(np.float32)
-            return P.T @ (of_items[:, None] * P)
+            of_items = np.bincount(H.indices, of_pairs, len(P)).astype(np.float32)[:, None]
+            if (of_items < 0).any():
+                return P.T @ (of_items * P)
+            Z = np.sqrt(of_items) * P
+            return Z.T @ Z  # symmetric: in less time
 
         A[:d, :d] += by_item(w * q * (1 - q) * H.data**2)
         for name, T in targets.items():
