@@ -345,6 +345,6 @@ class TestPopularityFromFeatures:
         found = popularity(model)
         known = model.blended_by("items")[model.items_.rows([60])[0]]
         assert known == pytest.approx(150 / (150 + 2_412 / 60))
-        likes = 150 + (1 - known) * before[0, 1] ** 2
-        np.testing.assert_allclose(found[0], [np.log1p(likes), np.sqrt(likes), 1], rtol=1e-5)
+        likes = 150 + (1 - known) * np.array([np.expm1(before[0, 0]), before[0, 1] ** 2])
+        np.testing.assert_allclose(found[0], [np.log1p(likes[0]), np.sqrt(likes[1]), 1], rtol=1e-5)
         np.testing.assert_array_equal(found[1], before[1])

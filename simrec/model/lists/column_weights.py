@@ -57,7 +57,7 @@ class ColumnRegression:
     groups : numpy.ndarray
         The column of each feature.
     y : numpy.ndarray
-        What to predict, a number for each row.
+        What to predict: a number for each row, or several.
     rng : numpy.random.Generator
         Source of the folds.
     """
@@ -174,14 +174,14 @@ class ColumnRegression:
         return np.square(left * (1 - seen), dtype=np.float64).sum(1)
 
     def weights(self, weighed: Weighed) -> np.ndarray:
-        """Return the weights of the features and at last a constant, fitted to all rows."""
+        """Return the weights of the features and at last of a constant, fitted to all rows."""
         mean = self._y.mean(0)
         off = self._y - mean
         found = self._solve(off, np.ones_like(off), weighed, None, _TOLERANCE_OF_WEIGHTS)
         weights = self._back(found, weighed.columns)
-        in_order = np.empty(len(weights), np.float32)
-        in_order[self._order] = weights[:, 0]
-        return np.append(in_order, mean - self._mean @ weights)
+        in_order = np.empty_like(weights)
+        in_order[self._order] = weights
+        return np.vstack([in_order, mean - self._mean @ weights])
 
     def _back(self, P: np.ndarray, columns: np.ndarray) -> np.ndarray:
         """Return the weights of features that a combination of rows stands for."""

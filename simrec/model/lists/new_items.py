@@ -97,18 +97,22 @@ def factors_of(
     """Return the factors of coordinates from weights of tasks, for each kind of user.
 
     Weights of known and of new items differ in coordinates of their own, so that neither disturbs
-    the other. Of popularity the first coordinate is for known items, the second for new ones, and
-    the third is their constant.
+    the other. Of popularity the second coordinate, the root of the likes, is for new items alone,
+    and the third is their constant.
     """
+
+    def of_new(name: str) -> np.ndarray:
+        cold = [[lines[kind][0] * new[kind].get(name, 0.0)] for kind in kinds]
+        return np.array(cold, np.float32)
+
     factors = {}
     for name in sorted(names):
         users = np.array([[kinds[kind].get(name, 0.0)] for kind in kinds], np.float32)
-        cold = np.array([[lines[kind][0] * new[kind].get(name, 0.0)] for kind in kinds], np.float32)
-        items = np.array([[0.0], [1.0]], np.float32)
+        cold, items = of_new(name), np.array([[0.0], [1.0]], np.float32)
         if name == "popularity":
             offsets = np.array([[lines[kind][1]] for kind in kinds], np.float32)
-            none = np.zeros_like(users)
-            users, cold = np.hstack([users, none, none]), np.hstack([none, cold, offsets])
+            users = np.hstack([users, 0 * users, 0 * users])
+            cold = np.hstack([cold, of_new("likes"), offsets])
         if cold.any():
             factors[f"{NEW}{name}"] = Sides(1 - items, cold)
         if np.any(users):

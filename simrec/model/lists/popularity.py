@@ -40,10 +40,10 @@ _ENOUGH = 10
 class PopularityPart(Part):
     """How many liked an item.
 
-    Three coordinates: the logarithm of their number, which ranks items with pairs; its square root,
-    which features tell of new items, as chance spreads it alike whatever it is; and a constant of
-    items without pairs in `fit`. Those of users are constant. With `fading`, likes count less the
-    older they are.
+    Three coordinates: the logarithm of their number, its square root, and a constant of items
+    without pairs in `fit`. Of new items features tell the former two. Errors of the logarithm are
+    those of items with few likes, errors of the root count wherever they are. Those of users are
+    constant. With `fading`, likes count less the older they are.
 
     Attributes
     ----------
@@ -75,8 +75,8 @@ class PopularityPart(Part):
             before, vectors = np.asarray(self.likes), np.array(self.heads.items.vectors)
             likes = before * np.float32(share)
             # What is still to come of items that came after `fit` does not fade.
-            to_come = np.where(vectors[:, 2] > 0, vectors[:, 1] ** 2 - before, 0)
-            faded = _scaled(likes + np.maximum(to_come, 0))
+            to_come = np.where(vectors[:, 2:] > 0, _unscaled(vectors) - before[:, None], 0)
+            faded = _scaled(likes[:, None] + np.maximum(to_come, 0))
             vectors[:, :2] = np.where((before > 0)[:, None], faded, vectors[:, :2])
             head = replace(self.heads.items, vectors=vectors)
             heads = self.heads.with_side("items", head)
@@ -95,20 +95,16 @@ class PopularityPart(Part):
             at = np.full(len(here), self.fading.until) if later.at is None else later.at
             added = self.fading.weights(np.minimum(at[here], self.fading.until))
         np.add.at(likes, later.rows.items[here], added)
-        vectors, expected = np.array(self.heads.items.vectors[rows]), likes[rows]
+        vectors, counted = np.array(self.heads.items.vectors[rows]), likes[rows]
+        to_come = np.zeros((len(rows), 2))
         if later.arrived is not None and later.features is not None:
             new, known = later.arrived
-            X = rows_of(later.features.items, new)
-            expected[np.isin(rows, new)] += (1 - known) * self.expected(X)
-        vectors[:, :2] = _scaled(expected)
+            X = sparse.csr_matrix(rows_of(later.features.items, new))
+            expected = _unscaled(self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0))
+            to_come[np.isin(rows, new)] = (1 - known)[:, None] * expected
+        vectors[:, :2] = _scaled(counted[:, None] + to_come)
         head = self.heads.items.changed(rows, vectors)
         return replace(self, likes=likes, heads=self.heads.with_side("items", head))
-
-    def expected(self, features: Sparse) -> np.ndarray:
-        """Return how many will like new items, by their features."""
-        X = sparse.csr_matrix(features)
-        roots = self.heads.items.vectors_of_new(X, np.diff(X.indptr) > 0)[:, 1]
-        return np.square(np.maximum(roots, 0))
 
     def explained(self, entity: Entity, vector: np.ndarray) -> Parts:
         """Take a vector apart: features of an item that `fit` did not know, and the own pairs."""
@@ -159,18 +155,18 @@ def choose_penalties(
     data: Prepared, liked: float, rng: np.random.Generator, fading: Fading | None = None
 ) -> Penalties | None:
     """Choose the penalty of each column on items held out in turn; None if features do not help."""
-    side, roots = data.sides.items, np.sqrt(_likes(data, liked, fading)[0]).astype(np.float32)
-    X = side.X[:, :-1]
-    if not X.shape[1] or len(roots) < _ENOUGH or roots.std() == 0:
+    side, scaled = data.sides.items, _scaled(_likes(data, liked, fading)[0])
+    X, spreads = side.X[:, :-1], scaled.std(0)
+    if not X.shape[1] or len(scaled) < _ENOUGH or not spreads.all():
         return None
-    seed = rng.integers(1 << 31)
+    y, seed = (scaled - scaled.mean(0)) / spreads, rng.integers(1 << 31)
     tried = []
     for rarity in (False, True):
-        regression = _regression(X, side.groups[:-1], roots, rarity, np.random.default_rng(seed))
+        regression = _regression(X, side.groups[:-1], y, rarity, np.random.default_rng(seed))
         tried.append((regression.plain(), rarity, regression))
     plain, rarity, regression = min(tried, key=lambda one: one[0].error)
     chosen = regression.chosen(plain)
-    if chosen.error >= float(np.square(roots - roots.mean(), dtype=np.float64).sum()):
+    if chosen.error >= y.size:
         return None
     return Penalties(rarity, chosen.penalty, chosen.columns.tolist())
 
@@ -196,9 +192,9 @@ def fit_popularity(
     """
     ratings, side = data.ratings, data.sides.items
     likes, fading = _likes(data, liked, fading)
-    roots = np.sqrt(likes).astype(np.float32)
-    encoder = _encoder(side.X[:, :-1], side.groups[:-1], roots, penalties)
-    vectors = np.column_stack([_scaled(likes), np.zeros(len(likes))])
+    scaled = _scaled(likes)
+    encoder = _encoder(side.X[:, :-1], side.groups[:-1], scaled, penalties)
+    vectors = np.column_stack([scaled, np.zeros_like(likes)])
     items = side.head(vectors, encoder, encoder.weights[-1])
     constant = Encoder(np.zeros((data.sides.users.tower.features.shape[1] + 1, 3), np.float32))
     constant.weights[-1] = 1
@@ -210,7 +206,14 @@ def fit_popularity(
 
 
 def _scaled(likes: np.ndarray) -> np.ndarray:
-    return np.column_stack([np.log1p(likes), np.sqrt(likes)])
+    """Return the logarithm and the root, of a column for each or one for both."""
+    likes = likes.reshape(len(likes), -1)
+    return np.column_stack([np.log1p(likes[:, 0]), np.sqrt(likes[:, -1])])
+
+
+def _unscaled(vectors: np.ndarray) -> np.ndarray:
+    logarithm, root = np.maximum(vectors[:, :2], 0).T
+    return np.column_stack([np.expm1(logarithm), np.square(root)])
 
 
 def _counted(data: Prepared, these: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
@@ -234,24 +237,24 @@ def _likes(data: Prepared, liked: float, fading: Fading | None) -> tuple[np.ndar
 def _regression(
     X: sparse.csr_matrix,
     groups: np.ndarray,
-    roots: np.ndarray,
+    scaled: np.ndarray,
     rarity: bool,
     rng: np.random.Generator,
 ) -> ColumnRegression:
     encoder = Encoder(np.empty((0, 0)), idf=idf_of(X) if rarity else None)
-    return ColumnRegression(encoder.inputs(X).tocsr().astype(np.float32), groups, roots, rng)
+    return ColumnRegression(encoder.inputs(X).tocsr().astype(np.float32), groups, scaled, rng)
 
 
 def _encoder(
-    X: sparse.csr_matrix, groups: np.ndarray, roots: np.ndarray, penalties: Penalties | None
+    X: sparse.csr_matrix, groups: np.ndarray, scaled: np.ndarray, penalties: Penalties | None
 ) -> Encoder:
-    """Fit an encoder whose second coordinate is the root of the likes, and the third a constant."""
+    """Fit an encoder of the logarithm and the root of the likes, and a constant."""
     weights = np.zeros((X.shape[1] + 1, 3), np.float32)
-    weights[-1, 1:] = float(roots.mean()), 1
+    weights[-1] = *scaled.mean(0), 1
     if penalties is None:
         return Encoder(weights)
     rarity, penalty, columns = penalties
-    regression = _regression(X, groups, roots, rarity, np.random.default_rng(0))
+    regression = _regression(X, groups, scaled, rarity, np.random.default_rng(0))
     chosen = Weighed(penalty, np.array(columns, np.float32), np.empty(0))
-    weights[:, 1] = regression.weights(chosen)
+    weights[:, :2] = regression.weights(chosen)
     return Encoder(weights, idf=idf_of(X) if rarity else None)

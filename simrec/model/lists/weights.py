@@ -19,6 +19,8 @@ from simrec.model.part import Part
 
 # Tasks whose lists are much the same for all users: a blend is to gain in several groups of items.
 _BY_ITEMS, _GROUPS = ("new_users", "new_items", "new_both"), 4
+# Tasks whose candidates are known; new ones are also ranked by the root of their likes.
+_KNOWN_ITEMS = ("known_users", "few_pairs", "new_users")
 
 # What a user encoder predicts, and how much of it is in the blend.
 Mix = dict[str, float]
@@ -42,8 +44,10 @@ class Draw:
         for key, part in (self._given if OF_TASK[name] == "few" else self.parts).items():
             users = np.asarray(part.heads.users.vectors[task.users])
             items = np.asarray(part.heads.items.vectors[task.items])
-            if key == PopularityPart.name:  # the factors of its coordinates are chosen later
-                users, items = users[:, :1], np.where(items[:, 2:], items[:, 1:2], items[:, :1])
+            if key == PopularityPart.name:  # the constant has a factor of its own
+                if name not in _KNOWN_ITEMS:
+                    found["likes"] = users[:, :1] @ items[:, 1:2].T
+                users, items = users[:, :1], items[:, :1]
             found[key] = users @ items.T
         return found
 
