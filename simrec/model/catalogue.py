@@ -18,6 +18,8 @@ NAME = "catalogue"
 TITLES = ("title", "name", "item_name", "label")
 # Characters of a mean text from which it describes an item rather than names it.
 _LONG = 100
+# What no one reads as part of a name: parts with digits, addresses, files, codes with underscores.
+_CODE = r"\S*(?:[\d/@_]|\w\.\w)\S*"
 
 
 def described(table: pa.Table, ids: pa.ChunkedArray, known: IdMap, id_column: str) -> pa.Table:
@@ -78,16 +80,22 @@ def restored(artifact: Artifact, n: int) -> pa.Table | None:
 
 
 def title_column(table: pa.Table | None) -> str | None:
-    """Return the column that looks like a title: short text that nearly differs from row to row."""
+    """Return the column that looks like a title: short text that nearly differs from row to row.
+
+    In a column of any name, its words must differ: numbers, codes, addresses and dates do not name.
+    """
     if table is None:
         return None
-    for name in sorted(table.column_names, key=lambda name: name.lower() not in TITLES):
+    named = [name for name in table.column_names if name.lower() in TITLES]
+    alike = [name for name in table.column_names if name.lower().endswith(TITLES)]
+    for name in dict.fromkeys([*named, *alike, *table.column_names]):
         if family(table.schema.field(name).type) != "string":
             continue
         texts = table[name].cast(pa.large_string())
-        length = pc.mean(pc.utf8_length(texts)).as_py() or 0
-        if name.lower() not in TITLES and length > _LONG:
-            continue  # a description, not a name
+        if name not in named:
+            if (pc.mean(pc.utf8_length(texts)).as_py() or 0) > _LONG:
+                continue  # a description, not a name
+            texts = pc.utf8_trim_whitespace(pc.replace_substring_regex(texts, _CODE, ""))
         if pc.count_distinct(texts).as_py() > 0.8 * (len(table) - texts.null_count):
             return name
     return None
