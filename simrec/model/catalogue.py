@@ -1,5 +1,6 @@
 """The items table as it was given, kept beside the encoded features: for titles and filters."""
 
+import html
 from contextlib import suppress
 from typing import Any
 
@@ -101,13 +102,18 @@ def title_column(table: pa.Table | None) -> str | None:
     return None
 
 
+def names_at(table: pa.Table | None, rows: np.ndarray, column: str | None) -> list[str | None]:
+    """Return the texts of the title column at some rows, with entities of HTML as characters."""
+    if table is None or column is None:
+        return [None] * len(rows)
+    texts = table[column].take(pa.array(rows)).to_pylist()
+    return [None if text is None else html.unescape(str(text)) for text in texts]
+
+
 def titles(table: pa.Table | None, items: IdMap, ids: Any = None) -> dict[Any, str]:
     """Return the titles of items, of all by default, by a catalogue that has a row for each."""
-    name = title_column(table)
-    if table is None or name is None:
-        return {}
     values = items.column if ids is None else one_or_several(ids, "item_id")
     rows = items.rows(values, "item_id")
-    words = table[name].take(pa.array(np.maximum(rows, 0))).to_pylist()
+    words = names_at(table, np.maximum(rows, 0), title_column(table))
     asked = zip(values.to_pylist(), rows, words, strict=True)
-    return {one: str(word) for one, row, word in asked if row >= 0 and word is not None}
+    return {one: word for one, row, word in asked if row >= 0 and word is not None}

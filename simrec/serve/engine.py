@@ -18,7 +18,7 @@ from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
 from simrec.errors import InputError
 from simrec.model.answer.rerank import directions
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import names_at, title_column
 from simrec.model.head import Found
 from simrec.model.two_tower import TwoTower
 from simrec.serve import requests
@@ -315,8 +315,6 @@ class Engine:
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
-        titles = [None] * len(rows)
-        if self.title is not None and self._table is not None:
-            titles = self._table[self.title].take(pa.array(rows)).to_pylist()
+        titles = names_at(self._table, rows, self.title)
         pairs = zip(self.items_at(rows), titles, strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]

@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from simrec.model.catalogue import title_column
+from simrec.data.ids import IdMap
+from simrec.model.catalogue import title_column, titles
 
 LONG = pa.array(["about one " * 40, "about two " * 40])
 
@@ -38,3 +39,9 @@ def test_a_column_called_after_titles_comes_first() -> None:
     people = [f"{first} Doe" for first in ("Ana", "Bo", "Cy")]
     films = {"director": people, "movie_title": ["Heat", "Ran", "Jaws"]}
     assert title_column(pa.table(films)) == "movie_title"
+
+
+def test_entities_in_titles_are_characters() -> None:
+    table = pa.table({"title": ["Les Mis&eacute;rables", "Tom &amp; Jerry", None]})
+    items = IdMap.from_values([1, 2, 3])
+    assert titles(table, items) == {1: "Les Misérables", 2: "Tom & Jerry"}

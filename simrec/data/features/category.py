@@ -22,7 +22,16 @@ from simrec.data.features.column import (
     word_table,
 )
 from simrec.data.features.number import numbers
-from simrec.data.features.strings import BETWEEN_QUOTES, BRACKETS, is_free_text, separator_of, split
+from simrec.data.features.strings import (
+    BARE_NUMBERS,
+    BRACKETS,
+    CUT_SHORT,
+    NO_COMMA,
+    NO_ELEMENT,
+    is_free_text,
+    separator_of,
+    split,
+)
 from simrec.data.tables import is_list, null_mask
 from simrec.errors import InputError
 
@@ -204,7 +213,7 @@ class ListColumn(_VocabularyColumn):
                     f"{context.label}: column {context.column!r}: what separates the elements of "
                     "its lists was not found. Give it, as in 'list:|'."
                 )
-        elements = _elements(values, separator)[1]
+        elements = _elements(values, separator, context)[1]
         without_rows = Context(context.label, context.column)
         vocabulary = _frequent(elements, without_rows, settings.min_count)
         return cls(held, vocabulary, separator)
@@ -231,7 +240,7 @@ class ListColumn(_VocabularyColumn):
     def _encode(
         self, values: pa.ChunkedArray, separator: str, context: Context
     ) -> sparse.csr_matrix:
-        lengths, elements = _elements(values, separator)
+        lengths, elements = _elements(values, separator, context)
         codes = self.codes(elements, Context(context.label, context.column))
         keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
         keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
@@ -321,8 +330,18 @@ def _like(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return values.cast(type_, safe=type_ != pa.float64())
 
 
-def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.ChunkedArray]:
+def _elements(
+    values: pa.ChunkedArray, separator: str, context: Context
+) -> tuple[np.ndarray, pa.ChunkedArray]:
     """Return the number of elements of each list, and all elements."""
+    if separator == BRACKETS:
+        cut = pc.fill_null(
+            pc.match_substring_regex(values.cast(pa.large_string()), CUT_SHORT), False
+        )
+        if pc.any(cut).as_py():
+            problem = "hold a list that NumPy has cut short with '...'"
+            remedy = "Write whole lists: apply .tolist() to the arrays before the table is saved."
+            raise context.bad(np.asarray(cut, dtype=bool), problem, remedy)
     if separator:
         lengths, elements = split(values, separator)
         return lengths, pa.chunked_array([elements])
@@ -334,7 +353,10 @@ def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
     blanks = r"^[ \t\r\n]+|[ \t\r\n]+$"
     if separator == BRACKETS:
         x, separator = tf.strings.regex_replace(x, _ENDS, ""), ","
-        x = tf.strings.regex_replace(x, BETWEEN_QUOTES, separator)
-        blanks = r"""^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
+        for _ in range(2):
+            x = tf.strings.regex_replace(x, NO_COMMA, r"\1,\2")
+        commas = tf.strings.regex_replace(x, r"\s+", separator)
+        x = tf.where(tf.strings.regex_full_match(x, BARE_NUMBERS), commas, x)
+        blanks = rf"""{NO_ELEMENT}|^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
     pieces = tf.strings.split(x, separator).to_tensor("")
     return tf.strings.regex_replace(pieces, blanks, "")
