@@ -27,7 +27,10 @@ class Request(BaseModel):
 
 
 class Rating(BaseModel):
-    """A rating of an item; without a value, that it was taken up."""
+    """A rating of an item; without a value, that it was taken up.
+
+    Of a model of pairs without ratings, each counts as taken up, whatever its value.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     item_id: Id

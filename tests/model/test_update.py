@@ -57,6 +57,15 @@ def bounded(model, contributions):
     return output(np.array(sum(contributions["contribution"].to_pylist()) - output.shift))
 
 
+def test_ratings_for_a_model_of_pairs_count_as_pairs_and_this_is_said(lister, caplog):
+    pairs = pa.table({"user_id": [9001, 9001], "item_id": [17, 24]})
+    expected = copy.copy(lister).fold_in(pairs).recommend(9001, k=5)
+    assert "however rated" not in caplog.text
+    rated = copy.copy(lister).fold_in(pairs.append_column("rating", pa.array([1.0, 1.0])))
+    assert "each of these 2 counts as one, however rated" in caplog.text
+    assert rated.recommend(9001, k=5).equals(expected)
+
+
 def rmse(model, ratings):
     return float(np.sqrt(np.mean((model.predict(ratings) - ratings.values) ** 2)))
 
