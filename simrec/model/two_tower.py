@@ -325,7 +325,7 @@ class TwoTower(Answers):
                 "'rating', or fit a model to pairs without ratings."
             )
         if ratings.has_ratings and "rating" not in self.parts_:
-            told = "ratings: the model has learned pairs: each of these %d counts as one, however rated"
+            told = "ratings: the model has learned pairs: each of %d counts as one, however rated"
             logger.warning(told, len(ratings))
         return ratings
 

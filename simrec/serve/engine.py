@@ -5,7 +5,7 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from simrec.data.id_columns import id_kind
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
-from simrec.errors import InputError
+from simrec.errors import InputError, as_json
 from simrec.model.answer.rerank import directions
 from simrec.model.catalogue import names_at, title_column
 from simrec.model.head import Found
@@ -67,6 +67,10 @@ class Engine:
     def id_of(self, given: Any, side: Side) -> Any:
         """Return an id as the kind that the model has: numbers may come as text."""
         tower = self.model.towers_[side]
+        if isinstance(given, bool) or not isinstance(given, int | str):
+            raise InputError(
+                f"{tower.table_column}: expected a whole number or a string, got {as_json(given)}."
+            )
         return tower.ids.read(given, tower.id_column)
 
     def free_id(self, side: Side) -> Any:
@@ -83,6 +87,15 @@ class Engine:
         if (rows < 0).any():
             new = {item: self.n_known + i for i, item in enumerate(self._new_ids)}
             rows = np.where(rows < 0, [new.get(item, -1) for item in items], rows)
+        return rows
+
+    def there(self, items: Sequence[Any], described: Collection[Any] = ()) -> np.ndarray:
+        """Return the rows of items, -1 for those `described` by the request; refuse others."""
+        rows = self.rows_of(items)
+        for item, row in zip(items, rows if (rows < 0).any() else (), strict=False):
+            if row < 0 and item not in described:
+                remedy = "give its features, or post it to /items first"
+                raise InputError(f"item_id: no item {as_json(item)}; {remedy}.")
         return rows
 
     def items_at(self, rows: np.ndarray) -> list[Any]:
@@ -109,8 +122,11 @@ class Engine:
                     value = base64.b64decode(value, validate=True)
                 except (ValueError, TypeError):
                     raise InputError(f"{name}: expected an image in base64.") from None
-            if isinstance(value, Mapping):
-                raise InputError(f"{name}: expected a value or a list of values, got an object.")
+            inner = value if isinstance(value, list) else [value]
+            if any(isinstance(one, list | Mapping) for one in inner):
+                raise InputError(
+                    f"{name}: expected a value or a list of values, got {as_json(value)}."
+                )
             found[own.get(name, name)] = value
         return found
 
@@ -121,10 +137,17 @@ class Engine:
         trained = [] if tower.encoder is None else list(tower.encoder.columns_)
         if set(names) & set(trained):  # what is not given of them is missing
             names += [name for name in trained if name not in names]
-        try:
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
-        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-            raise InputError(f"{tower.side}: cannot be read as a table: {error}") from error
+        columns = {}
+        for name in names:
+            values = [row.get(name) for row in rows]
+            try:
+                columns[name] = pa.array(values)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+                raise InputError(
+                    f"{name}: expected values of one type, and numbers of 64 bits at most, got "
+                    f"{as_json(values)}."
+                ) from error
+        return pa.table(columns)
 
     # What has come in
 
@@ -229,11 +252,9 @@ class Engine:
                 ratings = dict(self.since.ratings.get(user, {}))
         if len(who.ratings) > len({self.id_of(one.item_id, "items") for one in who.ratings}):
             raise InputError("ratings: an item is rated more than once.")
+        self.check_ratings("ratings", who.ratings)
         ratings |= {self.id_of(one.item_id, "items"): one.rating for one in who.ratings}
-        rows = dict(zip(ratings, self.rows_of(list(ratings)).tolist(), strict=True))
-        unknown = [item for item, row in rows.items() if row < 0]
-        if unknown:
-            raise InputError(f"item_id: no item {unknown[0]!r} to rate; post it to /items first.")
+        rows = dict(zip(ratings, self.there(list(ratings)).tolist(), strict=True))
         liked = {rows[item]: rating for item, rating in ratings.items()}
         tower = model.towers_.users
         row = -1 if user is None else int(model.users_.rows([user], "user_id")[0])
@@ -243,7 +264,10 @@ class Engine:
         learnable = {item: rating for item, rating in ratings.items() if rows[item] < self.n_known}
         if not learnable and (known or features is None):
             if user is not None and not known and who.unknown == "error" and not ratings:
-                tower.find([user])  # raises what there is to say
+                raise InputError(
+                    f"user_id: nothing is known of {as_json(user)}. Give features or ratings, or "
+                    '"unknown": "prior" for the answer for an average user.'
+                )
             if not known:
                 n, user = len(tower.ids), None
                 found, seen = Found(np.array([n]), n, None, np.ones(1, bool)), np.empty(0, int)
@@ -255,6 +279,14 @@ class Engine:
         found = guest.towers_.users.known(np.zeros(1, np.int64))
         seen = np.union1d(guest.rated_.indices, list(liked)).astype(int)
         return Person(guest, user, found, seen, liked)
+
+    def check_ratings(self, name: str, given: Sequence[requests.Rating | requests.Event]) -> None:
+        """Refuse ratings beyond the bounds of the model."""
+        low, high = self.model.rating_bounds() or (-np.inf, np.inf)
+        for place, one in enumerate(given):
+            if one.rating is not None and not low <= one.rating <= high:
+                where = f"{name}.{place}.rating"
+                raise InputError(f"{where}: {one.rating:g} is not within {low:g} to {high:g}.")
 
     def _guest(
         self,

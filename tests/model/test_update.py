@@ -62,7 +62,7 @@ def test_ratings_for_a_model_of_pairs_count_as_pairs_and_this_is_said(lister, ca
     expected = copy.copy(lister).fold_in(pairs).recommend(9001, k=5)
     assert "however rated" not in caplog.text
     rated = copy.copy(lister).fold_in(pairs.append_column("rating", pa.array([1.0, 1.0])))
-    assert "each of these 2 counts as one, however rated" in caplog.text
+    assert "each of 2 counts as one, however rated" in caplog.text
     assert rated.recommend(9001, k=5).equals(expected)
 
 

@@ -280,7 +280,7 @@ class FeatureEncoder:
             held = family(values.type)
             if not encoder.takes(held):
                 raise InputError(
-                    f"{label}: column {column!r} holds {values.type} values ({held}), but was "
+                    f"{label}: column {column!r} holds values of type {held}, but was "
                     f"{encoder.family} when the encoder was fitted. Convert the column."
                 )
             if held == "nothing" and not pa.types.is_null(values.type):
