@@ -68,9 +68,7 @@ class Engine:
         """Return an id as the kind that the model has: numbers may come as text."""
         tower = self.model.towers_[side]
         if isinstance(given, bool) or not isinstance(given, int | str):
-            raise InputError(
-                f"{tower.table_column}: expected a whole number or a string, got {as_json(given)}."
-            )
+            raise _refused(tower.table_column, "a whole number or a string", given)
         return tower.ids.read(given, tower.id_column)
 
     def free_id(self, side: Side) -> Any:
@@ -92,8 +90,8 @@ class Engine:
     def there(self, items: Sequence[Any], described: Collection[Any] = ()) -> np.ndarray:
         """Return the rows of items, -1 for those `described` by the request; refuse others."""
         rows = self.rows_of(items)
-        for item, row in zip(items, rows if (rows < 0).any() else (), strict=False):
-            if row < 0 and item not in described:
+        for item in (items[row] for row in np.flatnonzero(rows < 0).tolist()):
+            if item not in described:
                 remedy = "give its features, or post it to /items first"
                 raise InputError(f"item_id: no item {as_json(item)}; {remedy}.")
         return rows
@@ -124,9 +122,7 @@ class Engine:
                     raise InputError(f"{name}: expected an image in base64.") from None
             inner = value if isinstance(value, list) else [value]
             if any(isinstance(one, list | Mapping) for one in inner):
-                raise InputError(
-                    f"{name}: expected a value or a list of values, got {as_json(value)}."
-                )
+                raise _refused(name, "a value or a list of values", value)
             found[own.get(name, name)] = value
         return found
 
@@ -143,10 +139,8 @@ class Engine:
             try:
                 columns[name] = pa.array(values)
             except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-                raise InputError(
-                    f"{name}: expected values of one type, and numbers of 64 bits at most, got "
-                    f"{as_json(values)}."
-                ) from error
+                one_type = "values of one type, and numbers of 64 bits at most"
+                raise _refused(name, one_type, values) from error
         return pa.table(columns)
 
     # What has come in
@@ -350,3 +344,8 @@ class Engine:
         titles = names_at(self._table, rows, self.title)
         pairs = zip(self.items_at(rows), titles, strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]
+
+
+def _refused(name: str, expected: str, given: Any) -> InputError:
+    """Make the error for a field of a request."""
+    return InputError(f"{name}: expected {expected}, got {as_json(given)}.")

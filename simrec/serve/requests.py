@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
@@ -16,12 +17,9 @@ _LARGEST = 2**63 - 1
 
 def _expected(what: str) -> GetPydanticSchema:
     """Say what a field takes in one sentence, at its own path, where it takes one of several."""
-    message = f"Input should be {what}"
-    return GetPydanticSchema(
-        lambda kind, schema: custom_error_schema(
-            schema(kind), "expected", custom_error_message=message
-        )
-    )
+    text = f"Input should be {what}"
+    made = partial(custom_error_schema, custom_error_type="expected", custom_error_message=text)
+    return GetPydanticSchema(lambda kind, schema: made(schema(kind)))
 
 
 Id = Annotated[
