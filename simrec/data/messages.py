@@ -1,8 +1,7 @@
 """Error messages about bad rows: table, column, count, an example row and the remedy."""
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from contextvars import ContextVar
 
 import numpy as np
@@ -11,7 +10,8 @@ import pyarrow as pa
 from simrec.errors import InputError, listing, nearest
 
 _MAX_SHOWN = 60
-_before: ContextVar[int] = ContextVar("rows before the table that is looked at", default=0)
+
+ROWS_BEFORE: ContextVar[int] = ContextVar("rows of a file before those that are read", default=0)
 
 
 def describe(source: object, name: str | None = None) -> str:
@@ -43,23 +43,13 @@ def bad_rows(
     counted from 0, without a row of names; rows in another order than the user's have no number.
     """
     first = int(np.argmax(rows))
-    parts = [f"row {first + _before.get():,}"] if numbered else []
+    parts = [f"row {first + ROWS_BEFORE.get():,}"] if numbered else []
     parts += [show_row(table, first)] if table is not None else []
     example = f", the first is {': '.join(parts)}" if parts else ""
     return InputError(
         f"{label}: column {column!r}: {int(np.count_nonzero(rows)):,} of {len(rows):,} rows "
         f"{problem}{example}. {remedy}"
     )
-
-
-@contextmanager
-def rows_before(n: int) -> Iterator[None]:
-    """Count rows in errors on from those of a file that were looked at before."""
-    token = _before.set(n)
-    try:
-        yield
-    finally:
-        _before.reset(token)
 
 
 def show_row(table: pa.Table, row: int) -> str:

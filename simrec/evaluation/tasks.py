@@ -233,10 +233,7 @@ def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
 
 
 def unfitted_copy(
-    model: Any,
-    random_state: int | None = None,
-    ratings: Ratings | None = None,
-    quiet: bool = False,
+    model: Any, random_state: int | None = None, ratings: Ratings | None = None, quiet: bool = False
 ) -> Any:
     """Make a model of the same settings that is yet to be fitted, with another seed if given.
 

@@ -188,11 +188,7 @@ def replay(
 
 @job
 def report(
-    model: Path,
-    data: DataOptions,
-    out: Path,
-    random_state: int = 0,
-    k: int = 10,
+    model: Path, data: DataOptions, out: Path, random_state: int = 0, k: int = 10
 ) -> dict[str, Any]:
     """Write a page that says whether to ship a model, what to do next, and why.
 

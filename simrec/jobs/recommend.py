@@ -72,8 +72,6 @@ class RecommendTask(BatchTask):
         """Look users up: known ones, new ones by their features, others as the policy says."""
         tower = self.model.load().towers_.users
         ids = table["user_id"]
-        if ids.null_count:
-            raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
         found = tower.find(ids, table, "error" if self.unknown == "error" else "prior")
         n = int(found.average.sum())
         n_new = int((found.rows >= found.n_known).sum()) - n
@@ -268,8 +266,9 @@ def _ratings_of(
             f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
             "them with simrec update, then give users and out."
         )
-    rating, bounds = "rating" if "rating" in model.parts_ else None, model.rating_bounds()
-    return several[0], Ratings.from_table(ratings, rating=rating, bounds=bounds, name=label)
+    rated = "rating" in model.parts_ or "rating" in ratings.column_names
+    given: dict[str, Any] = {"rating": "rating" if rated else None, "name": label}
+    return several[0], Ratings.from_table(ratings, **given, bounds=model.rating_bounds())
 
 
 def _features(tower: Tower, path: Path | None, who: Any) -> pa.Table | None:

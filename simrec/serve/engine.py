@@ -133,15 +133,12 @@ class Engine:
         trained = [] if tower.encoder is None else list(tower.encoder.columns_)
         if set(names) & set(trained):  # what is not given of them is missing
             names += [name for name in trained if name not in names]
-        columns = {}
-        for name in names:
-            values = [row.get(name) for row in rows]
-            try:
-                columns[name] = pa.array(values)
-            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-                one_type = "values of one type, and numbers of 64 bits at most"
-                raise _refused(name, one_type, values) from error
-        return pa.table(columns)
+        columns = {name: [row.get(name) for row in rows] for name in names}
+        try:
+            return pa.table({name: pa.array(values) for name, values in columns.items()})
+        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+            expected = "values of one type in each column, and numbers of 64 bits at most"
+            raise _refused(tower.side, expected, columns) from error
 
     # What has come in
 
@@ -341,8 +338,7 @@ class Engine:
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
-        titles = names_at(self._table, rows, self.title)
-        pairs = zip(self.items_at(rows), titles, strict=True)
+        pairs = zip(self.items_at(rows), names_at(self._table, rows, self.title), strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]
 
 

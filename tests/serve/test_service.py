@@ -426,7 +426,7 @@ class TestSafety:
             (
                 "/score",
                 {"item_features": [{"item_id": 9, "genres": ["War", 1]}]},
-                "genres: expected values of one type, and numbers of 64 bits at most, got ",
+                "items: expected values of one type in each column, and numbers of 64 bits at most",
             ),
             ("/items", {"rows": [{"item_id": None}]}, "item_id: expected a whole number or a str"),
             (

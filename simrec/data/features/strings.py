@@ -19,19 +19,12 @@ MISSING_WORDS = (
 BRACKETS = "[,]"
 """The separator of lists as Python, JSON or NumPy writes them: ``['a', 'b']``, ``['a' 'b']``."""
 
+# Lists as NumPy writes them: elements without a comma between (replaced twice: None is both of
+# its ends), numbers alone, where elements were left out, and what stands for a missing one.
 _END = r"""(['"]|\bNone\b|\bnan\b)"""
-NO_COMMA = rf"{_END}\s+{_END}"
-"""Two elements without a comma, as NumPy writes them; replace twice: None is its own two ends."""
-
-BARE_NUMBERS = r"[\s\d.eE+-]+"
-"""The inside of a list of numbers without commas, ``[1 2]``."""
-
+NO_COMMA, BARE_NUMBERS = rf"{_END}\s+{_END}", r"[\s\d.eE+-]+"
 CUT_SHORT = r"""[,'"\d.]\s+\.\.\.,?\s+['"\d-]"""
-"""Where NumPy has left elements out: it writes six of more than a thousand."""
-
 NO_ELEMENT = r"^[ \t\r\n]*(None|nan|null)[ \t\r\n]*$"
-"""What stands for a missing element between brackets."""
-
 _ENTITY = "&#?[0-9A-Za-z]+;"
 # Values that are looked at.
 _ENOUGH = 20_000

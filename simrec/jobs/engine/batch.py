@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from simrec.data.messages import rows_before
+from simrec.data.messages import ROWS_BEFORE
 from simrec.data.source import Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.entities import KnownIds
@@ -107,11 +107,13 @@ class Work:
         rows = 0
         batches = self.source.batches(unit, self.task.columns, self.batch_rows)
         for table in batches if unit.rows else ():
+            before = ROWS_BEFORE.set(unit.start + rows)
             try:
-                with rows_before(unit.start + rows):
-                    result, counted = self.task.process(table)
+                result, counted = self.task.process(table)
             except InputError as error:
                 raise InputError(f"{unit.label}: {error}") from error
+            finally:
+                ROWS_BEFORE.reset(before)
             rows += table.num_rows
             counts.update(counted)
             yield result

@@ -117,12 +117,7 @@ class Entities:
 
     @classmethod
     def collect(
-        cls,
-        tower: Tower,
-        head: Head,
-        source: Source | None,
-        unknown: Unknown,
-        scratch: Scratch,
+        cls, tower: Tower, head: Head, source: Source | None, unknown: Unknown, scratch: Scratch
     ) -> "Entities":
         """Gather the vectors of all entities a job may meet; a table is embedded once."""
         new, some_known = None, False

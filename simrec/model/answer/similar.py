@@ -116,13 +116,7 @@ class Liked:
         return _nearest(self.towers.items, self.rows, cosines, self.entities.items.row)
 
     def value(
-        self,
-        side: Side,
-        name: str,
-        value: str,
-        adds: bool,
-        encoder: Encoder,
-        partner: np.ndarray,
+        self, side: Side, name: str, value: str, adds: bool, encoder: Encoder, partner: np.ndarray
     ) -> str:
         """Return the value of a part of an explanation, with the names of items if it has any."""
         # Only what `adds` to the score is due to what was liked.
