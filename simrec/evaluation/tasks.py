@@ -183,8 +183,8 @@ def warn_about(model: Any, split: ColdStartSplit) -> None:
     towers, n_train = getattr(model, "towers_", None), len(split.train)
     learned = 0 if towers is None else int(np.sum(towers.items.counts))
     if learned > n_train:
-        told = "the model has learned %d ratings, training has %d: it may have seen the answers"
-        logger.warning(told, learned, n_train)
+        told = "the model has learned %d ratings, the training part has %d: %s"
+        logger.warning(told, learned, n_train, "it may have seen the answers")
     for side in ("users", "items"):
         known = getattr(model, f"{side}_", None)
         if not isinstance(known, IdMap):

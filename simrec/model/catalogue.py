@@ -8,14 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from simrec.data.features import FeatureEncoder
 from simrec.data.features.column import family
+from simrec.data.features.strings import lists
 from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
+from simrec.data.tables import is_list
 from simrec.errors import InputError
 from simrec.storage.arrays import Insertion
 from simrec.storage.artifacts import Artifact
 
-NAME = "catalogue"
+NAME, _SEPARATOR = "catalogue", b"separator"
 TITLES = ("title", "name", "item_name", "label")
 # Characters of a mean text from which it describes an item rather than names it.
 _LONG = 100
@@ -46,6 +49,17 @@ def _is_payload(kind: pa.DataType) -> bool:
     return held not in ("string", "number", "time", "boolean", "list of strings")
 
 
+def with_lists(table: pa.Table, encoder: FeatureEncoder) -> pa.Table:
+    """Return a table with lists for strings that are read as some: of CSV files as of Parquet."""
+    for place, name in enumerate(table.column_names):
+        separator = getattr(encoder.encoders_.get(name), "separator", "")
+        if separator:
+            made = lists(table[name], separator)
+            field = pa.field(name, made.type, metadata={_SEPARATOR: separator})
+            table = table.set_column(place, field, made)
+    return table
+
+
 def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> pa.Table | None:
     """Insert rows of new entities; the first have those of `more`, as types of training."""
     order = insert.order
@@ -58,7 +72,10 @@ def grown(before: pa.Table | None, more: pa.Table | None, insert: Insertion) -> 
         if more is not None and field.name in more.column_names:
             # Of another type than in training: not known.
             with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-                given = more[field.name].cast(field.type).chunks
+                values, separator = more[field.name], (field.metadata or {}).get(_SEPARATOR)
+                if separator and not is_list(values.type):
+                    values = pa.chunked_array([lists(values, separator.decode())])
+                given = values.cast(field.type).chunks
         rest = pa.nulls(n_new - sum(map(len, given)), field.type)
         both = pa.chunked_array([*before[field.name].chunks, *given, rest], field.type)
         columns[field.name] = both.take(pa.array(order))

@@ -20,7 +20,7 @@ from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import SINGULAR, USUAL, Columns, Side, Sides
 from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
-from simrec.model.catalogue import described
+from simrec.model.catalogue import described, with_lists
 from simrec.model.head import Encoder, StoredHead
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
@@ -302,7 +302,8 @@ def _side(
         features = sparse.vstack([features, more], format="csr")[np.argsort(order)]
         tower = replace(tower, ids=known, counts=counts)
     tower = replace(tower, encoder=encoder, features=features)
-    tower.table = described(table, ids, tower.ids, id_column) if side == "items" else None
+    if side == "items":
+        tower.table = described(with_lists(table, encoder), ids, tower.ids, id_column)
     words = np.append(encoder.spelled_, False)
     return PreparedSide(tower, rated_rows, X, groups, words, workers)
 

@@ -196,7 +196,7 @@ class Service:
         return {name: self._card(engine, self.paths[name]) for name, engine in self.engines.items()}
 
     def _card(self, engine: Answers, path: str) -> dict[str, Any]:
-        model = engine.model
+        model, chosen = engine.model, engine.model.chosen_.items()
         columns = {
             side: [_form(tower, name) for name in tower.encoder.columns_]
             for side, tower in model.towers_.named()
@@ -219,11 +219,7 @@ class Service:
             "title": engine.title,
             "catalogue": [] if model.catalogue_ is None else model.catalogue_.column_names,
             "columns": columns,
-            "chosen": {
-                name: value
-                for name, value in model.chosen_.items()
-                if isinstance(value, str | int | float | None)
-            },
+            "chosen": {n: v for n, v in chosen if isinstance(v, str | int | float | None)},
         }
 
 

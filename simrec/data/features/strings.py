@@ -124,6 +124,13 @@ def split(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.Array
     return lengths, pc.if_else(pc.equal(elements, ""), none, elements)
 
 
+def lists(values: pa.ChunkedArray, separator: str) -> pa.Array:
+    """Return lists in strings as lists."""
+    lengths, elements = split(values, separator)
+    ends = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+    return pa.ListArray.from_arrays(ends, elements, mask=values.is_null().combine_chunks())
+
+
 def with_letters(texts: pa.Array) -> pa.Array:
     """Return texts with letters in place of those that are entities of HTML: ``&eacute;``."""
     if not pc.any(pc.match_substring_regex(texts, _ENTITY)).as_py():

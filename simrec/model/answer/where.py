@@ -126,10 +126,8 @@ class _Filter:
                 return found | _mask(column.is_null()) if None in given else found
             return _mask(_COMPARE[operator](column, _scalar(name, given, column.type)))
         except pa.ArrowNotImplementedError as error:
-            held = family(column.type)
-            raise InputError(
-                f"where: {operator!r} cannot be applied to {name!r}, which holds {held}s."
-            ) from error
+            which = f"{name!r}, which holds {family(column.type)}s"
+            raise InputError(f"where: {operator!r} cannot be applied to {which}.") from error
 
 
 def _is_in(column: Any, values: list[Any]) -> Any:
