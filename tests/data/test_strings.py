@@ -162,6 +162,8 @@ def test_lists_as_numpy_writes_them():
     encoder, X = read(NUMPY)
     assert encoder.feature_names_ == ["x=a", "x=b", "x=<unknown>"]
     np.testing.assert_array_equal(X[:5], [[1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]])
+    rows = encoder.transform(pa.table({"x": NUMPY[3:5]}))
+    assert [encoder.words(row)["x"] for row in rows] == ["a, b", "none"]
     lists = [[1, 2], [2, 30], [1]] * 3
     encoder, X = read([str(np.array(numbers)) for numbers in lists])
     assert encoder.feature_names_ == ["x=1", "x=2", "x=30", "x=<unknown>"]

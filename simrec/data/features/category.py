@@ -57,7 +57,7 @@ class _VocabularyColumn(Column):
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         names = self.names("")
-        return ", ".join(names[feature][1:] for feature in features) or self.kind
+        return ", ".join(names[feature][1:] for feature in features) or "none"
 
     def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
         """Find the feature of each value, int32; the last for those not in the vocabulary."""
