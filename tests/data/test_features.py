@@ -606,7 +606,7 @@ def test_words_say_what_a_row_holds():
         assert said == [
             ["1990", "a", "x, y", "vector", "one, two"],
             ["2000", "a", "x, y", "missing", "two"],
-            ["missing", "<unknown>", "list", "vector", "one"],
+            ["missing", "<unknown>", "none", "vector", "one"],
         ]
         assert list(encoder.words(X[0])) == table.column_names
 
