@@ -1,6 +1,7 @@
 """The one exception SimRec raises for input it cannot use, and wording that errors share."""
 
 import difflib
+import json
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
@@ -46,6 +47,11 @@ def nearest(word: str, words: Iterable[str]) -> str:
     by_lower = {known.lower(): known for known in words}
     close = difflib.get_close_matches(word.lower(), by_lower, n=2, cutoff=0.6)
     return f" Did you mean {' or '.join(repr(by_lower[c]) for c in close)}?" if close else ""
+
+
+def as_json(value: Any) -> str:
+    """Write a value of a filter or request as JSON, a long one cut short."""
+    return json.dumps(value, default=str, ensure_ascii=False)[:80]
 
 
 def plural(n: int, word: str) -> str:

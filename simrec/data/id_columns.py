@@ -31,11 +31,7 @@ def whole_numbers(texts: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def check_ids(
-    values: Any,
-    column: str,
-    label: str | None = None,
-    *,
-    table: pa.Table | None = None,
+    values: Any, column: str, label: str | None = None, *, table: pa.Table | None = None
 ) -> pa.ChunkedArray:
     """Take ids in any form and refuse those that cannot be ids.
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextvars import ContextVar
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,8 @@ import pyarrow as pa
 from simrec.errors import InputError, listing, nearest
 
 _MAX_SHOWN = 60
+
+ROWS_BEFORE: ContextVar[int] = ContextVar("rows of a file before those that are read", default=0)
 
 
 def describe(source: object, name: str | None = None) -> str:
@@ -31,16 +34,21 @@ def bad_rows(
     problem: str,
     remedy: str,
     table: pa.Table | None = None,
+    *,
+    numbered: bool = True,
 ) -> InputError:
     """Make the error for some rows of a column that cannot be used: those where `rows` is True.
 
-    `problem` follows "3 of 100 rows": "are null"; the example row is taken from `table`.
+    `problem` follows "3 of 100 rows": "are null"; the example row is taken from `table`. Rows are
+    counted from 0, without a row of names; rows in another order than the user's have no number.
     """
     first = int(np.argmax(rows))
-    example = f": {show_row(table, first)}" if table is not None else ""
+    parts = [f"row {first + ROWS_BEFORE.get():,}"] if numbered else []
+    parts += [show_row(table, first)] if table is not None else []
+    example = f", the first is {': '.join(parts)}" if parts else ""
     return InputError(
         f"{label}: column {column!r}: {int(np.count_nonzero(rows)):,} of {len(rows):,} rows "
-        f"{problem}, the first is row {first:,}{example}. {remedy}"
+        f"{problem}{example}. {remedy}"
     )
 
 

@@ -25,6 +25,7 @@ class Unit:
     row_groups: tuple[int, ...]
     rows: int
     label: str  # in messages
+    start: int = 0  # rows of the file before it
 
 
 @dataclass(frozen=True)
@@ -196,15 +197,15 @@ class Source:
         """
         units: list[Unit] = []
         for number, file in enumerate(self.files):
-            first, rows = 0, 0
+            start, first, rows = 0, 0, 0
             for group, count in enumerate(file.rows):
                 rows += count
                 if group + 1 == len(file.rows) or rows + file.rows[group + 1] > part_rows:
                     groups = tuple(range(first, group + 1))
                     which = f"{first}-{group}" if group > first else str(group)
-                    label = f"{file.path} (row group {which})"
-                    units.append(Unit(len(units), number, groups, rows, label))
-                    first, rows = group + 1, 0
+                    label = file.path if file.dialect else f"{file.path} (row group {which})"
+                    units.append(Unit(len(units), number, groups, rows, label, start))
+                    start, first, rows = start + rows, group + 1, 0
         return units
 
     def batches(

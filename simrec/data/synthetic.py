@@ -82,11 +82,7 @@ class Synthetic:
 
 
 def make_synthetic(
-    n_users: int = 600,
-    n_items: int = 400,
-    n_ratings: int = 25_000,
-    *,
-    random_state: int = 0,
+    n_users: int = 600, n_items: int = 400, n_ratings: int = 25_000, *, random_state: int = 0
 ) -> Synthetic:
     """Make ratings of low-rank preferences that features explain in part.
 

@@ -163,9 +163,7 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def paired_difference(
-    pair: tuple[np.ndarray, np.ndarray],
-    groups: np.ndarray,
-    root: bool,
+    pair: tuple[np.ndarray, np.ndarray], groups: np.ndarray, root: bool
 ) -> dict[str, Any]:
     """Return the figures of two models, their difference, its interval and standard error.
 

@@ -36,6 +36,8 @@ CATALOGUE_FIGURES = ("coverage", "popularity", "popularity_rated", "new_share")
 
 BEST = "No baseline is better than the model."
 _NAN = float("nan")
+# Ratings, and users with a list, from which on a task has a verdict.
+_ENOUGH = 20
 
 
 class Predictor(Protocol):
@@ -279,10 +281,16 @@ class Figures(pd.DataFrame):
 
 
 def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
-    """Say where the model is no better than a baseline: a sentence each, none if it always is."""
-    found = []
+    """Say where the model is no better than a baseline: a sentence each, none if it always is.
+
+    Last are the tasks with too little for a verdict.
+    """
+    found, few = [], []
     for row in table.to_dict("records"):
         name, own = tasks.TASK_NAMES[row["task"]], row[f"ndcg@{k}"]
+        if row["n"] < _ENOUGH or 0 < row["n_ranked"] < _ENOUGH:
+            few.append(name)
+            continue
         theirs = {end: row.get(f"ndcg@{k}_{end}", np.nan) for end in LIST_BASELINES}
         best = max(theirs, key=lambda end: np.nan_to_num(theirs[end], nan=-1.0))
         if own < theirs[best]:
@@ -297,6 +305,9 @@ def verdicts(table: pd.DataFrame, k: int = 10) -> list[str]:
                 f"{name}: the predictions are no better than the best baseline "
                 f"(RMSE {row['rmse']:.4f} against {error:.4f})"
             )
+    if few:
+        least = f"fewer than {_ENOUGH} held-out ratings or users with a list"
+        found.append(f"{'; '.join(few)}: too little to tell ({least})")
     return found
 
 

@@ -183,11 +183,8 @@ def warn_about(model: Any, split: ColdStartSplit) -> None:
     towers, n_train = getattr(model, "towers_", None), len(split.train)
     learned = 0 if towers is None else int(np.sum(towers.items.counts))
     if learned > n_train:
-        logger.warning(
-            "the model has learned %d ratings, the training part has %d: it may have seen the "
-            "answers",
-            *(learned, n_train),
-        )
+        told = "the model has learned %d ratings, the training part has %d: %s"
+        logger.warning(told, learned, n_train, "it may have seen the answers")
     for side in ("users", "items"):
         known = getattr(model, f"{side}_", None)
         if not isinstance(known, IdMap):
@@ -197,12 +194,10 @@ def warn_about(model: Any, split: ColdStartSplit) -> None:
             asked = asked.union(getattr(ratings, side))
         missing = int((~known.contains(asked.ids)).sum())
         if missing:
-            logger.warning(
-                "%d of %d %s have neither ratings nor features: they are answered as average ones",
-                missing,
-                len(asked),
-                side,
+            told = (
+                "%d of %d %s have neither ratings nor features: they are answered as average ones"
             )
+            logger.warning(told, missing, len(asked), side)
 
 
 def _options(method: Any) -> dict[str, str]:
@@ -233,10 +228,7 @@ def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
 
 
 def unfitted_copy(
-    model: Any,
-    random_state: int | None = None,
-    ratings: Ratings | None = None,
-    quiet: bool = False,
+    model: Any, random_state: int | None = None, ratings: Ratings | None = None, quiet: bool = False
 ) -> Any:
     """Make a model of the same settings that is yet to be fitted, with another seed if given.
 

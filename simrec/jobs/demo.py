@@ -26,9 +26,7 @@ _PACKAGES = (
 
 
 def demo(
-    out: str | os.PathLike = "demo",
-    say: Callable[[str], None] = print,
-    verbose: int = 1,
+    out: str | os.PathLike = "demo", say: Callable[[str], None] = print, verbose: int = 1
 ) -> dict[str, Any]:
     """Train on the sample, evaluate the four tasks, score, recommend for new users, and report.
 

@@ -85,12 +85,8 @@ def evaluate(
     model = model or TwoTower()
     split = hold_out.of(data.load_ratings(model.bounds))
     table = four_tasks(model, split, k, seeds=seeds, **data.features())
-    return {
-        "seeds": list(seeds),
-        "split": hold_out.split,
-        "tasks": records(table),
-        "verdict": verdicts(table, k) or [BEST],
-    }
+    made = {"seeds": list(seeds), "split": hold_out.split, "tasks": records(table)}
+    return {**made, "verdict": verdicts(table, k) or [BEST]}
 
 
 @job
@@ -147,11 +143,8 @@ def compare(
             fresh = [unfitted_copy(model, seed) for seed in seeds]
             models[name] = [fitted_copy(copy, model, parts.train, tables) for copy in fresh]
     found = paired(models, parts, k=k, random_state=seeds[0])
-    return {
-        "figures": records(found),
-        "value": found["model"].iloc[0],
-        "other_value": found["other"].iloc[0],
-    }
+    whose = {"value": found["model"].iloc[0], "other_value": found["other"].iloc[0]}
+    return {"figures": records(found), **whose}
 
 
 @job
@@ -179,20 +172,13 @@ def replay(
     model = model or TwoTower()
     ratings = data.load_ratings(model.bounds)
     found = walk(model, ratings, every=every, refit=refit, at=at, **data.features())
-    return {
-        "policies": records(found.policies),
-        "verdict": [found.sentence],
-        "periods": records(found.periods),
-    }
+    policies, periods = records(found.policies), records(found.periods)
+    return {"policies": policies, "verdict": [found.sentence], "periods": periods}
 
 
 @job
 def report(
-    model: Path,
-    data: DataOptions,
-    out: Path,
-    random_state: int = 0,
-    k: int = 10,
+    model: Path, data: DataOptions, out: Path, random_state: int = 0, k: int = 10
 ) -> dict[str, Any]:
     """Write a page that says whether to ship a model, what to do next, and why.
 
@@ -216,13 +202,8 @@ def report(
     ratings = data.load_ratings(loaded.bounds, loaded.columns_)
     features = data.features(loaded.columns_)
     made = write(loaded, ratings, out, **features, k=k, random_state=random_state)
-    return {
-        "out": made["out"],
-        "model_id": loaded.model_id_,
-        "verdict": [made["verdict"]],
-        "tasks": records(made["tasks"]),
-        "warnings": made["warnings"],
-    }
+    said = {"verdict": [made["verdict"]], "tasks": records(made["tasks"])}
+    return {"out": made["out"], "model_id": loaded.model_id_, **said, "warnings": made["warnings"]}
 
 
 def records(table: Any) -> list[dict[str, Any]]:

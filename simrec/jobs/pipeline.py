@@ -47,10 +47,7 @@ def section_options(section: str) -> dict[str, Option]:
 
 
 def run(
-    file: str | os.PathLike,
-    set: tuple[str, ...] = (),
-    date: str | None = None,
-    verbose: int = 1,
+    file: str | os.PathLike, set: tuple[str, ...] = (), date: str | None = None, verbose: int = 1
 ) -> Iterator[dict[str, Any]]:
     """Run the jobs of a pipeline file one after the other; yield the result of each.
 

@@ -72,8 +72,6 @@ class RecommendTask(BatchTask):
         """Look users up: known ones, new ones by their features, others as the policy says."""
         tower = self.model.load().towers_.users
         ids = table["user_id"]
-        if ids.null_count:
-            raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
         found = tower.find(ids, table, "error" if self.unknown == "error" else "prior")
         n = int(found.average.sum())
         n_new = int((found.rows >= found.n_known).sum()) - n
@@ -154,27 +152,16 @@ def recommend(
     loaded = reference.load()
     heads, _ = loaded.ranking(rank_by)
     source = entity_source(loaded.towers_.users, users, own)
-    job = {
-        "job": "recommend",
-        **asked,
-        "rated": exclude is not None,
-        "unknown": unknown,
-        **{name: table and table.identity() for name, table in sources.items()},
-    }
+    job = {"job": "recommend", **asked, "rated": exclude is not None, "unknown": unknown}
+    job |= {name: table and table.identity() for name, table in sources.items()}
+    catalogue = sources["items"]
 
     def prepare(scratch: Scratch) -> RecommendTask:
         tower = loaded.towers_.items
-        candidates = Candidates.collect(
-            tower, heads.items, sources["items"], new_items_only, scratch
-        )
-        schema = pa.schema(
-            [
-                (own.user_id, source.schema.field("user_id").type),
-                (own.item_id, candidates.ids.type),
-                ("score", pa.float32()),
-                ("rank", pa.int32()),
-            ]
-        )
+        candidates = Candidates.collect(tower, heads.items, catalogue, new_items_only, scratch)
+        user_type, item_type = source.schema.field("user_id").type, candidates.ids.type
+        answers = [("score", pa.float32()), ("rank", pa.int32())]
+        schema = pa.schema([(own.user_id, user_type), (own.item_id, item_type), *answers])
         listed = None
         if (pairs := sources["exclude"]) is not None:
             listed = ItemLists.read(pairs, "exclude", candidates.ids, scratch)
@@ -195,7 +182,6 @@ def recommend(
     if batch.engine == "local":
         batch = replace(batch, workers=batch.workers or 1)
     # Features of a user, the results with ids, and a share of the lists of seen items.
-    catalogue = sources["items"]
     n_items = len(loaded.items_) if catalogue is None else catalogue.rows
     rated = loaded.rated_.nnz / max(len(loaded.users_), 1)
     row_bytes = source.row_bytes + 32 * min(k, n_items) + 4 * heads.users.width + 8 * rated
@@ -268,8 +254,9 @@ def _ratings_of(
             f"{label}: ratings of {len(several)} users; one list is shown. For several, learn "
             "them with simrec update, then give users and out."
         )
-    rating, bounds = "rating" if "rating" in model.parts_ else None, model.rating_bounds()
-    return several[0], Ratings.from_table(ratings, rating=rating, bounds=bounds, name=label)
+    rated = "rating" in model.parts_ or "rating" in ratings.column_names
+    given: dict[str, Any] = {"rating": "rating" if rated else None, "name": label}
+    return several[0], Ratings.from_table(ratings, **given, bounds=model.rating_bounds())
 
 
 def _features(tower: Tower, path: Path | None, who: Any) -> pa.Table | None:

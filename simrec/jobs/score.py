@@ -40,11 +40,8 @@ class ScoreTask(BatchTask):
             pa.chunked_array([as_arrow(scores)]) if name == "score" else table[name]
             for name in self.schema.names
         ]
-        counts = {
-            "unknown_users": unknown_users,
-            "unknown_items": unknown_items,
-            "rows_dropped": int((~keep).sum()),
-        }
+        counts = {"unknown_users": unknown_users, "unknown_items": unknown_items}
+        counts["rows_dropped"] = int((~keep).sum())
         return pa.table(columns, schema=self.schema), counts
 
 
@@ -88,12 +85,8 @@ def score(
         )
     source.require(*carried)
     schema = pa.schema([*(source.schema.field(name) for name in carried), ("score", pa.float32())])
-    job: dict[str, Any] = {
-        "job": "score",
-        "unknown": unknown,
-        "columns": schema.names,
-        **{name: table and table.identity() for name, table in tables.named()},
-    }
+    job: dict[str, Any] = {"job": "score", "unknown": unknown, "columns": schema.names}
+    job |= {name: table and table.identity() for name, table in tables.named()}
     # Input and output columns, ids and rows of vectors, each about three times on the way.
     row_bytes = 3 * (source.row_bytes + 64)
 

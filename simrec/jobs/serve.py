@@ -98,12 +98,9 @@ def _serve(
         from simrec.serve.app import run
         from simrec.serve.service import Settings
     except ImportError as error:
-        raise InputError(
-            f"serve: needs the extra: pip install 'simrec[serve]' ({error})"
-        ) from error
-    paths = {
-        name: os.fspath(getattr(service, name) or "") for name in ("other", "state", "figures")
-    }
+        remedy = "pip install 'simrec[serve]'"
+        raise InputError(f"serve: needs the extra: {remedy} ({error})") from error
+    paths = {n: os.fspath(getattr(service, n) or "") for n in ("other", "state", "figures")}
     hosts = ("localhost", "127.0.0.1", "::1") if own else ()
     settings |= {"model": os.fspath(model), "keys": keys, "hosts": hosts, **paths}
     address = f"http://{host}:{port}/"

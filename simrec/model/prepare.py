@@ -17,10 +17,10 @@ from simrec.data.id_columns import one_or_several
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.ratings import Ratings, liked_from
-from simrec.data.sides import USUAL, Columns, Side, Sides
+from simrec.data.sides import SINGULAR, USUAL, Columns, Side, Sides
 from simrec.data.tables import TableLike, is_table, read_table
 from simrec.errors import InputError
-from simrec.model.catalogue import described
+from simrec.model.catalogue import described, with_lists
 from simrec.model.head import Encoder, StoredHead
 from simrec.model.run.workers import ONE_WORKER, Workers
 from simrec.model.tower import Tower, id_values, unique_ids
@@ -161,11 +161,17 @@ def prepare(
         return _side(tower, tables[side], encoding, divided[side])
 
     sides = Sides.of(side_of)
-    if bounds is None:
-        ends = [np.array([ratings.values.min()]), np.array([ratings.values.max()])]
-        low, high = (np.concatenate(workers.gather(end)) for end in ends)
-        bounds = float(low.min()), float(high.max())
-    return Prepared(ratings, bounds, sides, workers)
+    ends = [np.array([ratings.values.min()]), np.array([ratings.values.max()])]
+    low, high = (np.concatenate(workers.gather(end)) for end in ends)
+    found = float(low.min()), float(high.max())
+    if ratings.has_ratings and found[0] == found[1]:
+        told = "ratings: all are %g, and so will predictions be; lists go by who rated what"
+        logger.warning(told, found[0])
+    for side, total in Sides(ratings.n_items, workers.total(ratings.n_users)).named():
+        if total == 1:
+            told = "ratings: all are of one %s; what sets %s apart cannot be learned"
+            logger.warning(told, SINGULAR[side], side)
+    return Prepared(ratings, bounds or found, sides, workers)
 
 
 def _with_items_of_all(ratings: Ratings, workers: Workers) -> Ratings:
@@ -296,7 +302,8 @@ def _side(
         features = sparse.vstack([features, more], format="csr")[np.argsort(order)]
         tower = replace(tower, ids=known, counts=counts)
     tower = replace(tower, encoder=encoder, features=features)
-    tower.table = described(table, ids, tower.ids, id_column) if side == "items" else None
+    if side == "items":
+        tower.table = described(with_lists(table, encoder), ids, tower.ids, id_column)
     words = np.append(encoder.spelled_, False)
     return PreparedSide(tower, rated_rows, X, groups, words, workers)
 

@@ -2,6 +2,7 @@
 
 import copy
 import inspect
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from simrec.model.fit import fit_model
 from simrec.model.params import OutputKind, check_params
 from simrec.model.prepare import rated_pairs, read_ratings
 from simrec.model.update.update import Guests, State, forget, learn
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(repr=False, eq=False)
@@ -321,6 +324,9 @@ class TwoTower(Answers):
                 "ratings: the model has learned ratings, and these pairs have none. Give a column "
                 "'rating', or fit a model to pairs without ratings."
             )
+        if ratings.has_ratings and "rating" not in self.parts_:
+            told = "ratings: the model has learned pairs: each of %d counts as one, however rated"
+            logger.warning(told, len(ratings))
         return ratings
 
     def _take_over(self, state: State) -> None:

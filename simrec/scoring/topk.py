@@ -257,11 +257,7 @@ def _best(
 
 
 def _best_of_all(
-    number: int,
-    query: np.ndarray,
-    items: np.ndarray,
-    k: int,
-    excluded: sparse.csr_matrix | None,
+    number: int, query: np.ndarray, items: np.ndarray, k: int, excluded: sparse.csr_matrix | None
 ) -> Found:
     """Score all items for one query, and return its k best."""
     exact = dot_rows(query[None], items)

@@ -36,9 +36,7 @@ class Answers(Engine):
         """Tell which items may be in a list."""
         keep = np.ones(len(view), bool)
         if request.items is not None:
-            rows = self.rows_of(request.items)
-            if (rows < 0).any():
-                raise InputError(f"items: no item {request.items[int(np.argmin(rows))]!r}.")
+            rows = self.there(request.items)
             keep[:] = False
             keep[rows] = True
         if request.where is not None:
@@ -135,11 +133,13 @@ class Answers(Engine):
     def score(self, request: requests.Score) -> dict[str, Any]:
         """Return predicted ratings; see `TwoTower.predict`."""
         person = self.person(request)
-        given = [self.clean(row, "items") for row in request.item_features]
         ids = [self.id_of(item, "items") for item in request.asked()]
+        given = [self.clean(row, "items") for row in request.item_features]
         given += [self.since.items[i] for i in ids if i in self.since.items]
-        rows = list({row.get("item_id"): row for row in given}.values())
-        found = self.model.towers_.items.find(ids, self.table(rows, "items") if rows else None)
+        rows = {self.id_of(row.get("item_id"), "items"): row for row in given}
+        self.there(ids, rows)
+        table = self.table(list(rows.values()), "items") if rows else None
+        found = self.model.towers_.items.find(ids, table)
         ratings, deviations = self._predicted(person, found, request.uncertainty)
         answer = [{"item_id": i, "predicted": float(r)} for i, r in zip(ids, ratings, strict=True)]
         for one, std in zip(answer, () if deviations is None else deviations, strict=False):
@@ -152,6 +152,7 @@ class Answers(Engine):
             raise InputError("give either item_id or features.")
         if features is None:
             item = self.id_of(item_id, "items")
+            self.there([item])
             if item not in self.since.items:
                 return [item]
             features = self.since.items[item]
@@ -185,6 +186,8 @@ class Answers(Engine):
         row = request.item_features or self.since.items.get(item)
         if row is not None:
             table = self.table([{**self.clean(row, "items"), "item_id": item}], "items")
+        else:
+            self.there([item])
         found = person.model.explain(
             self.free_id("users") if person.id is None else person.id,
             item,
@@ -219,6 +222,7 @@ class Answers(Engine):
         """Return what to ask a user; see `TwoTower.ask`."""
         person = self.person(request)
         items = request.items and [self.id_of(one, "items") for one in request.items]
+        self.there(items or [])
         return self._titled(
             person.model.ask(
                 person.id, request.k, items=items, popularity=request.popularity, output="arrow"

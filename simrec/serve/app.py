@@ -90,13 +90,15 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(InputError)
     async def bad_input(request: Request, error: InputError) -> Response:
-        return problem(400, "Bad input", str(error))
+        return problem(400, "Bad input", str(error).replace(" (Arrow table)", ""))
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        where = ".".join(map(str, first.get("loc", ())))
-        return problem(422, "Invalid request", f"{where}: {first.get('msg')}")
+        where = ".".join(map(str, first.get("loc", ()))) or "the request"
+        said = str(first.get("msg")).replace("valid array", "list")
+        said = said.replace("valid integer", "whole number")
+        return problem(422, "Invalid request", f"{where}: {said}")
 
     @app.exception_handler(AnyHTTPException)
     async def http(request: Request, error: AnyHTTPException) -> Response:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,9 @@ from simrec.data.id_columns import id_kind
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
 from simrec.data.sides import Side
-from simrec.errors import InputError
+from simrec.errors import InputError, as_json
 from simrec.model.answer.rerank import directions
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import names_at, title_column
 from simrec.model.head import Found
 from simrec.model.two_tower import TwoTower
 from simrec.serve import requests
@@ -67,6 +67,8 @@ class Engine:
     def id_of(self, given: Any, side: Side) -> Any:
         """Return an id as the kind that the model has: numbers may come as text."""
         tower = self.model.towers_[side]
+        if isinstance(given, bool) or not isinstance(given, int | str):
+            raise _refused(tower.table_column, "a whole number or a string", given)
         return tower.ids.read(given, tower.id_column)
 
     def free_id(self, side: Side) -> Any:
@@ -83,6 +85,15 @@ class Engine:
         if (rows < 0).any():
             new = {item: self.n_known + i for i, item in enumerate(self._new_ids)}
             rows = np.where(rows < 0, [new.get(item, -1) for item in items], rows)
+        return rows
+
+    def there(self, items: Sequence[Any], described: Collection[Any] = ()) -> np.ndarray:
+        """Return the rows of items, -1 for those `described` by the request; refuse others."""
+        rows = self.rows_of(items)
+        for item in (items[row] for row in np.flatnonzero(rows < 0).tolist()):
+            if item not in described:
+                remedy = "give its features, or post it to /items first"
+                raise InputError(f"item_id: no item {as_json(item)}; {remedy}.")
         return rows
 
     def items_at(self, rows: np.ndarray) -> list[Any]:
@@ -109,8 +120,9 @@ class Engine:
                     value = base64.b64decode(value, validate=True)
                 except (ValueError, TypeError):
                     raise InputError(f"{name}: expected an image in base64.") from None
-            if isinstance(value, Mapping):
-                raise InputError(f"{name}: expected a value or a list of values, got an object.")
+            inner = value if isinstance(value, list) else [value]
+            if any(isinstance(one, list | Mapping) for one in inner):
+                raise _refused(name, "a value or a list of values", value)
             found[own.get(name, name)] = value
         return found
 
@@ -121,10 +133,12 @@ class Engine:
         trained = [] if tower.encoder is None else list(tower.encoder.columns_)
         if set(names) & set(trained):  # what is not given of them is missing
             names += [name for name in trained if name not in names]
+        columns = {name: [row.get(name) for row in rows] for name in names}
         try:
-            return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+            return pa.table({name: pa.array(values) for name, values in columns.items()})
         except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-            raise InputError(f"{tower.side}: cannot be read as a table: {error}") from error
+            expected = "values of one type in each column, and numbers of 64 bits at most"
+            raise _refused(tower.side, expected, columns) from error
 
     # What has come in
 
@@ -229,11 +243,9 @@ class Engine:
                 ratings = dict(self.since.ratings.get(user, {}))
         if len(who.ratings) > len({self.id_of(one.item_id, "items") for one in who.ratings}):
             raise InputError("ratings: an item is rated more than once.")
+        self.check_ratings("ratings", who.ratings)
         ratings |= {self.id_of(one.item_id, "items"): one.rating for one in who.ratings}
-        rows = dict(zip(ratings, self.rows_of(list(ratings)).tolist(), strict=True))
-        unknown = [item for item, row in rows.items() if row < 0]
-        if unknown:
-            raise InputError(f"item_id: no item {unknown[0]!r} to rate; post it to /items first.")
+        rows = dict(zip(ratings, self.there(list(ratings)).tolist(), strict=True))
         liked = {rows[item]: rating for item, rating in ratings.items()}
         tower = model.towers_.users
         row = -1 if user is None else int(model.users_.rows([user], "user_id")[0])
@@ -243,7 +255,10 @@ class Engine:
         learnable = {item: rating for item, rating in ratings.items() if rows[item] < self.n_known}
         if not learnable and (known or features is None):
             if user is not None and not known and who.unknown == "error" and not ratings:
-                tower.find([user])  # raises what there is to say
+                raise InputError(
+                    f"user_id: nothing is known of {as_json(user)}. Give features or ratings, or "
+                    '"unknown": "prior" for the answer for an average user.'
+                )
             if not known:
                 n, user = len(tower.ids), None
                 found, seen = Found(np.array([n]), n, None, np.ones(1, bool)), np.empty(0, int)
@@ -255,6 +270,14 @@ class Engine:
         found = guest.towers_.users.known(np.zeros(1, np.int64))
         seen = np.union1d(guest.rated_.indices, list(liked)).astype(int)
         return Person(guest, user, found, seen, liked)
+
+    def check_ratings(self, name: str, given: Sequence[requests.Rating | requests.Event]) -> None:
+        """Refuse ratings beyond the bounds of the model."""
+        low, high = self.model.rating_bounds() or (-np.inf, np.inf)
+        for place, one in enumerate(given):
+            if one.rating is not None and not low <= one.rating <= high:
+                where = f"{name}.{place}.rating"
+                raise InputError(f"{where}: {one.rating:g} is not within {low:g} to {high:g}.")
 
     def _guest(
         self,
@@ -315,8 +338,10 @@ class Engine:
 
     def listed(self, rows: np.ndarray) -> list[dict[str, Any]]:
         """Return items by their rows, with titles where there are any."""
-        titles = [None] * len(rows)
-        if self.title is not None and self._table is not None:
-            titles = self._table[self.title].take(pa.array(rows)).to_pylist()
-        pairs = zip(self.items_at(rows), titles, strict=True)
+        pairs = zip(self.items_at(rows), names_at(self._table, rows, self.title), strict=True)
         return [{"item_id": i} if t is None else {"item_id": i, "title": t} for i, t in pairs]
+
+
+def _refused(name: str, expected: str, given: Any) -> InputError:
+    """Make the error for a field of a request."""
+    return InputError(f"{name}: expected {expected}, got {as_json(given)}.")

@@ -83,9 +83,7 @@ class Guard:
     def _refused(self, scope: Any, headers: dict[str, bytes]) -> Response | None:
         """Return why a request is not passed on; None where it is."""
         host = headers.get("host", b"").decode("latin-1").rsplit("@")[-1].lower()
-        name = (
-            host[: host.rfind("]") + 1].strip("[]") if host.startswith("[") else host.split(":")[0]
-        )
+        name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         if self.settings.hosts and name not in self.settings.hosts:
             return problem(421, "Misdirected", f"This service is not called {name!r}.")
         length = headers.get("content-length", b"0")
@@ -118,9 +116,8 @@ class Guard:
 
     def text(self, service: Service) -> str:
         """Return what was counted, as Prometheus reads it."""
-        lines = ["# TYPE simrec_requests_total counter"]
-        for (path, status), n in sorted(self.requests.items()):
-            lines.append(f'simrec_requests_total{{path="{path}",status="{status}"}} {n}')
+        lines, asked = ["# TYPE simrec_requests_total counter"], sorted(self.requests.items())
+        lines += [f'simrec_requests_total{{path="{p}",status="{s}"}} {n}' for (p, s), n in asked]
         lines.append("# TYPE simrec_request_seconds histogram")
         total = 0
         for bucket in (*_BUCKETS, float("inf")):

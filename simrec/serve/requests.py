@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic_core.core_schema import custom_error_schema
 
 from simrec.errors import InputError
 
@@ -12,7 +14,19 @@ from simrec.errors import InputError
 MOST_K, MOST_RATINGS, MOST_IDS, MOST_ROWS, MOST_COLUMNS = 1_000, 500, 10_000, 1_000, 500
 _LARGEST = 2**63 - 1
 
-Id = Annotated[int, Field(ge=-_LARGEST, le=_LARGEST)] | Annotated[str, Field(max_length=500)]
+
+def _expected(what: str) -> GetPydanticSchema:
+    """Say what a field takes in one sentence, at its own path, where it takes one of several."""
+    text = f"Input should be {what}"
+    made = partial(custom_error_schema, custom_error_type="expected", custom_error_message=text)
+    return GetPydanticSchema(lambda kind, schema: made(schema(kind)))
+
+
+Id = Annotated[
+    Annotated[int, Field(strict=True, ge=-_LARGEST, le=_LARGEST)]
+    | Annotated[str, Field(max_length=500)],
+    _expected("a whole number or a string of at most 500 characters"),
+]
 Row = Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)]
 # Within float32, which models hold
 Number = Annotated[float, Field(ge=-1e30, le=1e30)]
@@ -27,7 +41,10 @@ class Request(BaseModel):
 
 
 class Rating(BaseModel):
-    """A rating of an item; without a value, that it was taken up."""
+    """A rating of an item; without a value, that it was taken up.
+
+    Of a model of pairs without ratings, each counts as taken up, whatever its value.
+    """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     item_id: Id
@@ -60,9 +77,10 @@ class Recommend(Who):
     at_most: dict[str, Annotated[int, Field(ge=1)]] | None = Field(None, max_length=20)
     diversity: float = Field(0.0, ge=0, le=1)
     explore: float = Field(0.0, ge=0, le=1e6)
-    sample: bool | Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
-        False, description="draw the list (Thompson sampling), by a seed of your own or any"
-    )
+    sample: Annotated[
+        bool | Annotated[int, Field(ge=0, le=2**63 - 1)],
+        _expected("true, false or a seed from 0 on"),
+    ] = Field(False, description="draw the list (Thompson sampling), by a seed of your own or any")
     exclude: list[Id] = Field(default_factory=list, max_length=MOST_IDS)
     exclude_rated: bool = True
     rank_by: RankBy = "both"

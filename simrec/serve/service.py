@@ -150,12 +150,7 @@ class Service:
         tower, rows = engine.model.towers_[side], []
         for given in request.rows:
             row = engine.clean(given, side)
-            key = row.get(tower.id_column)
-            if key is None:
-                raise InputError(f"{side}: a row has no {tower.table_column}.")
-            if isinstance(key, bool) or not isinstance(key, int | str):
-                raise InputError(f"{tower.table_column}: {key!r:.80} is no id.")
-            rows.append({**row, tower.id_column: engine.id_of(key, side)})
+            rows.append({**row, tower.id_column: engine.id_of(row.get(tower.id_column), side)})
         ids = [row[tower.id_column] for row in rows]
         if len(set(ids)) < len(ids):
             raise InputError(f"{side}: an id is given more than once.")
@@ -174,7 +169,8 @@ class Service:
     def feedback(self, request: requests.Feedback) -> dict[str, Any]:
         """Log ratings and events; acknowledged once they are on disk."""
         engine = self.engine(request.model)
-        has_ratings, bounds = "rating" in engine.model.parts_, engine.model.rating_bounds()
+        has_ratings = "rating" in engine.model.parts_
+        engine.check_ratings("events", request.events)
         ratings: list[dict[str, Any]] = []
         events: list[dict[str, Any]] = []
         for one in request.events:
@@ -182,12 +178,7 @@ class Service:
             row["user_id"] = engine.id_of(one.user_id, "users")
             row["item_id"] = engine.id_of(one.item_id, "items")
             row.setdefault("timestamp", time.time())
-            if engine.rows_of([row["item_id"]])[0] < 0:
-                raise InputError(f"item_id: no item {row['item_id']!r}; post it to /items first.")
-            if one.rating is not None and bounds and not bounds[0] <= one.rating <= bounds[1]:
-                raise InputError(
-                    f"rating: {one.rating:g} is not within {bounds[0]:g} to {bounds[1]:g}."
-                )
+            engine.there([row["item_id"]])
             if has_ratings and one.rating is None and one.event is None:
                 raise InputError("feedback: give a rating or an event.")
             taken_up = not has_ratings and one.event is None
@@ -205,7 +196,7 @@ class Service:
         return {name: self._card(engine, self.paths[name]) for name, engine in self.engines.items()}
 
     def _card(self, engine: Answers, path: str) -> dict[str, Any]:
-        model = engine.model
+        model, chosen = engine.model, engine.model.chosen_.items()
         columns = {
             side: [_form(tower, name) for name in tower.encoder.columns_]
             for side, tower in model.towers_.named()
@@ -228,11 +219,7 @@ class Service:
             "title": engine.title,
             "catalogue": [] if model.catalogue_ is None else model.catalogue_.column_names,
             "columns": columns,
-            "chosen": {
-                name: value
-                for name, value in model.chosen_.items()
-                if isinstance(value, str | int | float | None)
-            },
+            "chosen": {n: v for n, v in chosen if isinstance(v, str | int | float | None)},
         }
 
 

@@ -88,9 +88,7 @@ def _inputs(features: Features, rows: np.ndarray, densify: bool) -> Any:
 
 
 def fit_by_gradient(
-    problem: Problem,
-    rows: np.ndarray,
-    held_out: np.ndarray,
+    problem: Problem, rows: np.ndarray, held_out: np.ndarray
 ) -> tuple[SimEcNetwork, list[dict[str, float]]]:
     """Train on some rows, measure on `held_out` ones; return the network and its history."""
     params, data = problem.params, (problem.features, problem.targets)
@@ -143,10 +141,7 @@ def embed(encoder: Any, features: Features, densify: bool) -> np.ndarray:
 
 
 def _train_by_adam(
-    network: SimEcNetwork,
-    training: Batches,
-    params: Mapping[str, Any],
-    validation: Batches | None,
+    network: SimEcNetwork, training: Batches, params: Mapping[str, Any], validation: Batches | None
 ) -> list[dict[str, float]]:
     """Train the network in place and return the loss and errors of each epoch."""
     n_steps = params["epochs"] * training.n_batches

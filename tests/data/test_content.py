@@ -172,6 +172,12 @@ def test_markup_is_no_word():
     assert encoders[0].to_dict()["columns"] == encoders[1].to_dict()["columns"]
 
 
+def test_letters_written_as_entities_are_letters():
+    written = ["Caf&eacute; No&#235;l &amp; &#xe9;t&eacute;"] * 2
+    encoder = FeatureEncoder({"t": "text"}, spell=True).fit(pa.table({"t": written}))
+    assert encoder.to_dict()["columns"][0]["words"] == ["café", "noël", "été"]
+
+
 def test_texts_without_any_common_word():
     """A title whose words are in no other says nothing; it is left out, and the reason is told."""
     for kind, spell in (("text", False), ("text", True), (None, True)):
@@ -233,6 +239,7 @@ def test_text_and_long_vectors_in_the_graph(tf):
         "Été: l'ÉTÉ, the sea",
         "unheard of",
         "A&amp;sea<BR>war &#38; sea<br/>",
+        "İstanbul, İZMİR: ΟΔΟΣ SEA",
     ]
     encoder = FeatureEncoder({"t": "text"}).fit(pa.table({"t": texts * 2}))
     expected = encoder.transform(pa.table({"t": texts})).toarray()

@@ -155,11 +155,38 @@ def test_lists_as_pandas_writes_them():
     np.testing.assert_array_equal(X, expected)
 
 
+NUMPY = ["['a' None]", "[None None 'a' 'b']", "['a', nan, 'b']", "['b' nan 'a']", "[None]"] * 2
+
+
+def test_lists_as_numpy_writes_them():
+    encoder, X = read(NUMPY)
+    assert encoder.feature_names_ == ["x=a", "x=b", "x=<unknown>"]
+    np.testing.assert_array_equal(X[:5], [[1, 0, 0], [1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 0, 0]])
+    rows = encoder.transform(pa.table({"x": NUMPY[3:5]}))
+    assert [encoder.words(row)["x"] for row in rows] == ["a, b", "none"]
+    lists = [[1, 2], [2, 30], [1]] * 3
+    encoder, X = read([str(np.array(numbers)) for numbers in lists])
+    assert encoder.feature_names_ == ["x=1", "x=2", "x=30", "x=<unknown>"]
+    np.testing.assert_array_equal(X[:3, :3], [[1, 1, 0], [0, 1, 1], [1, 0, 0]])
+    assert read(['["None", "a"]', '["a"]'] * 2)[0].feature_names_[0] == "x=None"
+
+
+@pytest.mark.parametrize("values", [np.arange(1001), np.arange(1001).astype(str)])
+def test_lists_that_numpy_has_cut_short_are_refused(values):
+    cut, whole = pa.table({"x": ["[1 2]", str(values)]}), pa.table({"x": ["[1 2]", "['2']"]})
+    encoder = FeatureEncoder({"x": "list"}, min_count=1).fit(whole)
+    for learn in (FeatureEncoder({"x": "list"}).fit, encoder.transform):
+        with pytest.raises(InputError, match=r"cut short .* row 1: .*apply \.tolist\(\)"):
+            learn(cut)
+
+
 def test_lists_over_several_lines_are_the_same_in_tensorflow():
     tf = pytest.importorskip("tensorflow")
     for written in (
         [json.dumps(genres or [], indent=1) for genres in GENRES],
         ["|\r\n".join(genres or []) for genres in GENRES],
+        NUMPY,
+        ["[1 2]", "[ 2  30]", "[]", "[-1. 2e3]", "[1, 2]"] * 2,
     ):
         encoder, X = read(written)
         codes, there = encoder.encoders_["x"].graph(tf, "x").encode(tf.constant(written))
@@ -205,7 +232,9 @@ def test_strings_for_lists_are_split_where_elements_are_known():
 def test_any_separator_by_force():
     encoder, _ = read(["a/b", "b/a"], "list:/")
     assert encoder.feature_names_ == ["x=a", "x=b", "x=<unknown>"]
-    with pytest.raises(InputError, match="what separates the elements .* Say it, as in 'list:|'"):
+    with pytest.raises(
+        InputError, match=r"what separates the elements .* Give it, as in 'list:\|'"
+    ):
         FeatureEncoder({"x": "list"}).fit(pa.table({"x": ["one", "two"]}))
 
 

@@ -9,7 +9,7 @@ from simrec.data.split import ColdStartSplit, cold_start_split, time_split
 from simrec.data.synthetic import make_synthetic
 from simrec.errors import InputError
 from simrec.evaluation.baselines import BiasBaseline, MeanBaseline, PopularityBaseline
-from simrec.evaluation.evaluate import evaluate, verdicts
+from simrec.evaluation.evaluate import BEST, evaluate, verdicts
 from simrec.scoring.metrics import rmse
 
 
@@ -193,6 +193,10 @@ def test_users_are_drawn_with_a_fixed_seed():
 
 def test_below_popularity_is_said(split, model):
     table = evaluate(model, split, k=2)
+    (little,) = verdicts(table, 2)
+    assert "new users; new items for new users: too little to tell" in little
+    assert little in str(table) and BEST not in str(table)
+    table[["n", "n_ranked"]] = 20
     said = verdicts(table, 2)
     no_better = "new users: the lists are no better than the most popular items"
     assert any(sentence.startswith(no_better) for sentence in said)

@@ -2,6 +2,7 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from processes import imported_by
@@ -93,7 +94,7 @@ def test_unknown_ids(tables, model, model_directory, tmp_path):
 def test_null_ids_and_wrong_types(tables, model_directory, tmp_path):
     path = tmp_path / "pairs.parquet"
     pq.write_table(pa.table({"user_id": [100, None], "item_id": ["i00", "i01"]}), path)
-    with pytest.raises(InputError, match=r"pairs.parquet .*column user_id: 1 missing"):
+    with pytest.raises(InputError, match=r"pairs.parquet .*'user_id': 1 of 2 .* row 1: user"):
         score(model_directory, path, tmp_path / "out")
     pq.write_table(pa.table({"user_id": ["x100"], "item_id": ["i00"]}), path)
     with pytest.raises(InputError, match="pairs.parquet"):
@@ -102,6 +103,21 @@ def test_null_ids_and_wrong_types(tables, model_directory, tmp_path):
     with pytest.raises(InputError, match=r"no column 'user_id'\. Did you mean 'user'"):
         score(model_directory, path, tmp_path / "out")
     assert [p.name for p in tmp_path.iterdir()] == ["pairs.parquet"]
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_rows_in_errors_are_those_of_the_file(form, model_directory, tmp_path):
+    """Counted from 0 and without the row of names, whatever is read at once."""
+    users = [100] * 300_000
+    users[280_000] = None
+    table = pa.table({"user_id": users, "item_id": ["i00"] * len(users)})
+    path = tmp_path / f"pairs.{form}"
+    if form == "csv":
+        pa_csv.write_csv(table, path)
+    else:
+        pq.write_table(table, path, row_group_size=1000)
+    with pytest.raises(InputError, match=r"have no id .*, the first is row 280,000: user_id=None"):
+        score(model_directory, path, tmp_path / "out", batch=BatchOptions(part_rows=100_000))
 
 
 def test_repeated_new_ids_are_refused(tables, model_directory, tmp_path):

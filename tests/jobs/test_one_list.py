@@ -149,3 +149,16 @@ def test_words_for_people(tables, tmp_path, capsys, caplog):
     assert len(ids) == 1
     shown = console.table([{"movie": 1234567, "n": np.int64(5).item()}])
     assert "1234567" in shown and "1,234,567" in console.facts({"rows": 1234567})
+
+
+def test_ratings_of_a_newcomer_for_a_model_of_pairs_are_said_to_count_as_pairs(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    pairs = pd.DataFrame({"user_id": rng.integers(0, 30, 300), "item_id": rng.integers(0, 20, 300)})
+    TwoTower().fit(pairs.drop_duplicates()).save(tmp_path / "m")
+    few = pd.DataFrame({"item_id": [3, 5]})
+    few.to_csv(tmp_path / "pairs.csv", index=False)
+    few.assign(rating=[1.0, 1.0]).to_csv(tmp_path / "rated.csv", index=False)
+    expected = recommend(tmp_path / "m", new_user=tmp_path / "pairs.csv")["list"]
+    assert "however rated" not in caplog.text
+    assert recommend(tmp_path / "m", new_user=tmp_path / "rated.csv")["list"] == expected
+    assert "each of 2 counts as one, however rated" in caplog.text

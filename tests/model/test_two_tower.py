@@ -489,3 +489,22 @@ def test_settings_of_another_kind_are_refused(settings):
     ratings = pa.table({"user_id": [1, 2], "item_id": [1, 1], "rating": [1.0, 2.0]})
     with pytest.raises(InputError, match=next(iter(settings))):
         TwoTower(**settings).fit(ratings)
+
+
+@pytest.mark.parametrize(
+    ("users", "items", "rating", "words"),
+    [
+        ([7] * 9, range(9), None, "all are of one user; what sets users apart"),
+        (range(9), ["a"] * 9, None, "all are of one item; what sets items apart"),
+        ([1, 1, 2, 2], [1, 2, 1, 3], 4.0, "all are 4, and so will predictions be"),
+    ],
+)
+def test_ratings_that_tell_little_are_said(users, items, rating, words, caplog):
+    values = [1.0, 5.0, 3.0] * 3 if rating is None else [rating] * len(users)
+    pairs = pa.table({"user_id": list(users), "item_id": list(items), "rating": values})
+    model = TwoTower(bounds=(1, 5)).fit(pairs)
+    assert words in caplog.text and caplog.text.count("ratings: all are") == 1
+    predicted = model.predict(pairs)
+    assert ((predicted >= 1) & (predicted <= 5)).all() and len(model.recommend(exclude=None))
+    if rating is not None:
+        np.testing.assert_allclose(predicted, rating, atol=1e-4)

@@ -4,6 +4,7 @@ import copy
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from simrec import InputError, Ratings, TwoTower, cold_start_split
@@ -55,6 +56,15 @@ def bounded(model, contributions):
     """The answer that the contributions to a score sum to."""
     output = model.parts_["rating" if "rating" in model.parts_ else "uptake"].output
     return output(np.array(sum(contributions["contribution"].to_pylist()) - output.shift))
+
+
+def test_ratings_for_a_model_of_pairs_count_as_pairs_and_this_is_said(lister, caplog):
+    pairs = pa.table({"user_id": [9001, 9001], "item_id": [17, 24]})
+    expected = copy.copy(lister).fold_in(pairs).recommend(9001, k=5)
+    assert "however rated" not in caplog.text
+    rated = copy.copy(lister).fold_in(pairs.append_column("rating", pa.array([1.0, 1.0])))
+    assert "each of 2 counts as one, however rated" in caplog.text
+    assert rated.recommend(9001, k=5).equals(expected)
 
 
 def rmse(model, ratings):
@@ -577,3 +587,29 @@ class TestSimilar:
             fitted.similar_users(user, k=0, output="arrow")
         with pytest.raises(InputError, match="neither ratings nor features"):
             fitted.similar_items(10**9, output="arrow")
+
+
+@pytest.mark.parametrize("write", ["|".join, str, lambda genres: str(np.array(genres))])
+def test_lists_in_strings_are_lists_to_filters(data, split, write, tmp_path):
+    def written(table):
+        genres = pa.array([write(genres) for genres in table["genres"].to_pylist()])
+        return table.set_column(table.column_names.index("genres"), "genres", genres)
+
+    found = []
+    for items in (data.items, written(data.items)):
+        later = items.take(list(range(5)))
+        early = items.filter(pc.invert(pc.is_in(items["item_id"], later["item_id"])))
+        known = pc.is_in(data.ratings["item_id"], early["item_id"])
+        model = TwoTower(epochs=1, lists=False).fit(data.ratings.filter(known), items=early)
+        model.save(tmp_path / "model")
+        model = TwoTower.load(tmp_path / "model")
+        model.update(data.ratings.filter(pc.invert(known)).slice(0, 40), items=later)
+        model.save(tmp_path / "model")
+        model = TwoTower.load(tmp_path / "model")
+        found.append(model.catalogue_["genres"].to_pylist())
+        answer = model.recommend(
+            7, k=9, where={"genres": {"contains": "War"}}, at_most={"genres": 3}
+        )
+        found.append(answer["item_id"].tolist())
+    assert found[:2] == found[2:] and len(found[1]) > 2
+    assert found[0][:5] == data.items["genres"].to_pylist()[:5]

@@ -393,6 +393,70 @@ class TestSafety:
         assert answer.json()["detail"]
         assert "Traceback" not in answer.text
 
+    @pytest.mark.parametrize(
+        ("path", "body", "detail"),
+        [
+            ("/recommend", [1], "the request: Input should be an object"),
+            ("/recommend", {"user_id": [1]}, "user_id: Input should be a whole number or a string"),
+            ("/recommend", {"user_id": True}, "user_id: Input should be a whole number or a "),
+            ("/recommend", {"sample": "x"}, "sample: Input should be true, false or a seed"),
+            ("/recommend", {"ratings": {}}, "ratings: Input should be a list"),
+            ("/recommend", {"user_id": 9001}, "user_id: nothing is known of 9001. Give features"),
+            (
+                "/recommend",
+                {"ratings": [{"item_id": 17, "rating": 99}]},
+                "ratings.0.rating: 99 is not within",
+            ),
+            (
+                "/recommend",
+                {"features": {"age": ["x"]}},
+                "users: column 'age' holds values of type",
+            ),
+            ("/recommend", {"where": {"year": {">": None}}}, "where: 'year' holds numbers, and ca"),
+            ("/explain", {"user_id": 7, "item_id": 9001}, "item_id: no item 9001; give its feat"),
+            ("/similar", {"item_id": 9001}, "item_id: no item 9001; give its features"),
+            ("/audience", {"item_id": 9001}, "item_id: no item 9001; give its features"),
+            ("/ask", {"items": [9001]}, "item_id: no item 9001; give its features"),
+            ("/score", {"items": [9001]}, "item_id: no item 9001; give its features"),
+            (
+                "/score",
+                {"item_features": [{"item_id": [1]}]},
+                "item_id: expected a whole number or a string, got [1].",
+            ),
+            (
+                "/score",
+                {"item_features": [{"item_id": 9, "genres": ["War", 1]}]},
+                "items: expected values of one type in each column, and numbers of 64 bits at most",
+            ),
+            ("/items", {"rows": [{"item_id": None}]}, "item_id: expected a whole number or a str"),
+            (
+                "/items",
+                {"rows": [{"item_id": 9001, "genres": [["War"]]}]},
+                'genres: expected a value or a list of values, got [["War"]].',
+            ),
+        ],
+    )
+    def test_errors_name_the_field_in_the_words_of_json(self, client, path, body, detail):
+        answer = client.post(path, json=body)
+        assert answer.json()["detail"].startswith(detail), answer.text
+        for word in (
+            "dict",
+            "NoneType",
+            "None",
+            "Arrow",
+            "int64",
+            "users=",
+            "items=",
+            "constrained",
+        ):
+            assert word not in answer.text
+
+    def test_a_list_that_is_null_is_none(self, client):
+        rows = [{"item_id": 9301, "genres": None}, {"item_id": 9302, "genres": ["War", None]}]
+        assert client.post("/items", json={"rows": rows}).status_code == 200
+        body = {"user_id": 7, "items": [9301, 9302], "where": {"genres": None}}
+        assert listed(client.post("/recommend", json=body))[0] == [9301]
+
     def test_a_deep_request_is_no_crash(self, client):
         deep = '{"where":' + '{"not":' * 5000 + "{}" + "}" * 5000 + "}"
         answer = client.post(

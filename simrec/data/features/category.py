@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy import sparse
 
+from simrec.data.features import strings
 from simrec.data.features.column import (
     Column,
     ColumnSettings,
@@ -22,7 +23,6 @@ from simrec.data.features.column import (
     word_table,
 )
 from simrec.data.features.number import numbers
-from simrec.data.features.strings import BETWEEN_QUOTES, BRACKETS, is_free_text, separator_of, split
 from simrec.data.tables import is_list, null_mask
 from simrec.errors import InputError
 
@@ -57,7 +57,7 @@ class _VocabularyColumn(Column):
 
     def words(self, features: Sequence[int], values: Sequence[float]) -> str:
         names = self.names("")
-        return ", ".join(names[feature][1:] for feature in features) or self.kind
+        return ", ".join(names[feature][1:] for feature in features) or "none"
 
     def codes(self, values: pa.ChunkedArray, context: Context) -> np.ndarray:
         """Find the feature of each value, int32; the last for those not in the vocabulary."""
@@ -130,7 +130,7 @@ class CategoryColumn(_VocabularyColumn):
     def claim(cls, values: pa.ChunkedArray) -> bool:
         """Take booleans, dictionaries and strings that are not free text."""
         held = family(values.type)
-        return held == "boolean" or (held == "string" and not is_free_text(values))
+        return held == "boolean" or (held == "string" and not strings.is_free_text(values))
 
     @classmethod
     def fit(cls, values: pa.ChunkedArray, context: Context, settings: ColumnSettings) -> Self:
@@ -198,13 +198,13 @@ class ListColumn(_VocabularyColumn):
         held, separator = family(values.type), ""
         if held == "string":
             texts = pc.unique(values.drop_null()).cast(pa.large_string())
-            separator = settings.argument or separator_of(texts) or ""
+            separator = settings.argument or strings.separator_of(texts) or ""
             if not separator:
                 raise InputError(
                     f"{context.label}: column {context.column!r}: what separates the elements of "
                     "its lists was not found. Give it, as in 'list:|'."
                 )
-        elements = _elements(values, separator)[1]
+        elements = _elements(values, separator, context)[1]
         without_rows = Context(context.label, context.column)
         vocabulary = _frequent(elements, without_rows, settings.min_count)
         return cls(held, vocabulary, separator)
@@ -224,14 +224,16 @@ class ListColumn(_VocabularyColumn):
             return self._encode(values, self.separator, context)
         # Strings where lists were: each is split such that most elements are known. Those in
         # brackets come first, which are also those with commas.
-        ways = [self._encode(values, separator, context) for separator in (BRACKETS, "|", ";")]
+        ways = [
+            self._encode(values, separator, context) for separator in (strings.BRACKETS, "|", ";")
+        ]
         best = np.argmax([np.asarray(X[:, :-1].sum(axis=1)).ravel() for X in ways], axis=0)
         return sparse.vstack(ways, format="csr")[best * len(values) + np.arange(len(values))]
 
     def _encode(
         self, values: pa.ChunkedArray, separator: str, context: Context
     ) -> sparse.csr_matrix:
-        lengths, elements = _elements(values, separator)
+        lengths, elements = _elements(values, separator, context)
         codes = self.codes(elements, Context(context.label, context.column))
         keys = np.repeat(np.arange(len(values)) * self.width, lengths) + codes
         keys = np.sort(keys[~null_mask(elements)] if elements.null_count else keys)
@@ -321,10 +323,17 @@ def _like(values: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
     return values.cast(type_, safe=type_ != pa.float64())
 
 
-def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.ChunkedArray]:
+def _elements(
+    values: pa.ChunkedArray, separator: str, context: Context
+) -> tuple[np.ndarray, pa.ChunkedArray]:
     """Return the number of elements of each list, and all elements."""
     if separator:
-        lengths, elements = split(values, separator)
+        cut = pc.match_substring_regex(values.cast(pa.large_string()), strings.CUT_SHORT)
+        if separator == strings.BRACKETS and pc.any(cut).as_py():
+            problem = "hold a list that NumPy has cut short with '...'"
+            remedy = "Write whole lists: apply .tolist() to the arrays before the table is saved."
+            raise context.bad(np.asarray(pc.fill_null(cut, False), bool), problem, remedy)
+        lengths, elements = strings.split(values, separator)
         return lengths, pa.chunked_array([elements])
     lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy().astype(np.int64)
     return lengths, elements_of(values)
@@ -332,9 +341,12 @@ def _elements(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.C
 
 def _split_in_graph(tf: Any, x: Any, separator: str) -> Any:
     blanks = r"^[ \t\r\n]+|[ \t\r\n]+$"
-    if separator == BRACKETS:
+    if separator == strings.BRACKETS:
         x, separator = tf.strings.regex_replace(x, _ENDS, ""), ","
-        x = tf.strings.regex_replace(x, BETWEEN_QUOTES, separator)
-        blanks = r"""^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
+        for _ in range(2):
+            x = tf.strings.regex_replace(x, strings.NO_COMMA, r"\1,\2")
+        commas = tf.strings.regex_replace(x, r"\s+", separator)
+        x = tf.where(tf.strings.regex_full_match(x, strings.BARE_NUMBERS), commas, x)
+        blanks = rf"""{strings.NO_ELEMENT}|^[ \t\r\n'"]+|[ \t\r\n'"]+$"""
     pieces = tf.strings.split(x, separator).to_tensor("")
     return tf.strings.regex_replace(pieces, blanks, "")

@@ -36,15 +36,20 @@ class ColumnSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class Context:
-    """Where values come from, for error messages; without a table they show no row."""
+    """Where values come from, for error messages; without a table they show no row.
+
+    A table with a column of ids may be in any order: its rows are shown, and not numbered.
+    """
 
     label: str
     column: str
     table: pa.Table | None = None
+    id_column: str | None = None
 
     def bad(self, rows: np.ndarray, problem: str, remedy: str) -> InputError:
         """Make the error for some rows; see `bad_rows`."""
-        return bad_rows(self.label, self.column, rows, problem, remedy, self.table)
+        where = self.label, self.column, rows, problem, remedy, self.table
+        return bad_rows(*where, numbered=self.table is not None and self.id_column is None)
 
 
 class Graph(NamedTuple):

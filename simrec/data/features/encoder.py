@@ -150,7 +150,8 @@ class FeatureEncoder:
             raise InputError("FeatureEncoder: transform was called before fit.")
         # With nothing to encode, the number of rows still has to come from somewhere.
         wanted = list(self.columns_) or None
-        data = read_table(table, wanted, name=name, allow_empty=True)
+        ids = [self.id_column] if self.id_column else []
+        data = read_table(table, wanted, optional=ids, name=name, allow_empty=True)
         return self._transform(data, describe(table, name))
 
     def fit_transform(self, table: TableLike, name: str = "features") -> sparse.csr_matrix:
@@ -257,7 +258,8 @@ class FeatureEncoder:
         encoders = {}
         for column, (kind, argument) in chosen.items():
             values, own = data.column(column), settings._replace(argument=argument)
-            encoder = KINDS[kind].fit(values, Context(label, column, data), own)
+            context = Context(label, column, data, self.id_column)
+            encoder = KINDS[kind].fit(values, context, own)
             if encoder.width:
                 encoders[column] = encoder
             else:
@@ -278,12 +280,13 @@ class FeatureEncoder:
             held = family(values.type)
             if not encoder.takes(held):
                 raise InputError(
-                    f"{label}: column {column!r} holds {values.type} values ({held}), but was "
+                    f"{label}: column {column!r} holds values of type {held}, but was "
                     f"{encoder.family} when the encoder was fitted. Convert the column."
                 )
             if held == "nothing" and not pa.types.is_null(values.type):
                 values = pa.chunked_array([pa.nulls(len(values))])
-            blocks.append(encoder.encode(values, Context(label, column, data)))
+            context = Context(label, column, data, self.id_column)
+            blocks.append(encoder.encode(values, context))
         none = sparse.csr_matrix((data.num_rows, 0), dtype=np.float32)
         return sparse.hstack([none, *blocks], format="csr", dtype=np.float32)
 

@@ -1,5 +1,8 @@
 """What strings hold: numbers or lists, found from the data; and how each is taken apart."""
 
+import html
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +19,13 @@ MISSING_WORDS = (
 BRACKETS = "[,]"
 """The separator of lists as Python, JSON or NumPy writes them: ``['a', 'b']``, ``['a' 'b']``."""
 
-BETWEEN_QUOTES = r"""['"]\s+['"]"""
-"""What NumPy writes between strings where others have a comma, as a regular expression."""
-
+# Lists as NumPy writes them: elements without a comma between (replaced twice: None is both of
+# its ends), numbers alone, where elements were left out, and what stands for a missing one.
+_END = r"""(['"]|\bNone\b|\bnan\b)"""
+NO_COMMA, BARE_NUMBERS = rf"{_END}\s+{_END}", r"[\s\d.eE+-]+"
+CUT_SHORT = r"""[,'"\d.]\s+\.\.\.,?\s+['"\d-]"""
+NO_ELEMENT = r"^[ \t\r\n]*(None|nan|null)[ \t\r\n]*$"
+_ENTITY = "&#?[0-9A-Za-z]+;"
 # Values that are looked at.
 _ENOUGH = 20_000
 # Numbers are measures if they have decimals (or some are unknown) and this many values. Whole ones
@@ -103,12 +110,38 @@ def split(values: pa.ChunkedArray, separator: str) -> tuple[np.ndarray, pa.Array
     quotes = " \t\r\n"
     if separator == BRACKETS:
         texts, separator, quotes = pc.utf8_trim(texts, " \t\r\n[]"), ",", " \t\r\n'\""
-        texts = pc.replace_substring_regex(texts, BETWEEN_QUOTES, separator)
+        for _ in range(2):
+            texts = pc.replace_substring_regex(texts, NO_COMMA, r"\1,\2")
+        bare = pc.match_substring_regex(texts, f"^{BARE_NUMBERS}$")
+        texts = pc.if_else(bare, pc.replace_substring_regex(texts, r"\s+", separator), texts)
     lists = pc.split_pattern(texts, separator)
     lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy().astype(np.int64)
-    elements = pc.utf8_trim(lists.flatten(), quotes)
+    elements = lists.flatten()
+    if "'" in quotes:
+        elements = pc.replace_substring_regex(elements, NO_ELEMENT, "")
+    elements = pc.utf8_trim(elements, quotes)
     none = pa.scalar(None, elements.type)
     return lengths, pc.if_else(pc.equal(elements, ""), none, elements)
+
+
+def lists(values: pa.ChunkedArray, separator: str) -> pa.Array:
+    """Return lists in strings as lists."""
+    lengths, elements = split(values, separator)
+    ends = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+    return pa.ListArray.from_arrays(ends, elements, mask=values.is_null().combine_chunks())
+
+
+def with_letters(texts: pa.Array) -> pa.Array:
+    """Return texts with letters in place of those that are entities of HTML: ``&eacute;``."""
+    if not pc.any(pc.match_substring_regex(texts, _ENTITY)).as_py():
+        return texts
+
+    def letter(entity: re.Match[str]) -> str:
+        found = html.unescape(entity[0])
+        return found if found.isalpha() else entity[0]
+
+    found = [text and re.sub(_ENTITY, letter, text) for text in texts.to_pylist()]
+    return pa.array(found, texts.type)
 
 
 def is_free_text(values: pa.ChunkedArray) -> bool:

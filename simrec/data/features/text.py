@@ -20,7 +20,7 @@ from simrec.data.features.column import (
     sparse_rows,
     word_table,
 )
-from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing
+from simrec.data.features.strings import MISSING_WORDS, is_free_text, is_missing, with_letters
 from simrec.data.features.vector import Components, VectorColumn
 from simrec.errors import InputError
 
@@ -168,6 +168,8 @@ class TextColumn(VectorColumn):
 
         def encode(x: Any) -> tuple[Any, Any]:
             n_rows = tf.shape(x, tf.int64)[0]
+            for upper, lower in ("\u0130", "i"), ("\u03a3", "\u03c3"):  # I with a dot, sigma
+                x = tf.strings.regex_replace(x, upper, lower)
             x = tf.strings.strip(tf.strings.lower(x, "utf-8"))
             x = tf.where(tf.reduce_any(x[:, None] == tf.constant(MISSING_WORDS), 1), "", x)
             x = tf.strings.regex_replace(x, _MARKUP, " ")
@@ -230,7 +232,7 @@ def _slices(values: pa.ChunkedArray) -> Iterator[pa.Array]:
 
 def _words(texts: pa.Array) -> tuple[np.ndarray, np.ndarray, pa.Array]:
     """Return the row of each word of some texts, its code, and the word of each code."""
-    texts = pc.replace_substring_regex(pc.utf8_lower(texts), _MARKUP, " ")
+    texts = pc.replace_substring_regex(pc.utf8_lower(with_letters(texts)), _MARKUP, " ")
     split = pc.split_pattern_regex(texts, _NOT_A_WORD)
     lengths = pc.fill_null(pc.list_value_length(split), 0).to_numpy().astype(np.int64)
     rows, words = np.repeat(np.arange(len(texts)), lengths), split.flatten()

@@ -20,7 +20,7 @@ from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
 from simrec.evaluation import tasks
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import names_at, title_column
 
 logger = logging.getLogger(__name__)
 
@@ -81,13 +81,13 @@ class TestedModel:
         return self._names.get(item_id) or f"item {item_id}"
 
     @cached_property
-    def _names(self) -> dict[Any, str]:
+    def _names(self) -> dict[Any, str | None]:
         table = self.tables.items
-        title = title_column(table and table.drop_columns("item_id"))
-        if table is None or title is None:
+        if table is None:
             return {}
-        columns = table.select(["item_id", title]).to_pydict()
-        return {i: str(n) for i, n in zip(*columns.values(), strict=True) if n is not None}
+        title = title_column(table.drop_columns("item_id"))
+        names = names_at(table, np.arange(len(table)), title)
+        return dict(zip(table["item_id"].to_pylist(), names, strict=True))
 
 
 def entities(ratings: Ratings, side: Side) -> tuple[IdMap, np.ndarray]:

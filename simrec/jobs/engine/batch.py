@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from simrec.data.messages import ROWS_BEFORE
 from simrec.data.source import Source, Unit
 from simrec.errors import InputError
 from simrec.jobs.io.entities import KnownIds
@@ -106,11 +107,14 @@ class Work:
         rows = 0
         batches = self.source.batches(unit, self.task.columns, self.batch_rows)
         for table in batches if unit.rows else ():
-            rows += table.num_rows
+            before = ROWS_BEFORE.set(unit.start + rows)
             try:
                 result, counted = self.task.process(table)
             except InputError as error:
                 raise InputError(f"{unit.label}: {error}") from error
+            finally:
+                ROWS_BEFORE.reset(before)
+            rows += table.num_rows
             counts.update(counted)
             yield result
         if rows != unit.rows:

@@ -12,7 +12,7 @@ from simrec.data.id_columns import one_or_several
 from simrec.data.sides import Side, Sides, other
 from simrec.data.tables import is_table, read_table
 from simrec.errors import InputError
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import names_at, title_column
 from simrec.model.head import Encoder, Found
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower
@@ -116,13 +116,7 @@ class Liked:
         return _nearest(self.towers.items, self.rows, cosines, self.entities.items.row)
 
     def value(
-        self,
-        side: Side,
-        name: str,
-        value: str,
-        adds: bool,
-        encoder: Encoder,
-        partner: np.ndarray,
+        self, side: Side, name: str, value: str, adds: bool, encoder: Encoder, partner: np.ndarray
     ) -> str:
         """Return the value of a part of an explanation, with the names of items if it has any."""
         # Only what `adds` to the score is due to what was liked.
@@ -176,8 +170,6 @@ def _nearest(tower: Tower, rows: np.ndarray, cosines: np.ndarray, own: int) -> s
     """Name the rows with the largest positive cosines, but the entity's own."""
     order = np.argsort(-cosines, kind="stable")
     best = rows[order[(cosines[order] > 0) & (rows[order] != own)][:_N_NAMED]]
-    names, title = tower.ids.take(best).to_pylist(), title_column(tower.table)
-    if tower.table is not None and title is not None and len(best):
-        titles = tower.table[title].take(pa.array(best)).to_pylist()
-        names = [title or name for title, name in zip(titles, names, strict=True)]
-    return ", ".join(map(str, names))
+    titles = names_at(tower.table, best, title_column(tower.table))
+    names = zip(titles, tower.ids.take(best).to_pylist(), strict=True)
+    return ", ".join(str(title or name) for title, name in names)

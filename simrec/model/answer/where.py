@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from simrec.data.features.column import family
-from simrec.errors import InputError, is_number, nearest
+from simrec.errors import InputError, as_json, is_number, nearest
 
 Where: TypeAlias = Mapping[str, Any]
 """A predicate over columns of the items table; see `simrec.model.answer.where`."""
@@ -59,9 +59,8 @@ class _Filter:
     def rows(self, where: Any, depth: int) -> np.ndarray:
         """Return the rows for which all entries of a predicate hold."""
         if not isinstance(where, Mapping):
-            raise InputError(
-                f"where: expected a mapping such as {{'year': {{'>=': 1990}}}}, got {where!r:.80}."
-            )
+            example = '{"year": {">=": 1990}}'
+            raise InputError(f"where: expected conditions as in {example}, got {as_json(where)}.")
         if depth > _MOST_DEPTH:
             raise InputError(f"where: more than {_MOST_DEPTH} levels.")
         keep = np.ones(len(self.table), bool)
@@ -69,7 +68,9 @@ class _Filter:
             self._count(1)
             if key in ("and", "or"):
                 if not isinstance(value, Sequence) or isinstance(value, str):
-                    raise InputError(f"where: {key!r} takes a list of predicates, got {value!r}.")
+                    raise InputError(
+                        f"where: {key!r} takes a list of predicates, got {as_json(value)}."
+                    )
                 some = [self.rows(one, depth + 1) for one in value]
                 all_of = np.logical_and if key == "and" else np.logical_or
                 keep &= all_of.reduce(some) if some else key == "and"
@@ -113,11 +114,11 @@ class _Filter:
             if is_list:
                 raise InputError(
                     f"where: {name!r} holds lists; {operator!r} compares single values. Say "
-                    f"{{'{name}': {{'contains': ...}}}}."
+                    f'{{"{name}": {{"contains": ...}}}}.'
                 )
             if operator == "in":
                 if not isinstance(given, list | tuple):
-                    raise InputError(f"where: 'in' of {name!r} takes a list, got {given!r}.")
+                    raise InputError(f"where: 'in' of {name!r} takes a list, got {as_json(given)}.")
                 there = [
                     _scalar(name, one, column.type).as_py() for one in given if one is not None
                 ]
@@ -125,9 +126,8 @@ class _Filter:
                 return found | _mask(column.is_null()) if None in given else found
             return _mask(_COMPARE[operator](column, _scalar(name, given, column.type)))
         except pa.ArrowNotImplementedError as error:
-            raise InputError(
-                f"where: {operator!r} cannot be applied to {name!r}, which holds {column.type}."
-            ) from error
+            which = f"{name!r}, which holds {family(column.type)}s"
+            raise InputError(f"where: {operator!r} cannot be applied to {which}.") from error
 
 
 def _is_in(column: Any, values: list[Any]) -> Any:
@@ -142,7 +142,7 @@ def _contains(name: str, column: Any, given: Any, is_list: bool) -> np.ndarray:
     """Tell which lists have a value among their elements, or which texts have it in them."""
     if not is_list:
         if not isinstance(given, str):
-            raise InputError(f"where: 'contains' of {name!r} takes text, got {given!r}.")
+            raise InputError(f"where: 'contains' of {name!r} takes text, got {as_json(given)}.")
         return _mask(pc.match_substring(column, given))
     inside = np.zeros(len(column), bool)
     one_piece = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -173,7 +173,9 @@ def _scalar(name: str, given: Any, kind: pa.DataType) -> pa.Scalar:
             return pa.scalar(given, kind)
     except (pa.ArrowException, OverflowError, ValueError):
         pass
-    raise InputError(f"where: {name!r} holds {kind}, and cannot be compared with {given!r:.80}.")
+    raise InputError(
+        f"where: {name!r} holds {held}s, and cannot be compared with {as_json(given)}."
+    )
 
 
 def _mask(found: Any) -> np.ndarray:

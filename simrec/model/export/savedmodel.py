@@ -240,10 +240,7 @@ class Recommender(tf.Module):
         z, ids = self.index.query_with_exclusions(vectors, seen, values["k"])
         none = tf.math.is_inf(z)
         no_id = tf.constant("" if ids.dtype == tf.string else -1, ids.dtype)
-        return {
-            "item_id": tf.where(none, no_id, ids),
-            "score": z + self.shift,
-        }
+        return {"item_id": tf.where(none, no_id, ids), "score": z + self.shift}
 
 
 class FoldedTower(tf.Module):

@@ -66,10 +66,7 @@ def grown(
 
 
 def learn(
-    state: State,
-    ratings: Ratings | None,
-    tables: Sides[TableLike | None],
-    only_new: Sides[bool],
+    state: State, ratings: Ratings | None, tables: Sides[TableLike | None], only_new: Sides[bool]
 ) -> tuple[State, dict[str, Any]]:
     """Learn from later ratings; return the new state, and what was learned."""
     before = state.towers
@@ -132,11 +129,7 @@ def _with_later(
 
 
 def _learned(
-    part: Part,
-    counts: Sides[Array],
-    later: LaterRatings,
-    rated: Sparse,
-    only_new: Sides[bool],
+    part: Part, counts: Sides[Array], later: LaterRatings, rated: Sparse, only_new: Sides[bool]
 ) -> tuple[Part, Sides[np.ndarray]]:
     """Let a part learn from ratings; refuse vectors that are no finite numbers."""
     try:
@@ -260,10 +253,7 @@ class Guests:
         self._newcomer: State | None = None
 
     def __call__(
-        self,
-        ids: Sequence[pa.ChunkedArray],
-        ratings: Ratings | None,
-        users: TableLike | None,
+        self, ids: Sequence[pa.ChunkedArray], ratings: Ratings | None, users: TableLike | None
     ) -> State:
         """Return the state of a guest model."""
         tower, learners = self.state.towers.users, Sides(True, False)  # all users, and no item
