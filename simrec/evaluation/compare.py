@@ -130,11 +130,9 @@ def in_words(row: Mapping[str, Any]) -> str:
 
 def _named(models: Any, split: Any) -> dict[str, list[Any]]:
     """Return the fits of each model by its name; refuse anything else."""
-    if (
-        not isinstance(models, Mapping)
-        or len(models) < 2
-        or not all(len(fits) for fits in models.values() if isinstance(fits, list | tuple))
-    ):
+    given = models if isinstance(models, Mapping) else {}
+    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in given.items()}
+    if len(fits) < 2 or not all(fits.values()):
         raise InputError(
             'compare needs a mapping of names to two models or more, such as {"a": a, "b": [b0, '
             f"b1]}}; got {models!r:.200}."
@@ -144,7 +142,6 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
             "compare needs a split (see cold_start_split, time_split) whose training part the "
             f"models were fitted on; got {type(split).__name__}."
         )
-    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
     return {name: [tasks.as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 

@@ -93,14 +93,13 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
 def check_features(params: Mapping[str, Any], features: Features) -> None:
     """Raise for options that do not fit the kind of features."""
     if features.kind == "identity":
-        for name in ("input_dropout", "validation_fraction"):
-            if params[name]:
-                raise InputError(
-                    f"{name} needs features, but X is None (the identity): a row that is not "
-                    "trained has no embedding, and a row number has no parts"
-                )
-        if params["encoder"] is not None:
-            raise InputError("an encoder needs features, but X is None (the identity)")
+        given = [name for name in ("input_dropout", "validation_fraction") if params[name]]
+        given += ["encoder"] * (params["encoder"] is not None)
+        if given:
+            raise InputError(
+                f"{given[0]} needs features, but X is None (the identity): a row that is not "
+                "trained has no embedding, and a row number has no parts"
+            )
     elif len(features.shape) > 1 and params["encoder"] is None:
         raise InputError(
             f"a row of X has shape {features.shape}: give an encoder that takes it (a CNN), or "
