@@ -16,12 +16,7 @@ ITEMS = pd.DataFrame({"item_id": [1, 2], "year": [1990, 2000]})
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (
-            lambda: TwoTower().fit(RATINGS, ITEMS),
-            InputError,
-            r"by name: fit\(ratings, items=",
-        ),
-        (lambda: TwoTower().fit(RATINGS, "items.csv"), InputError, "Give tables by name"),
+        (lambda: TwoTower().fit(RATINGS, ITEMS), TypeError, "positional arguments"),
         (lambda: evaluate("no model", None), InputError, "no model: does not exist"),
         (lambda: evaluate(RATINGS, None), InputError, "a model has predict"),
         (lambda: compare(TwoTower(), RATINGS), InputError, "a mapping of names to two models"),

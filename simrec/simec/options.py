@@ -273,21 +273,3 @@ class Params:
             input_tags=InputTags(sparse=True, allow_nan=True),
             non_deterministic=False,
         )
-
-
-def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the share of the variance that predictions explain, as regressors of scikit-learn do.
-
-    1 is perfect, 0 as good as the mean of the values; NaN of fewer than two values.
-
-    >>> r_squared(np.array([1.0, 3.0, 5.0]), np.array([1.0, 4.0, 5.0]))
-    0.875
-    """
-    values = np.asarray(values, np.float64)
-    if len(values) < 2:
-        return float("nan")
-    left = float(((values - predictions) ** 2).sum())
-    spread = float(((values - values.mean()) ** 2).sum())
-    if not spread:
-        return 1.0 if not left else 0.0
-    return 1 - left / spread
