@@ -12,7 +12,7 @@ from simrec.data.id_columns import one_or_several
 from simrec.data.sides import Side, Sides, other
 from simrec.data.tables import is_table, read_table
 from simrec.errors import InputError
-from simrec.model.catalogue import title_column
+from simrec.model.catalogue import titles
 from simrec.model.head import Encoder, Found
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower
@@ -176,8 +176,6 @@ def _nearest(tower: Tower, rows: np.ndarray, cosines: np.ndarray, own: int) -> s
     """Name the rows with the largest positive cosines, but the entity's own."""
     order = np.argsort(-cosines, kind="stable")
     best = rows[order[(cosines[order] > 0) & (rows[order] != own)][:_N_NAMED]]
-    names, title = tower.ids.take(best).to_pylist(), title_column(tower.table)
-    if tower.table is not None and title is not None and len(best):
-        titles = tower.table[title].take(pa.array(best)).to_pylist()
-        names = [title or name for title, name in zip(titles, names, strict=True)]
-    return ", ".join(map(str, names))
+    ids = tower.ids.take(best)
+    named = titles(tower.table, tower.ids, ids)
+    return ", ".join(str(named.get(one, one)) for one in ids.to_pylist())
