@@ -72,8 +72,6 @@ class RecommendTask(BatchTask):
         """Look users up: known ones, new ones by their features, others as the policy says."""
         tower = self.model.load().towers_.users
         ids = table["user_id"]
-        if ids.null_count:
-            raise InputError(f"column user_id: {ids.null_count} missing ids. Remove those rows.")
         found = tower.find(ids, table, "error" if self.unknown == "error" else "prior")
         n = int(found.average.sum())
         n_new = int((found.rows >= found.n_known).sum()) - n

@@ -62,12 +62,10 @@ class KnownIds:
 
 def entity_source(tower: Tower, path: Path | None, own: Columns) -> Source | KnownIds:
     """Open a table in which each id occurs once, wherever batches end; or take all known ids."""
-    column = tower.id_column
     if path is None:
-        return KnownIds(column, tower.ids.column)
+        return KnownIds(tower.id_column, tower.ids.column)
     source = open_table(path, tower.side, own)
-    source.require_columns(column)
-    unique_ids(source.read([column])[column].drop_null(), tower.side, source.name)
+    _ids_of(tower, source)
     return source
 
 
@@ -145,24 +143,17 @@ class Entities:
 
     def rows(self, values: pa.ChunkedArray) -> tuple[np.ndarray, int]:
         """Return the row of each id (-1 for unknown ids to skip), and how many are unknown."""
-        column = f"column {self.column}"
-        if values.null_count:
-            first = pc.index(pc.is_null(values), True).as_py()
-            raise InputError(
-                f"{column}: {values.null_count} missing ids, the first in row {first} "
-                "of the batch. Remove those rows."
-            )
-        rows = self.known.rows(values, column)
+        rows = self.known.rows(values, self.column)
         if self.new is not None:
             asked = np.arange(len(rows)) if self.some_known else np.flatnonzero(rows < 0)
-            found = self.new.rows(values.take(pa.array(asked)), column)
+            found = self.new.rows(values.take(pa.array(asked)), self.column)
             rows[asked] = np.where(found >= 0, len(self.known) + found, rows[asked])
         missing = rows < 0
         n_missing = int(missing.sum())
         if n_missing and self.unknown == "error":
             example = values[int(np.argmax(missing))].as_py()
             raise InputError(
-                f"{column}: {n_missing} rows with ids the model does not know, for "
+                f"column {self.column}: {n_missing} rows with ids the model does not know, for "
                 f"example {example!r}. Give their features with --{self.side}, or say --unknown "
                 "prior (an average entity) or --unknown skip."
             )
