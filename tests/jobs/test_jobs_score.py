@@ -93,9 +93,7 @@ def test_unknown_ids(tables, model, model_directory, tmp_path):
 def test_null_ids_and_wrong_types(tables, model_directory, tmp_path):
     path = tmp_path / "pairs.parquet"
     pq.write_table(pa.table({"user_id": [100, None], "item_id": ["i00", "i01"]}), path)
-    with pytest.raises(
-        InputError, match=r"pairs.parquet .*'user_id': 1 of 2 rows have no id"
-    ):
+    with pytest.raises(InputError, match=r"pairs.parquet .*'user_id': 1 of 2 rows have no id"):
         score(model_directory, path, tmp_path / "out")
     pq.write_table(pa.table({"user_id": ["x100"], "item_id": ["i00"]}), path)
     with pytest.raises(InputError, match="pairs.parquet"):
