@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from _replay import replay
 
-from simrec import Ratings, TwoTower, cold_start_split, compare, evaluate, time_split
+from simrec import Ratings, TwoTower, cold_start_split, compare, evaluate, replay, time_split
 from simrec.evaluation.baselines import BiasBaseline
 
 HERE = Path(__file__).resolve().parent
 DATA = Path(os.environ.get("SIMREC_DATA", HERE.parents[1] / "shared" / "data"))
 # How long a period is, after what time a refit is due, and how many seeds are affordable.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "ml-100k": {"every": 7, "refit": 28, "seeds": 5, "splits": 6},
-    "amazon": {"every": 180, "refit": 720, "seeds": 3, "splits": 2},
+    "ml-100k": {"every": "7d", "refit": "28d", "seeds": 5, "splits": 6},
+    "amazon": {"every": "180d", "refit": "720d", "seeds": 3, "splits": 2},
 }
 SHOWN = ["n", "rmse", "rmse_bias", "n_ranked", "ndcg@10", "ndcg@10_popular", "coverage"]
 
@@ -55,9 +54,9 @@ def measure(name: str, directory: Path) -> None:
 
     walk = replay(TwoTower(random_state=0), ratings, **tables, **pick(settings, "every", "refit"))
     picture(walk, HERE / "results" / f"time-{name}.png", name, settings)
-    title = f"## Replay: periods of {settings['every']} days, refits after {settings['refit']} days"
+    title = f"## Replay: periods of {settings['every']}, refits after {settings['refit']}"
     table = markdown(walk.policies.set_index("policy"))
-    write(title, "", table, "", f"![by period](time-{name}.png)")
+    write(title, "", table, "", walk.sentence, "", f"![by period](time-{name}.png)")
 
     found = evaluate(TwoTower(), ratings, seeds=seeds, **tables)
     title = f"## A fifth of items and of users held out: {spread}, a split each"
@@ -121,7 +120,7 @@ def picture(walk: Any, path: Path, name: str, settings: dict[str, Any]) -> None:
 
     figure, axes = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
     cost = walk.policies.set_index("policy")["seconds"]
-    titles = {"ndcg@10": "NDCG@10: higher is better", "rmse": "RMSE: lower is better"}
+    titles = {f"ndcg@{walk.k}": f"NDCG@{walk.k}: higher is better", "rmse": "RMSE: lower is better"}
     for axis, (metric, title) in zip(axes, titles.items(), strict=True):
         for policy, part in walk.periods.groupby("policy", sort=False):
             style = {"color": "0.45", "linestyle": "--"} if policy == "baseline" else {}
@@ -137,7 +136,7 @@ def picture(walk: Any, path: Path, name: str, settings: dict[str, Any]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
     every, refit = settings["every"], settings["refit"]
     figure.suptitle(
-        f"{name}: periods of {every} days, refits after {refit} (in brackets: seconds of learning)"
+        f"{name}: periods of {every}, refits after {refit} (in brackets: seconds of learning)"
     )
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -19,6 +19,7 @@ _PUBLIC = {
     "make_synthetic": "simrec.data.synthetic",
     "off_policy": "simrec.evaluation.off_policy",
     "report": "simrec.evaluation.report",
+    "replay": "simrec.evaluation.replay",
     "time_split": "simrec.data.split",
     "top_k": "simrec.scoring.topk",
 }

@@ -13,13 +13,13 @@ _MOST_DECIMALS = 4
 # Characters of a cell of a table.
 _WIDEST = 60
 # Lists of records that a result may hold.
-_TABLES = ("features", "figures", "list")
+_TABLES = ("features", "figures", "policies", "list")
 # Columns of these that are shown, all where none are named.
 _COLUMNS = {"figures": ("task", "metric", "value", "other_value", "low", "high", "result")}
 # Baselines of lists: of the figures they have only this one is shown.
 _LIST_BASELINES, _OF_LISTS = ("_popular", "_ease", "_content"), "ndcg"
 # Records that are for machines and pictures.
-_HIDDEN = ("tasks", "job", "workers")
+_HIDDEN = ("tasks", "periods", "job", "workers")
 
 
 class Id(int):

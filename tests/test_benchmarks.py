@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from simrec import Ratings, cold_start_split, make_synthetic
-from simrec.evaluation.baselines import PopularityBaseline
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -332,64 +331,3 @@ def test_ten_ratings_a_user_and_few_features():
         best = {task: min(found[n][task] for n in ("bias", "ridge-svd")) for task in split.tasks()}
         assert all(found["simrec"][task] < 1.01 * error for task, error in best.items())
         assert sum(found["simrec"][task] for task in best) < sum(best.values())
-
-
-class Counting:
-    """A model that knows how many ratings it has learned, and how: popular items for everyone."""
-
-    log = []
-
-    def __init__(self, name="x"):
-        self.name = name
-
-    def get_params(self):
-        return {"name": self.name}
-
-    def fit(self, ratings, items=None, users=None):
-        self.seen, self.popular = len(ratings), PopularityBaseline.fit(ratings)
-        self.log.append(("fit", len(ratings)))
-        return self
-
-    def update(self, ratings, items=None, users=None):
-        self.seen += len(ratings)
-        self.log.append(("update", len(ratings)))
-
-    def predict(self, pairs):
-        return np.full(len(pairs), self.seen, np.float32)
-
-    def recommend(self, users, k, items, exclude=None):
-        return self.popular.recommend(users, k, items, exclude)
-
-
-def test_policies_of_replay_answer_before_they_learn():
-    from _replay import replay
-
-    day = 86400
-    data = make_synthetic(n_users=150, n_items=90, n_ratings=3000, random_state=0)
-    times = np.sort(np.random.default_rng(0).integers(0, 60 * day, data.ratings.num_rows))
-    ratings = data.ratings.append_column("timestamp", pa.array(times + 1_000_000_000))
-    Counting.log = []
-    policies = ("stand still", "update", "refit", "refit + update", "baseline")
-    found = replay(Counting(), ratings, every=5, refit=10, policies=policies)
-    frame = found.periods
-    assert set(frame["policy"]) == set(policies)
-    first = frame["n"].iloc[0]
-    n = frame[frame["policy"] == "update"]["n"].to_numpy()
-    assert n.sum() == 1500 and frame.groupby("policy")["n"].sum().nunique() == 1
-    # The error shows how many ratings a model had learned when it answered (ratings are small).
-    seen = frame.assign(seen=(frame["rmse"]).round(-1)).set_index("policy")["seen"]
-    before = 1500 + np.concatenate([[0], np.cumsum(n)[:-1]])
-    np.testing.assert_allclose(seen.loc["update"], before, atol=10)
-    np.testing.assert_allclose(seen.loc["stand still"], 1500, atol=10)
-    np.testing.assert_allclose(seen.loc["refit + update"], before, atol=10)
-    refit = seen.loc["refit"].to_numpy()
-    np.testing.assert_allclose(refit[[0, 1]], 1500, atol=10)
-    np.testing.assert_allclose(refit[2], 1500 + first + n[1], atol=10)
-    summary = found.policies.set_index("policy")
-    assert summary.loc["stand still", "fits"] == 1 and summary.loc["stand still", "updates"] == 0
-    assert summary.loc["update", "updates"] == len(n) - 1
-    assert summary.loc["refit", "fits"] == 1 + (len(n) - 1) // 2
-    ages = frame[frame["policy"] == "refit"]["age_days"].to_list()
-    assert ages[:4] == [0, 5, 0, 5]
-    # The first fit is shared.
-    assert [entry for entry in Counting.log if entry == ("fit", 1500)] == [("fit", 1500)]

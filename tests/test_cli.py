@@ -50,7 +50,7 @@ def test_help_and_version(run):
 
 @pytest.mark.parametrize(
     "command",
-    ["train", "evaluate", "compare", "score", "recommend", "report", "run"],
+    ["train", "evaluate", "compare", "replay", "score", "recommend", "report", "run"],
 )
 def test_each_command_has_help(run, command):
     code, out, _ = run(command, "--help")

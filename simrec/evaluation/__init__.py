@@ -1,1 +1,1 @@
-"""Baselines, the four-task table, comparisons, the report."""
+"""Baselines, the four-task table, comparisons, replays, the report."""

@@ -40,6 +40,9 @@ COMMANDS = {
         "evaluate",
         positional=("a", "b"),
     ),
+    "replay": Command(
+        "walk through history: how often must a model be trained again?", "evaluate", fits=True
+    ),
     "score": Command("add a predicted rating to each (user, item) row of a table", batch=True),
     "recommend": Command("find the best items for each user, or print those of one", batch=True),
     "audience": Command(

@@ -1,4 +1,4 @@
-"""Judge models: evaluate, compare, and write the report."""
+"""Judge models: evaluate, compare, replay history, and write the report."""
 
 import json
 from collections.abc import Callable
@@ -151,6 +151,38 @@ def compare(
         "figures": records(found),
         "value": found["model"].iloc[0],
         "other_value": found["other"].iloc[0],
+    }
+
+
+@job
+def replay(
+    data: DataOptions,
+    model: "TwoTower | None" = None,
+    every: str = "7d",
+    refit: str = "28d",
+    at: str | None = None,
+) -> dict[str, Any]:
+    """Walk through history period by period, keeping a model up to date in several ways.
+
+    Parameters
+    ----------
+    every : str
+        Length of a period, after which models learn: 7d, 12h, 2w.
+    refit : str
+        Time after which models that are fitted again are.
+    at : str, optional
+        When the first period begins, such as 2014-06-01; by default after half of the ratings.
+    """
+    from simrec.evaluation.replay import replay as walk
+    from simrec.model.two_tower import TwoTower
+
+    model = model or TwoTower()
+    ratings = data.load_ratings(model.bounds)
+    found = walk(model, ratings, every=every, refit=refit, at=at, **data.features())
+    return {
+        "policies": records(found.policies),
+        "verdict": [found.sentence],
+        "periods": records(found.periods),
     }
 
 

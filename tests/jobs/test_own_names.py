@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from simrec import Ratings, TwoTower, cold_start_split, evaluate
+from simrec import Ratings, TwoTower, cold_start_split, evaluate, replay
 from simrec.cli import main
 from simrec.data.tables import read_table
 from simrec.errors import InputError
@@ -79,6 +79,10 @@ def test_evaluation(root):
     model = TwoTower(embedding_dim=2, epochs=2).fit(split.train, **tables)
     found = evaluate(model, split, items=tables["items"])
     assert np.isfinite(found["ndcg@10"][0]) and np.isfinite(found["rmse"]).all()
+    timed = read_table(root / "ratings.parquet", ["userId", "movieId", "stars"])
+    timed = timed.append_column("at", pa.array(np.arange(len(timed)) * 86_400))
+    walked = replay(TwoTower(epochs=2), Ratings.from_table(timed, **OWN), every="300d", **tables)
+    assert np.isfinite(walked.periods["ndcg@10"]).any()
 
 
 def test_jobs(root, tables, tmp_path, capsys):

@@ -1,7 +1,8 @@
-"""Walk through history as a shop lives it: by training again, or by updates."""
+"""Walk through history as a shop lives it, to see how often a model must be trained again."""
 
 import copy
 import logging
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import pandas as pd
 from simrec.data.ratings import Ratings
 from simrec.data.split import Moment, days, show_moment, time_split
 from simrec.data.tables import TableLike, with_usual_ids
+from simrec.errors import InputError
 from simrec.evaluation import tasks
 from simrec.evaluation.baselines import BiasBaseline, PopularityBaseline
 from simrec.scoring.metrics import rmse
@@ -27,13 +29,14 @@ POLICIES = {
     "refit + update": "fitted again now and then, updated in between",
     "baseline": "biases and popularity, counted again after each period",
 }
+_UNITS = {"h": 1 / 24, "d": 1.0, "w": 7.0}
 # Length of the lists, their figure, and users of a period for whom they are made, at most.
 _K, _NDCG, _USERS = 10, "ndcg@10", 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What each policy reached and cost. Made by `replay`.
+    """What each policy reached and cost. Made by `replay`; prints as its table of policies.
 
     Attributes
     ----------
@@ -44,10 +47,16 @@ class Replay:
     policies : pandas.DataFrame
         A row for each policy: policy, what it does, rmse (over all ratings), ndcg@10 (over all
         lists), fits, updates, seconds.
+    sentence : str
+        How often the model has to be fitted again, with the figures behind it.
     """
 
     periods: pd.DataFrame
     policies: pd.DataFrame
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.policies.to_string(index=False)}\n{self.sentence}"
 
 
 def replay(
@@ -56,8 +65,8 @@ def replay(
     *,
     items: TableLike | None = None,
     users: TableLike | None = None,
-    every: float = 7,
-    refit: float = 28,
+    every: str = "7d",
+    refit: str = "28d",
     at: Moment | None = None,
     policies: Sequence[str] = tuple(POLICIES),
 ) -> Replay:
@@ -76,15 +85,29 @@ def replay(
         All ratings, with timestamps.
     items, users : table or path, optional
         Features.
-    every : float
-        Days of a period.
-    refit : float
-        Days after which policies that refit do so.
+    every : str
+        Length of a period: "7d", "12h" or "2w".
+    refit : str
+        Time after which policies that refit do so.
     at : str, date, datetime or number, optional
         When the first period begins; see `time_split`. By default after half of the ratings.
     policies : sequence of str
         Which of `POLICIES` to follow.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from simrec import TwoTower, make_synthetic
+    >>> ratings = make_synthetic(n_users=60, n_items=40, n_ratings=500).ratings.to_pandas()
+    >>> ratings["timestamp"] = 86400.0 * np.random.default_rng(0).integers(0, 20, len(ratings))
+    >>> walked = replay(TwoTower(epochs=2), ratings, policies=("stand still", "update"))
+    >>> walked.policies["policy"].tolist()
+    ['stand still', 'update']
     """
+    step, again = _days(every, "every"), _days(refit, "refit")
+    unknown = [name for name in policies if name not in POLICIES]
+    if unknown or not policies:
+        raise InputError(f"policies: unknown {unknown}; choose of {', '.join(POLICIES)}.")
     ratings = Ratings.from_table(ratings)
     model = tasks.unfitted_copy(model, ratings=ratings)
     split = time_split(ratings, at=at, test=0.5)
@@ -93,8 +116,12 @@ def replay(
     clock = days(ratings.timestamps - split.at)  # days since the first period began
     # Baselines know the usual names only.
     tables = {"items": with_usual_ids(items, ratings.columns, "items"), "users": users}
-    first = Policy("", model, tables, refit)
+    first = Policy("", model, tables, again)
     first.fit(split.train, 0.0)  # all policies start from that model
+    for part, method in (("update", "update"), ("fold in", "fold_in")):
+        wanted = [name for name in policies if part in name]
+        if wanted and not hasattr(first.model, method):
+            raise InputError(f"policies: {wanted[0]!r} needs a model with {method}().")
     living = [
         replace(first, name=name, model=copy.copy(first.model))
         if name != "baseline"
@@ -102,9 +129,9 @@ def replay(
         for name in policies
     ]
     rows: list[dict[str, Any]] = []
-    n_periods = int(np.floor(clock.max() / every)) + 1
+    n_periods = int(np.floor(clock.max() / step)) + 1
     for number in range(n_periods):
-        start, end = number * every, (number + 1) * every
+        start, end = number * step, (number + 1) * step
         now = (clock >= start) & (clock < end)
         if not now.any():
             continue
@@ -130,7 +157,7 @@ def replay(
                 policy.learn(known, test, newcomers, end)
     frame = pd.DataFrame(rows)
     summary = pd.DataFrame([_summary(frame, policy) for policy in living])
-    return Replay(frame, summary)
+    return Replay(frame, summary, _sentence(frame, summary))
 
 
 def _summary(part: pd.DataFrame, policy: "Policy") -> dict[str, Any]:
@@ -142,6 +169,16 @@ def _summary(part: pd.DataFrame, policy: "Policy") -> dict[str, Any]:
     seconds = float(part["seconds"].sum() + policy.seconds)
     counts = {"fits": policy.fits, "updates": policy.updates, "seconds": seconds}
     return {"policy": policy.name, "rmse": float(error), _NDCG: float(ndcg), **counts}
+
+
+def _days(duration: str, name: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([hdw]?)\s*", str(duration).lower())
+    found = float(match[1]) * _UNITS[match[2] or "d"] if match else 0.0
+    if not found > 0:
+        raise InputError(
+            f"{name} must be a length of time such as '7d', '12h' or '2w'; got {duration!r}."
+        )
+    return found
 
 
 def _date(at: Any, later: float) -> str:
@@ -205,3 +242,47 @@ class Policy:
                 self.model.fold_in(newcomers, **self.tables)
             self.updates += 1
         self.seconds += time.perf_counter() - started
+
+
+def _sentence(frame: pd.DataFrame, summary: pd.DataFrame) -> str:
+    """Name the cheapest policy that is not clearly worse than the best, and say if it pays."""
+    table = summary.set_index("policy")
+    own = [name for name in table.index if name != "baseline"]
+    parts = []
+    for metric, weight, sign in ((_NDCG, "n_ranked", -1), ("rmse", "n", 1)):
+        known = [name for name in own if np.isfinite(table.loc[name, metric])]
+        if not known:
+            continue
+        best = min(known, key=lambda name: sign * table.loc[name, metric])
+        near = [name for name in known if not _worse(frame, name, best, metric, weight, sign)]
+        cheap = min(near, key=lambda name: table.loc[name, "seconds"])
+        figure = f"{metric.upper()} {table.loc[cheap, metric]:.4f}"
+        is_ = "best" if cheap == best else "enough"
+        text = f"“{cheap}” is {is_} ({figure}, {table.loc[cheap, 'seconds']:.1f} s of learning)"
+        if cheap == best and table.loc[known, "seconds"].min() < table.loc[cheap, "seconds"]:
+            text += ", and nothing cheaper comes near it"
+        elif cheap != best:
+            text += f": “{best}” has {table.loc[best, metric]:.4f} for "
+            text += f"{table.loc[best, 'seconds']:.1f} s, which is no clear difference"
+        if "baseline" in table.index:
+            theirs: Any = table.loc["baseline", metric]
+            if sign * theirs < sign * table.loc[best, metric]:
+                text += f", but the baseline is better than all ({theirs:.4f})"
+        parts.append(f"for {'lists' if sign < 0 else 'ratings'} {text}")
+    text = "; ".join(parts) + "."
+    return text[0].upper() + text[1:]
+
+
+def _worse(frame: pd.DataFrame, name: str, best: str, metric: str, weight: str, sign: int) -> bool:
+    """Tell whether a policy is clearly worse than the best: by more than two standard errors.
+
+    The differences by period are what varies; below half a percent none matters.
+    """
+    both = [frame[frame["policy"] == policy].set_index("period") for policy in (name, best)]
+    weights = both[1][weight].to_numpy(np.float64)
+    gap = sign * (both[0][metric] - both[1][metric]).to_numpy()
+    use = np.isfinite(gap) & (weights > 0)
+    gap, weights = gap[use], weights[use] / weights[use].sum()
+    mean = float(weights @ gap)
+    error = float(np.sqrt((weights**2) @ (gap - mean) ** 2))
+    return mean > 2 * error and mean > 0.005 * abs(float(both[1][metric].mean()))
