@@ -1,7 +1,7 @@
 # The command line `simrec`, without TensorFlow unless asked for:
 #
 #   docker build -t simrec .
-#   docker build -t simrec --build-arg EXTRAS=[tensorflow,ray] .
+#   docker build -t simrec --build-arg EXTRAS=[tensorflow,faiss] .
 #   docker run --rm -v "$PWD:/data" -w /data simrec train --ratings ratings.parquet --out model
 
 FROM python:3.12-slim

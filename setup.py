@@ -32,6 +32,7 @@ PLOTS = ["matplotlib>=3.8,<4"]
 EXTRAS = {
     "tensorflow": TENSORFLOW,
     "paper": [*TENSORFLOW, *PLOTS, "scikit-learn>=1.4,<2"],
+    "faiss": ["faiss-cpu>=1.8"],
     # Ray Train starts the workers of a training, XGBoost's collective sums.
     "ray": ["ray[train]>=2.60,<3", "xgboost-cpu>=3.2,<4"],
     # The HTTP service and the studio; the last two make uvicorn faster.
@@ -55,7 +56,7 @@ EXTRAS = {
 }
 EXTRAS["test"] = [
     *EXTRAS["paper"],
-    "faiss-cpu>=1.8",  # docs/export.md runs
+    *EXTRAS["faiss"],
     *EXTRAS["serve"],
     "duckdb>=1.1",
     "httpx>=0.27,<1",

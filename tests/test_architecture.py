@@ -95,10 +95,11 @@ def test_how_a_fit_runs_does_not_know_what_is_fitted(sources):
             lambda name: name == "data/features/content.py",
         ),
         ({"fastapi", "starlette", "pydantic", "uvicorn"}, lambda name: name.startswith("serve/")),
+        ({"faiss"}, lambda name: name == "model/export/formats.py"),
         ({"matplotlib"}, lambda name: name.startswith("evaluation/report")),
         ({"pickle", "joblib", "dill", "cloudpickle", "marshal", "shelve"}, lambda name: False),
     ],
-    ids=["tensorflow", "ray", "xgboost", "sentences", "service", "matplotlib", "pickle"],
+    ids=["tensorflow", "ray", "xgboost", "sentences", "service", "faiss", "matplotlib", "pickle"],
 )
 def test_packages_stay_where_they_belong(sources, packages, allowed):
     wrong = [
@@ -133,7 +134,7 @@ def test_only_the_command_line_prints(sources):
             "import simrec.model.two_tower, simrec.jobs.score, simrec.jobs.recommend,"
             "simrec.jobs.train, simrec.jobs.evaluate, simrec.jobs.pipeline,"
             "simrec.jobs.serve, simrec.model.export.formats",
-            TENSORFLOW | {"ray", "matplotlib"},
+            TENSORFLOW | {"ray", "faiss", "matplotlib"},
         ),
     ],
     ids=["simrec", "cli", "metrics and scoring", "jobs"],

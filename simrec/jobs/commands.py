@@ -48,7 +48,7 @@ COMMANDS = {
     "audience": Command(
         "find the best users for each item, such as a new one", "recommend", batch=True
     ),
-    "export": Command("write a model for TensorFlow or a vector database", "serve"),
+    "export": Command("write a model for TensorFlow, Faiss or a vector database", "serve"),
     "report": Command(
         "write a page on a model for people who decide: quality, features, warnings", "evaluate"
     ),

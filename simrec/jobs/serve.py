@@ -142,7 +142,7 @@ def export(
     model: Path,
     out: Path,
     *,
-    format: Literal["savedmodel", "tower", "parquet"],
+    format: Literal["savedmodel", "tower", "parquet", "faiss"],
     side: Literal["item", "user"] | None = None,
     items: Path | None = None,
     users: Path | None = None,
@@ -156,8 +156,8 @@ def export(
     out : path
         The directory to write; an earlier export there is replaced.
     format : str
-        savedmodel (user tower and item index for TensorFlow), tower (features to vectors)
-        or parquet (vectors).
+        savedmodel (user tower and item index for TensorFlow), tower (features to vectors),
+        parquet (vectors) or faiss (index over the items).
     side : str, optional
         The tower to export, item or user; of parquet both by default.
     items : path, optional
@@ -167,6 +167,11 @@ def export(
     unknown : str
         What the SavedModel does with an unknown user without features: error, or prior, the
         answer for an average user.
+
+    Returns
+    -------
+    dict
+        What was written; for faiss with its recall@10 against exact search.
     """
     from simrec.model.export.formats import check_replaceable
 

@@ -238,9 +238,9 @@ class FittedModel(Params):
         ----------
         path : path
             The directory; an earlier export there is replaced.
-        format : {"savedmodel", "tower", "parquet"}
+        format : {"savedmodel", "tower", "parquet", "faiss"}
             The user tower over an index of the items as a SavedModel, one tower as a SavedModel,
-            or vectors whose inner product is the score.
+            vectors whose inner product is the score, or an index of Faiss over the items.
         side : {"item", "user"}, optional
             The tower; of "parquet" both by default.
         items, users : table or path, optional
@@ -253,7 +253,7 @@ class FittedModel(Params):
         Returns
         -------
         dict
-            What was written.
+            What was written; for "faiss" with the recall@10 of the index against exact search.
 
         Examples
         --------

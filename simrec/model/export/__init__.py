@@ -1,1 +1,1 @@
-"""A model for other systems: SavedModel, tower, vectors."""
+"""A model for other systems: SavedModel, tower, Faiss, vectors."""

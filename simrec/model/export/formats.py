@@ -1,4 +1,4 @@
-"""A fitted model out into other systems: TensorFlow, or tables of vectors.
+"""A fitted model out into other systems: TensorFlow, Faiss, or tables of vectors.
 
 Exported vectors have one coordinate more: a user is [v, 1] and an item [v, shift], where the shift
 is what is added to all scores (the mean of the ratings). Biases are coordinates already. The inner
@@ -27,16 +27,22 @@ from simrec.errors import InputError
 from simrec.model.head import Head
 from simrec.model.params import RankBy
 from simrec.model.tower import Tower, Unknown, unique_ids
+from simrec.scoring.topk import top_k
 from simrec.storage import files
 
 if TYPE_CHECKING:
     from simrec.model.fitted import FittedModel
 
-Format = Literal["savedmodel", "tower", "parquet"]
+Format = Literal["savedmodel", "tower", "parquet", "faiss"]
 OneSide = Literal["item", "user"]
 
 MARK = "export.json"
 BLOCK = 1 << 16  # rows in memory at a time
+_K = 10
+_QUERIES = 2_000  # users on whom an index is tuned and measured
+FEW = 20_000  # items up to which a scan is as fast as an index
+_ENOUGH = 0.99  # recall at which more effort is not worth its time
+_TRAINING_ROWS = 64  # for each inverted list of an index
 
 
 def check_replaceable(path: str | os.PathLike[str]) -> None:
@@ -150,11 +156,7 @@ class _Export:
         """Write the user tower and the item index as one SavedModel."""
         from simrec.model.export import savedmodel as graphs
 
-        made = list(_blocks(self.towers.items, self.heads.items, self.chosen.items))
-        if not made:
-            raise InputError("items: the table has no row, so there is nothing to recommend.")
-        ids = pa.chunked_array([ids for ids, _ in made])
-        item_vectors = np.concatenate([vectors for _, vectors in made])
+        ids, item_vectors = self._all_items()
         users, head = self.towers.users, self.heads.users
         module = graphs.Recommender(users, head, ids, item_vectors, self.shift, self.unknown)
         return {"items": len(ids), "users": len(users.ids), **graphs.save(module, path)}
@@ -178,14 +180,12 @@ class _Export:
     def parquet(self, path: Path) -> dict[str, Any]:
         """Write the vectors of items and users."""
         facts: dict[str, Any] = {"dimensions": self.heads.items.width + 1}
-        about = {"simrec.version": __version__}
-        about |= {"simrec.model_id": self.model_id} if self.model_id else {}
         for tower, head in self._towers():
             table, facts[tower.side] = self.chosen[tower.side], 0
             vector = pa.list_(pa.float32(), head.width + 1)
             id_type = tower.ids.type if table is None else table.schema.field(tower.id_column).type
             columns = [(tower.table_column, id_type), ("vector", vector)]
-            schema = pa.schema(columns, about)
+            schema = pa.schema(columns, self._metadata())
             last = last_coordinate(tower.side, self.shift)
             file = path / f"{tower.side}.parquet"
             # Neither ids nor coordinates repeat: dictionaries would only cost.
@@ -197,9 +197,76 @@ class _Export:
                     facts[tower.side] += len(ids)
         return facts
 
+    def faiss(self, path: Path) -> dict[str, Any]:
+        """Write an index over the items, and their ids in its order."""
+        try:
+            import faiss
+        except ImportError as error:
+            raise InputError(
+                "format 'faiss' needs Faiss, which is not installed: pip install 'simrec[faiss]' "
+                "(or faiss-cpu)."
+            ) from error
+        ids, item_vectors = self._all_items()
+        n_items, rng = len(ids), np.random.default_rng(0)
+        last, n_lists = last_coordinate("items", self.shift), max(1, int(np.sqrt(len(ids))))
+        kind = "flat" if n_items <= FEW else "ivf"
+        name = "Flat" if kind == "flat" else f"IVF{n_lists},Flat"
+        index = faiss.index_factory(item_vectors.shape[1] + 1, name, faiss.METRIC_INNER_PRODUCT)
+        if not index.is_trained:
+            rows = rng.choice(n_items, min(n_items, _TRAINING_ROWS * n_lists), replace=False)
+            index.train(_folded(item_vectors[np.sort(rows)], last))
+        for start in range(0, n_items, BLOCK):
+            index.add(_folded(item_vectors[start : start + BLOCK], last))
+        users = self.towers.users
+        sample = np.sort(rng.permutation(len(users.ids))[:_QUERIES])
+        queries = self.heads.users.of(users.known(sample))
+        # The last coordinate adds the same to all items: exact search does without it.
+        exact = top_k(queries, item_vectors, min(_K, n_items))[1] + np.float32(last)
+        found = _tuned(index, _folded(queries, 1.0), exact)
+        faiss.write_index(index, str(path / "items.faiss"))
+        table = pa.table({self.towers.items.table_column: ids})
+        table = table.replace_schema_metadata(self._metadata())
+        pq.write_table(table, path / "items.parquet", compression="zstd")
+        return {"index": kind, "items": n_items, "dimensions": index.d, **found}
+
+    def _metadata(self) -> dict[str, str]:
+        about = {"simrec.model_id": self.model_id} if self.model_id else {}
+        return {"simrec.version": __version__, **about}
+
     def _towers(self) -> list[tuple[Tower, Head]]:
         both = zip(self.towers, self.heads, strict=True)
         return [(tower, head) for tower, head in both if self.side in (None, tower.singular)]
+
+    def _all_items(self) -> tuple[pa.ChunkedArray, np.ndarray]:
+        tower, head, table = self.towers.items, self.heads.items, self.chosen.items
+        if table is None:
+            return tower.ids.column, np.asarray(head.vectors)
+        made = list(_blocks(tower, head, table))
+        if not made:
+            raise InputError("items: the table has no row, so there is nothing to recommend.")
+        return pa.chunked_array([ids for ids, _ in made]), np.concatenate([v for _, v in made])
+
+
+def _tuned(index: Any, queries: np.ndarray, exact: np.ndarray) -> dict[str, float]:
+    """Raise the effort of searches until recall is good; measure it on other queries.
+
+    `exact` are the scores of the k best items of each query, best first. The effort stays set in
+    the index, and is saved with it.
+    """
+
+    def recall(rows: slice) -> float:
+        # By score: of items that are equally good it does not matter which is found.
+        found, _ = index.search(queries[rows], exact.shape[1])
+        least = exact[rows, -1:]
+        return float((found >= least - 1e-5 * np.maximum(1, np.abs(least))).mean())
+
+    tried, held_out, effort = slice(0, None, 2), slice(len(queries) > 1, None, 2), {}
+    if hasattr(index, "nprobe"):
+        index.nprobe = 1
+        while index.nprobe < index.nlist and recall(tried) < _ENOUGH:
+            index.nprobe = min(2 * index.nprobe, index.nlist)
+        effort = {"nprobe": index.nprobe}
+    return {"recall_at_10": recall(held_out), "queries": len(queries[held_out]), **effort}
 
 
 # How each format is written, and the options that it has a use for.
@@ -207,4 +274,5 @@ _WRITERS: dict[str, tuple[Callable[[_Export, Path], dict[str, Any]], set[str]]] 
     "savedmodel": (_Export.savedmodel, {"items", "unknown"}),
     "tower": (_Export.tower, {"side"}),
     "parquet": (_Export.parquet, {"side", "items", "users"}),
+    "faiss": (_Export.faiss, {"items"}),
 }

@@ -52,7 +52,7 @@ class IdTable(tf.Module):
         if ids.nbytes + 8 * len(ids) > _GRAPH_BYTES:
             raise InputError(
                 f"{name}: {len(ids):,} ids are too many for a SavedModel, whose graph TensorFlow "
-                "limits to 2 GB. Export vectors instead: format 'parquet'."
+                "limits to 2 GB. Export vectors instead: format 'parquet' or 'faiss'."
             )
         self.dtype = tf.int64 if integers else tf.string
         try:
