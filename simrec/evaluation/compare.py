@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from simrec.data.split import ColdStartSplit
 from simrec.errors import InputError
@@ -129,11 +130,9 @@ def in_words(row: Mapping[str, Any]) -> str:
 
 def _named(models: Any, split: Any) -> dict[str, list[Any]]:
     """Return the fits of each model by its name; refuse anything else."""
-    if (
-        not isinstance(models, Mapping)
-        or len(models) < 2
-        or not all(len(fits) for fits in models.values() if isinstance(fits, list | tuple))
-    ):
+    given = models if isinstance(models, Mapping) else {}
+    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in given.items()}
+    if len(fits) < 2 or not all(fits.values()):
         raise InputError(
             'compare needs a mapping of names to two models or more, such as {"a": a, "b": [b0, '
             f"b1]}}; got {models!r:.200}."
@@ -143,13 +142,12 @@ def _named(models: Any, split: Any) -> dict[str, list[Any]]:
             "compare needs a split (see cold_start_split, time_split) whose training part the "
             f"models were fitted on; got {type(split).__name__}."
         )
-    fits = {name: list(m) if isinstance(m, list | tuple) else [m] for name, m in models.items()}
     return {name: [tasks.as_model(fit, "compare") for fit in m] for name, m in fits.items()}
 
 
 def _better(row: Mapping[str, Any], n: int) -> str | None:
     """Name the better model of a row, one of n; None where the difference is not clear."""
-    far = student(1 - (1 - _LEVEL) / (2 * n), row["freedom"]) * row["se"]
+    far = stdtrit(row["freedom"], 1 - (1 - _LEVEL) / (2 * n)) * row["se"]
     difference = row["difference"]
     matters = abs(difference) >= _MARGIN * abs(row["other_value"])
     if not (abs(difference) > far and row["low"] * row["high"] > 0 and matters):
@@ -181,7 +179,7 @@ def paired_difference(
         figures = _figures(cases.sum(axis=0) - cases, root)
         se = float(np.sqrt((n - 1) * (figures[:, 0] - figures[:, 1]).var()))
     se, freedom = _with_fits(pair, root, se, cases[:, 2])
-    far = student(0.5 + _LEVEL / 2, freedom) * se
+    far = float(stdtrit(freedom, 0.5 + _LEVEL / 2)) * se
     return {
         "n_users": n,
         "value": float(value),
@@ -217,10 +215,3 @@ def _with_fits(
     below = sum(variance**2 / freedom for variance, freedom in parts)
     freedom = float(total**2 / below) if 0 < below < np.inf else 1.0
     return float(np.sqrt(total)), freedom
-
-
-def student(quantile: float, freedom: float) -> float:
-    """Return a quantile of Student's distribution."""
-    from scipy.stats import t
-
-    return float(t.ppf(quantile, freedom))

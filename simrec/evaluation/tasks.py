@@ -189,7 +189,7 @@ def warn_about(model: Any, split: ColdStartSplit) -> None:
         known = getattr(model, f"{side}_", None)
         if not isinstance(known, IdMap):
             continue
-        asked = IdMap.from_values(getattr(split.train, side).ids)
+        asked = getattr(split.train, side)
         for ratings in split.tasks().values():
             asked = asked.union(getattr(ratings, side))
         missing = int((~known.contains(asked.ids)).sum())
@@ -210,14 +210,11 @@ def _options(method: Any) -> dict[str, str]:
 
 
 def _refuse_overlap(task: str, test: Ratings, train: Ratings) -> None:
-    users = train.users.rows(test.users.ids)[test.user_rows] if len(test) else np.empty(0, int)
-    items = train.items.rows(test.items.ids)[test.item_rows] if len(test) else np.empty(0, int)
-    known = np.flatnonzero((users >= 0) & (items >= 0))
-    if not len(known):
-        return
-    pairs = users[known] * train.n_items + items[known]
+    users = train.users.rows(test.users.ids)[test.user_rows]
+    items = train.items.rows(test.items.ids)[test.item_rows]
     stored = train.user_rows.astype(np.int64) * train.n_items + train.item_rows
-    both = known[np.isin(pairs, stored)]
+    known = (users >= 0) & (items >= 0)
+    both = np.flatnonzero(known & np.isin(users * train.n_items + items, stored))
     if len(both):
         example = test.select(both[:1]).to_arrow().to_pylist()[0]
         raise InputError(

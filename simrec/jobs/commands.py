@@ -93,12 +93,10 @@ def arguments(name: str, values: Mapping[str, Any], verbose: int = 1) -> dict[st
     """Return the arguments of a command's function; settings become the model it fits."""
     if not COMMANDS[name].fits:
         return dict(values)
-    from simrec.errors import check_seed
     from simrec.model.params import check_params
     from simrec.model.two_tower import TwoTower
 
     own, settings = options_of(function(name)), model_options()
-    check_seed(values.get("random_state", 0))
     # A name that both know, such as the seed, goes to both.
     chosen = {key: value for key, value in values.items() if key in settings}
     rest = {key: value for key, value in values.items() if key in own or key not in settings}

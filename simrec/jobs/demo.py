@@ -60,16 +60,14 @@ def demo(
     )
     say(f"Training on the {len(split.train):,} ratings left ...")
     model = TwoTower(bounds=sample.bounds, random_state=0, verbose=verbose)
-    model.fit(split.train, items=sample.items, users=sample.users)
-    model.save(root / "model")
+    features = {"items": sample.items, "users": sample.users}
+    model.fit(split.train, **features).save(root / "model")
 
     tasks = records(evaluate(model, split))
     say("Training the two SimEcs without refinement, to compare ...")
-    bare = TwoTower(refine=False, bounds=sample.bounds, random_state=0)
-    bare.fit(split.train, items=sample.items, users=sample.users)
-    errors = {name: rmse(part.values, bare.predict(part)) for name, part in split.tasks().items()}
-    for task in tasks:
-        task["rmse_two_simecs"] = errors.get(task["task"])
+    bare = TwoTower(refine=False, bounds=sample.bounds).fit(split.train, **features)
+    for task, part in zip(tasks, split.tasks().values(), strict=True):
+        task["rmse_two_simecs"] = rmse(part.values, bare.predict(part))
     shown = [{**task, "task": TASK_NAMES[task["task"]]} for task in tasks]
     say("\nOne model, four tasks (RMSE; two_simecs: refine=False):\n")
     others = [name for name in tasks[0] if name.startswith("rmse_")]
@@ -99,7 +97,7 @@ def demo(
     say(console.table([{**row, "title": titles.get(row["item_id"])} for row in found]))
 
     say("\nA page about the model and its quality ...")
-    report(model, ratings, outputs["report"], items=sample.items, users=sample.users)
+    report(model, ratings, outputs["report"], **features)
     written = {name: str(path) for name, path in outputs.items()}
     say("\nOutputs:\n" + console.facts(written))
     words = shlex.join(["--model", written["model"]])

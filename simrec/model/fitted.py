@@ -298,10 +298,7 @@ class FittedModel(Params):
 
     def _simec(self, side: Side) -> SimEc:
         self._check_fitted()
-        part = self.parts_.get("rating")
-        if not isinstance(part, RatingPart):
-            raise InputError(f"{SINGULAR[side]}_simec_: the model was fitted without ratings.")
-        return part.simec(side)
+        return self._rating(f"{SINGULAR[side]}_simec_").simec(side)
 
     def _parts(self, rank_by: RankBy) -> dict[str, Part]:
         """Return the components that a ranking is made of."""
@@ -316,7 +313,7 @@ class FittedModel(Params):
     def _rating(self, what: str) -> RatingPart:
         part = self.parts_.get("rating")
         if not isinstance(part, RatingPart):
-            raise InputError(f"{what}: the model was fitted without ratings, and has no variance.")
+            raise InputError(f"{what}: the model was fitted without ratings.")
         return part
 
     def _fitted_to(self) -> str | None:

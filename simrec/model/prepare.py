@@ -18,7 +18,7 @@ from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.ratings import Ratings, liked_from
 from simrec.data.sides import SINGULAR, USUAL, Columns, Side, Sides
-from simrec.data.tables import TableLike, is_table, read_table
+from simrec.data.tables import TableLike, read_table
 from simrec.errors import InputError
 from simrec.model.catalogue import described, with_lists
 from simrec.model.head import Encoder, StoredHead
@@ -198,30 +198,6 @@ def read_ratings(
     if "rating" not in table.column_names:
         return Ratings.from_table(table, rating=None, name=name)
     return Ratings.from_table(table, bounds=bounds, name=name)
-
-
-def rated_pairs(
-    pairs: Ratings | TableLike, y: Any, columns: Columns = USUAL
-) -> Ratings | TableLike:
-    """Put pairs and their ratings together, which scikit-learn gives apart."""
-    if y is None:
-        return pairs
-    if is_table(y) or isinstance(y, str | os.PathLike):
-        raise InputError(
-            "y: the ratings as an array are expected here. Give tables by name: "
-            "fit(ratings, items=..., users=...)."
-        )
-    source = pairs.to_arrow() if isinstance(pairs, Ratings) else pairs
-    own = columns.renaming()
-    table = read_table(source, name="ratings", rename=own, optional=list(own.values()))
-    values = np.asarray(y)
-    if values.shape != (len(table),):
-        raise InputError(
-            f"y: expected a rating for each of {len(table):,} pairs, got {values.shape}."
-        )
-    if "rating" in table.column_names:
-        table = table.drop_columns(["rating"])
-    return table.append_column("rating", pa.array(values))
 
 
 def read_pairs(pairs: Any, item_ids: Any, columns: Columns) -> pa.Table:

@@ -17,7 +17,7 @@ from simrec.model.answer.answers import Answers
 from simrec.model.checkpoint import Run
 from simrec.model.fit import fit_model
 from simrec.model.params import OutputKind, check_params
-from simrec.model.prepare import rated_pairs, read_ratings
+from simrec.model.prepare import read_ratings
 from simrec.model.update.update import Guests, State, forget, learn
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,6 @@ class TwoTower(Answers):
     def fit(
         self,
         ratings: Ratings | TableLike,
-        y: Any = None,
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
@@ -162,8 +161,6 @@ class TwoTower(Answers):
         ----------
         ratings : Ratings, table or path
             Columns user_id, item_id and, unless there are only interactions, rating.
-        y : array of float, optional
-            The ratings, where they are not a column; scikit-learn gives them so.
         items, users : table or path, optional
             Features, one row for each item_id or user_id. Those without ratings are new entities
             whose features the model then knows.
@@ -179,7 +176,7 @@ class TwoTower(Answers):
         """
         check_params(self.get_params())
         run = Run(path=checkpoint, resume=resume)
-        taken = read_ratings(rated_pairs(ratings, y), self.bounds)
+        taken = read_ratings(ratings, self.bounds)
         fit_model(self, taken, Sides(items, users), run)
         return self
 

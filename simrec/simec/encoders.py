@@ -109,14 +109,6 @@ def check_encoder_shapes(encoder: Any, feature_shape: tuple[int, ...], embedding
         )
 
 
-def kernels_squared(encoder: Any) -> Any:
-    """Return the sum of squares of all trainable kernels (variables of rank two or more)."""
-    return tf.add_n(
-        [tf.reduce_sum(v * v) for v in encoder.trainable_variables if v.shape.rank >= 2]
-        or [tf.constant(0.0)]
-    )
-
-
 def relevance(encoder: Any, features: Features, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return (relevance of each feature, base): they sum to f'(x) . w for each row.
 

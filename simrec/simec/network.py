@@ -15,7 +15,7 @@ import numpy as np
 from simrec.errors import InputError
 from simrec.scoring.output import Output
 from simrec.simec.closed_form import first_last_layer
-from simrec.simec.encoders import DenseStack, copy_encoder, kernels_squared
+from simrec.simec.encoders import DenseStack, copy_encoder
 from simrec.simec.inputs import Problem
 from simrec.simec.keras import keras, tf, tfrs
 from simrec.simec.options import PENALTIES, check_hidden_layers
@@ -138,8 +138,9 @@ class SimEcNetwork(tfrs.Model):
 
     def _penalty(self, inputs: dict[str, Any], y: Any) -> Any:
         """Return the weighted sum of the terms of docs/simec.md besides the error."""
+        kernels = [v for v in self.encoder.trainable_variables if v.shape.rank >= 2]
         terms = {
-            "l2": lambda: kernels_squared(self.encoder),
+            "l2": lambda: tf.add_n([tf.reduce_sum(v * v) for v in kernels] or [tf.constant(0.0)]),
             "symmetric": lambda: self._symmetric_error(inputs),
             "self_similarity": lambda: self._self_similarity_error(inputs, y),
         }

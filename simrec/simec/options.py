@@ -34,43 +34,35 @@ _SAMPLE = 1500  # rows and columns on which symmetry is checked
 
 def check_params(params: Mapping[str, Any]) -> None:
     """Raise for options that are wrong whatever the data."""
+
+    def check(name: str, right: Any, expected: str) -> None:
+        if not right:
+            raise InputError(f"{name} must be {expected}, got {params[name]!r}")
+
     for name, allowed in _CHOICES.items():
-        if params[name] not in allowed:
-            raise InputError(f"{name} must be one of {', '.join(allowed)}, got {params[name]!r}")
+        check(name, params[name] in allowed, f"one of {', '.join(allowed)}")
     for name, least in _AT_LEAST.items():
-        if not is_whole(params[name], least):
-            raise InputError(f"{name} must be an integer of at least {least}, got {params[name]!r}")
+        check(name, is_whole(params[name], least), f"an integer of at least {least}")
     for name in (*PENALTIES, "ridge"):
-        if not (np.isfinite(params[name]) and params[name] >= 0):
-            raise InputError(f"{name} must be zero or positive, got {params[name]!r}")
+        check(name, np.isfinite(params[name]) and params[name] >= 0, "zero or positive")
     for name in _SHARES:
-        if not 0 <= params[name] < 1:
-            raise InputError(f"{name} must be at least 0 and below 1, got {params[name]!r}")
+        check(name, 0 <= params[name] < 1, "at least 0 and below 1")
     check_hidden_layers(params["hidden_layers"])
-    bounds, init, patience = params["bounds"], params["init"], params["patience"]
-    if bounds is not None and not (
-        len(bounds) == 2 and all(is_number(b) for b in bounds) and bounds[0] < bounds[1]
-    ):
-        raise InputError(f"bounds must be (low, high) with low < high, got {bounds!r}")
-    solved = init == "least_squares"
-    unbounded_squares = params["loss"] == "mse" and bounds is None
+    bounds, patience, epochs = params["bounds"], params["patience"], params["epochs"]
+    check("learning_rate", params["learning_rate"] > 0, "positive")
+    check("patience", patience is None or patience >= 1, "None or at least 1")
+    pair = bounds is None or (len(bounds) == 2 and all(map(is_number, bounds)))
+    check("bounds", bounds is None or (pair and bounds[0] < bounds[1]), "(low, high), low < high")
+    held_out, solved = params["validation_fraction"] > 0, params["init"] == "least_squares"
     wrong = {
         "loss='bce' compares a probability with a target between bounds, but bounds is None: give "
         "bounds=(0, 1), or the range of your targets": params["loss"] == "bce" and bounds is None,
-        "epochs=0 trains nothing: give epochs, or init='least_squares'": (
-            params["epochs"] == 0 and not solved
-        ),
+        "epochs=0 trains nothing: give epochs, or init='least_squares'": not (epochs or solved),
         "init='least_squares' needs loss='mse', and neither bounds nor validation_fraction": (
-            solved and (not unbounded_squares or params["validation_fraction"] > 0)
+            solved and (params["loss"] != "mse" or bounds is not None or held_out)
         ),
         "solver='lbfgs' has no epochs to stop early at: leave out validation_fraction": (
-            params["solver"] == "lbfgs" and params["validation_fraction"] > 0
-        ),
-        f"learning_rate must be positive, got {params['learning_rate']!r}": (
-            not params["learning_rate"] > 0
-        ),
-        f"patience must be None or at least 1, got {patience!r}": (
-            patience is not None and patience < 1
+            params["solver"] == "lbfgs" and held_out
         ),
         "hidden_layers describes the built-in encoder, but an encoder is given: leave one out": (
             params["encoder"] is not None and params["hidden_layers"]
@@ -101,14 +93,13 @@ def check_hidden_layers(hidden_layers: Sequence[int]) -> tuple[int, ...]:
 def check_features(params: Mapping[str, Any], features: Features) -> None:
     """Raise for options that do not fit the kind of features."""
     if features.kind == "identity":
-        for name in ("input_dropout", "validation_fraction"):
-            if params[name]:
-                raise InputError(
-                    f"{name} needs features, but X is None (the identity): a row that is not "
-                    "trained has no embedding, and a row number has no parts"
-                )
-        if params["encoder"] is not None:
-            raise InputError("an encoder needs features, but X is None (the identity)")
+        given = [name for name in ("input_dropout", "validation_fraction") if params[name]]
+        given += ["encoder"] * (params["encoder"] is not None)
+        if given:
+            raise InputError(
+                f"{given[0]} needs features, but X is None (the identity): a row that is not "
+                "trained has no embedding, and a row number has no parts"
+            )
     elif len(features.shape) > 1 and params["encoder"] is None:
         raise InputError(
             f"a row of X has shape {features.shape}: give an encoder that takes it (a CNN), or "
@@ -282,21 +273,3 @@ class Params:
             input_tags=InputTags(sparse=True, allow_nan=True),
             non_deterministic=False,
         )
-
-
-def r_squared(values: np.ndarray, predictions: np.ndarray) -> float:
-    """Return the share of the variance that predictions explain, as regressors of scikit-learn do.
-
-    1 is perfect, 0 as good as the mean of the values; NaN of fewer than two values.
-
-    >>> r_squared(np.array([1.0, 3.0, 5.0]), np.array([1.0, 4.0, 5.0]))
-    0.875
-    """
-    values = np.asarray(values, np.float64)
-    if len(values) < 2:
-        return float("nan")
-    left = float(((values - predictions) ** 2).sum())
-    spread = float(((values - values.mean()) ** 2).sum())
-    if not spread:
-        return 1.0 if not left else 0.0
-    return 1 - left / spread

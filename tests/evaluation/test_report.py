@@ -293,7 +293,7 @@ def test_what_to_do_next_has_a_figure_behind_it(found):
 def test_the_lists_are_counted(tested, found):
     listed = found.listed
     lists = tested.model.recommend(k=10, exclude=tested.ratings, output="arrow")
-    names = [tested.name_of(item) for item in lists["item_id"].to_pylist()]
+    names = lists["item_id"].to_pylist()
     counted = Counter(names).most_common(10)
     assert listed["n_users"] == 150
     assert [round(top["share"] * 150) for top in listed["top"]] == [n for _, n in counted]

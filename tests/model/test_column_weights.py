@@ -26,13 +26,15 @@ def regression(X, groups, y):
 
 def test_weights_are_those_of_a_ridge_regression_with_a_penalty_of_each_column(planted):
     X, groups, y = planted
-    found = regression(X, groups, y).weights(Weighed(2.0, np.array([1, 0.25], np.float32), y))
+    weighed = Weighed(2.0, np.array([1, 0.25], np.float32), y)
+    found, twice = regression(X, groups, np.column_stack([y, 2 * y])).weights(weighed).T
     D = X.toarray().astype(np.float64)
     D -= D.mean(0)
     A = D.T @ D + np.diag(np.where(groups == 0, 2.0, 8.0))
     expected = np.linalg.solve(A, D.T @ (y - y.mean()))
     np.testing.assert_allclose(found[:-1], expected, atol=2e-3)
     assert found[-1] == pytest.approx(y.mean() - X.toarray().mean(0) @ expected, abs=2e-3)
+    np.testing.assert_allclose(twice, 2 * found, atol=2e-3)
 
 
 def test_noise_of_any_width_changes_nothing(planted):

@@ -111,14 +111,3 @@ def test_a_directory_of_users_is_a_table(data, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for users in ("users", str(tmp_path / "users"), tmp_path / "users"):
         assert len(model.recommend(users, k=2)) == 6
-
-
-def test_ids_that_are_nearly_known_ones(caplog):
-    rows = {"user_id": ["Ann", "Ben"] * 3, "item_id": ["a", "b", "c"] * 2}
-    table = pa.table({**rows, "rating": [1.0, 2.0, 3.0, 4.0, 5.0, 1.0]})
-    model = TwoTower(lists=False, embedding_dim=1, epochs=2).fit(table)
-    model.fold_in(
-        pa.table({"user_id": ["ann ", "Zoe"], "item_id": ["a", "b"], "rating": [1.0, 2.0]})
-    )
-    assert "users: 1 new ids differ from known ones in case or blanks only" in caplog.text
-    assert "'ann ' from 'Ann'" in caplog.text

@@ -8,8 +8,7 @@ from sklearn.metrics import r2_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.utils.validation import check_is_fitted
 
-from simrec import InputError, SimEc, TwoTower, make_synthetic
-from simrec.simec.options import r_squared
+from simrec import SimEc, TwoTower, make_synthetic
 
 SMALL = {"embedding_dim": 2, "epochs": 2, "lists": False}
 
@@ -50,21 +49,6 @@ def test_cross_val_score_with_features(data, frame):
     )
 
 
-def test_ratings_apart_and_scorers_by_name(frame):
-    pairs, y = frame[["user_id", "item_id"]], frame["rating"]
-    apart = TwoTower(**SMALL).fit(pairs, y)
-    together = TwoTower(**SMALL).fit(frame)
-    assert np.array_equal(apart.predict(pairs), together.predict(pairs))
-    assert apart.score(pairs, y) == together.score(frame)
-    with pytest.raises(InputError, match="a rating for each of 500 pairs"):
-        TwoTower().fit(pairs, y[:-1])
-    split = [(np.arange(500), np.arange(0, 500, 5))]
-    errors = cross_val_score(
-        TwoTower(**SMALL), pairs, y, cv=split, scoring="neg_mean_squared_error"
-    )
-    assert -2 < errors[0] < 0
-
-
 def test_grid_search(data, frame):
     search = GridSearchCV(TwoTower(lists=False, epochs=2), {"embedding_dim": [1, 2]}, cv=2)
     search.fit(frame, items=data.items)
@@ -79,13 +63,3 @@ def test_simec_in_grid_search():
     grid = {"embedding_dim": [1, 4]}
     search = GridSearchCV(SimEc(solver="lbfgs", epochs=40), grid, cv=2, scoring="r2").fit(X, S)
     assert search.best_params_ == {"embedding_dim": 4} and search.best_score_ > 0.5
-
-
-def test_r_squared_is_that_of_scikit_learn():
-    rng = np.random.default_rng(0)
-    y, z = rng.normal(size=(2, 50))
-    assert r_squared(y, z) == pytest.approx(r2_score(y, z))
-    same = np.ones(3)
-    assert r_squared(same, same) == r2_score(same, same) == 1
-    assert r_squared(same, same + 1) == r2_score(same, same + 1) == 0
-    assert np.isnan(r_squared(same[:1], same[:1]))

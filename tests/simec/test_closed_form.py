@@ -6,7 +6,6 @@ from processes import imported_by
 from scipy import sparse
 
 from simrec import InputError, SimEc
-from simrec.simec.options import r_squared
 
 RNG = np.random.default_rng(0)
 X, W = RNG.normal(size=(80, 6)), RNG.normal(size=(3, 40)).astype("f4")
@@ -27,7 +26,7 @@ def test_a_frozen_last_layer_is_solved_exactly_and_stays_as_it_is(masked):
 def test_a_free_last_layer_is_found_too_and_bounds_are_kept():
     R = sparse.csr_matrix((TRUTH[SEEN], np.nonzero(SEEN)), shape=TRUTH.shape)
     model = SimEc(3, solver="closed_form", sweeps=30).fit(X, R)
-    assert r_squared(TRUTH.ravel(), model.predict(X).ravel()) > 0.99
+    assert np.corrcoef(TRUTH.ravel(), model.predict(X).ravel())[0, 1] > 0.995
     bounded = 1 + 4 / (1 + np.exp(-TRUTH / 4))
     found = SimEc(3, solver="closed_form", bounds=(1, 5)).fit(X, bounded, last_layer=W).predict(X)
     assert found.min() >= 1 and found.max() <= 5

@@ -180,10 +180,11 @@ def count_lists(tested: TestedModel, k: int) -> dict[str, Any]:
     times = np.bincount(ids[ids >= 0], minlength=len(model.items_))
     figures = catalogue_figures(ratings, ids, model.items_, task.relevant.indices)
     most = np.argsort(-times, kind="stable")[:10]
-    top = []
-    for item in most[times[most] > 0]:
-        name, times_rated = model.items_.ids[int(item)].as_py(), model.towers_.items.counts[item]
-        row = {"share": times[item] / len(ids), "ratings": int(times_rated)}
-        top.append({"name": tested.name_of(name), **row})
+    rows = most[times[most] > 0]
+    items, rated = model.items_.take(rows), model.towers_.items.counts[rows]
+    titles, top = model.titles(items), []
+    for item, n, n_rated in zip(items.to_pylist(), times[rows], rated.tolist(), strict=True):
+        name = titles.get(item) or f"item {item}"
+        top.append({"name": name, "share": n / len(ids), "ratings": n_rated})
     top_share = float(times[most].sum() / max(times.sum(), 1))
     return {"n_users": len(ids), "top": top, "top_share": top_share, **figures}

@@ -6,7 +6,6 @@ And what to look at before trusting it: leaks, missing rows.
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from simrec.data.sides import ID_COLUMNS, SIDES, SINGULAR, Side, Sides
 from simrec.data.split import ColdStartSplit, cold_start_split
 from simrec.data.tables import TableLike, read_table, with_usual_ids
 from simrec.evaluation import tasks
-from simrec.model.catalogue import names_at, title_column
 
 logger = logging.getLogger(__name__)
 
@@ -75,19 +73,6 @@ class TestedModel:
     def new(self, side: Side) -> Ratings:
         """Return the ratings of held-out items (users) by users (of items) the copy knows."""
         return self.split.new_items if side == "items" else self.split.new_users
-
-    def name_of(self, item_id: Any) -> str:
-        """Return the name of an item."""
-        return self._names.get(item_id) or f"item {item_id}"
-
-    @cached_property
-    def _names(self) -> dict[Any, str | None]:
-        table = self.tables.items
-        if table is None:
-            return {}
-        title = title_column(table.drop_columns("item_id"))
-        names = names_at(table, np.arange(len(table)), title)
-        return dict(zip(table["item_id"].to_pylist(), names, strict=True))
 
 
 def entities(ratings: Ratings, side: Side) -> tuple[IdMap, np.ndarray]:

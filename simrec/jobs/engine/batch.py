@@ -1,6 +1,5 @@
 """Run a batch job: units of work mapped by an engine, their parts published as a whole."""
 
-import contextlib
 import logging
 import sys
 import time
@@ -215,18 +214,13 @@ def run_batch(
 
 def _with_progress(parts: Iterator[Part], units: Sequence[Unit]) -> Iterator[Part]:
     """Show a bar on a terminal, log a line per part elsewhere."""
-    by_index = {unit.index: unit for unit in units}
-    bar: Any = None
     if logger.isEnabledFor(logging.INFO) and sys.stderr.isatty():
         from tqdm import tqdm
 
-        bar = tqdm(total=sum(unit.rows for unit in units), unit=" rows", unit_scale=True)
-    with contextlib.closing(bar) if bar is not None else contextlib.nullcontext():
-        for n, part in enumerate(parts, start=1):
-            unit = by_index[part.unit]
-            if bar is None:
-                done = f"{part.rows_in} rows in, {part.rows_out} rows out"
-                logger.info("%d/%d %s: %s", n, len(units), unit.label, done)
-            else:
-                bar.update(unit.rows)
-            yield part
+        yield from tqdm(parts, total=len(units), unit=" parts")
+        return
+    labels = {unit.index: unit.label for unit in units}
+    for n, part in enumerate(parts, start=1):
+        done = f"{part.rows_in} rows in, {part.rows_out} rows out"
+        logger.info("%d/%d %s: %s", n, len(units), labels[part.unit], done)
+        yield part

@@ -62,12 +62,10 @@ class KnownIds:
 
 def entity_source(tower: Tower, path: Path | None, own: Columns) -> Source | KnownIds:
     """Open a table in which each id occurs once, wherever batches end; or take all known ids."""
-    column = tower.id_column
     if path is None:
-        return KnownIds(column, tower.ids.column)
+        return KnownIds(tower.id_column, tower.ids.column)
     source = open_table(path, tower.side, own)
-    source.require_columns(column)
-    unique_ids(source.read([column])[column].drop_null(), tower.side, source.name)
+    _ids_of(tower, source)
     return source
 
 

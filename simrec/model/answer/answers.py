@@ -17,10 +17,10 @@ from simrec.model.answer.similar import Liked, similar
 from simrec.model.head import Found
 from simrec.model.params import RankBy
 from simrec.model.part import Entity, Part
-from simrec.model.prepare import rated_pairs, read_pairs, read_ratings
+from simrec.model.prepare import read_pairs, read_ratings
 from simrec.model.tower import Tower, Unknown
+from simrec.scoring.metrics import rmse
 from simrec.scoring.pairs import Parts, score_pairs, shares
-from simrec.simec.options import r_squared
 
 
 class Answers(ListAnswers):
@@ -98,7 +98,6 @@ class Answers(ListAnswers):
     def score(
         self,
         ratings: Ratings | TableLike,
-        y: Any = None,
         *,
         items: TableLike | None = None,
         users: TableLike | None = None,
@@ -110,15 +109,14 @@ class Answers(ListAnswers):
         ratings : Ratings, table or path
             Ratings that the model was not fitted to. Ids of which nothing is known are predicted as
             average ones.
-        y : array of float, optional
-            The ratings, where they are not a column.
         items, users : table or path, optional
             Features of ids the model does not know.
 
         Returns
         -------
         float
-            The share of the variance that is explained (R^2): 1 at best, 0 for the mean.
+            The share of the variance that is explained (R^2): 1 at best, 0 for the mean, NaN where
+            all ratings are alike.
 
         Examples
         --------
@@ -126,11 +124,12 @@ class Answers(ListAnswers):
         True
         """
         self._check_fitted()
-        given = read_ratings(rated_pairs(ratings, y, self.columns_), None, self.columns_)
+        given = read_ratings(ratings, None, self.columns_)
         if "rating" not in self.parts_ or not given.has_ratings:
             raise InputError("score: needs ratings; `evaluate` measures lists.")
         found = self.predict(given, items=items, users=users, unknown="prior")
-        return r_squared(given.values, found)
+        spread = float(given.values.std(dtype=np.float64))
+        return 1 - (rmse(given.values, found) / spread) ** 2 if spread else float("nan")
 
     def embed_items(
         self, items: Any = None, rank_by: RankBy = "both", output: TableKind = "pandas"

@@ -12,7 +12,7 @@ from simrec.data.id_columns import one_or_several
 from simrec.data.sides import Side, Sides, other
 from simrec.data.tables import is_table, read_table
 from simrec.errors import InputError
-from simrec.model.catalogue import names_at, title_column
+from simrec.model.catalogue import titles
 from simrec.model.head import Encoder, Found
 from simrec.model.part import Entity, Part
 from simrec.model.tower import Tower
@@ -170,6 +170,6 @@ def _nearest(tower: Tower, rows: np.ndarray, cosines: np.ndarray, own: int) -> s
     """Name the rows with the largest positive cosines, but the entity's own."""
     order = np.argsort(-cosines, kind="stable")
     best = rows[order[(cosines[order] > 0) & (rows[order] != own)][:_N_NAMED]]
-    titles = names_at(tower.table, best, title_column(tower.table))
-    names = zip(titles, tower.ids.take(best).to_pylist(), strict=True)
-    return ", ".join(str(title or name) for title, name in names)
+    ids = tower.ids.take(best)
+    named = titles(tower.table, tower.ids, ids)
+    return ", ".join(str(named.get(one, one)) for one in ids.to_pylist())

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy import sparse
 
-from simrec.data.id_columns import id_kind
 from simrec.data.ids import IdMap
 from simrec.data.messages import describe
 from simrec.data.tables import TableLike
@@ -40,7 +38,6 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
     featureless = rated.ids.filter(pa.array(~tower.ids.contains(rated.ids, column)))
     if len(listed) and len(featureless):
         featureless = featureless.filter(pa.array(~listed.contains(featureless, column)))
-    _warn_of_near_misses(tower, featureless)
     if len(featureless) and tower.encoder is not None:
         logger.warning(
             "%s: %d have no row of features; they are taken as average", side, len(featureless)
@@ -69,28 +66,6 @@ def add_entities(tower: Tower, rated: IdMap, source: TableLike | None) -> tuple[
         table=catalogue.grown(tower.table, table, insert) if side == "items" else None,
     )
     return grown, NewRows(features, has_features, insert, tower.counts)
-
-
-def _warn_of_near_misses(tower: Tower, featureless: pa.Array) -> None:
-    """Say which new ids are those of known entities but for case and blanks."""
-    if not len(featureless) or id_kind(tower.ids.type) != "string":
-        return
-
-    def folded(ids: pa.Array) -> pa.Array:
-        return pc.utf8_lower(pc.utf8_trim_whitespace(ids.cast(pa.large_string())))
-
-    found = pc.index_in(folded(featureless), value_set=folded(tower.ids.ids))
-    near = pc.indices_nonzero(found.is_valid())
-    if len(near):
-        first = near[0].as_py()
-        logger.warning(
-            "%s: %d new ids differ from known ones in case or blanks only, such as %r from %r; "
-            "they are taken as new",
-            tower.side,
-            len(near),
-            featureless[first].as_py(),
-            tower.ids.take([found[first].as_py()])[0].as_py(),
-        )
 
 
 def unknown_values(tower: Tower, new: NewRows) -> dict[str, int]:
