@@ -51,7 +51,10 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def as_json(value: Any) -> str:
     """Write a value of a filter or request as JSON, a long one cut short."""
-    return json.dumps(value, default=str, ensure_ascii=False)[:80]
+    try:
+        return json.dumps(value, default=str, ensure_ascii=False)[:80]
+    except (TypeError, ValueError):  # no JSON: from Python
+        return repr(value)[:80]
 
 
 def plural(n: int, word: str) -> str:

@@ -53,7 +53,7 @@ def with_lists(table: pa.Table, encoder: FeatureEncoder) -> pa.Table:
     """Return a table with lists for strings that are read as some: of CSV files as of Parquet."""
     for place, name in enumerate(table.column_names):
         separator = getattr(encoder.encoders_.get(name), "separator", "")
-        if separator:
+        if separator and name.lower() not in TITLES:
             made = lists(table[name], separator)
             field = pa.field(name, made.type, metadata={_SEPARATOR: separator})
             table = table.set_column(place, field, made)

@@ -171,7 +171,7 @@ def prepare(
         if total == 1:
             told = "ratings: all are of one %s; what sets %s apart cannot be learned"
             logger.warning(told, SINGULAR[side], side)
-    return Prepared(ratings, bounds or found, sides, workers)
+    return Prepared(ratings, found if bounds is None else bounds, sides, workers)
 
 
 def _with_items_of_all(ratings: Ratings, workers: Workers) -> Ratings:

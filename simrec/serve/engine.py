@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from simrec.data.features.category import ListColumn
+from simrec.data.features.strings import lists
 from simrec.data.id_columns import id_kind
 from simrec.data.ids import IdMap
 from simrec.data.ratings import Ratings
@@ -67,6 +69,7 @@ class Engine:
     def id_of(self, given: Any, side: Side) -> Any:
         """Return an id as the kind that the model has: numbers may come as text."""
         tower = self.model.towers_[side]
+        given = requests.whole(given)
         if isinstance(given, bool) or not isinstance(given, int | str):
             raise _refused(tower.table_column, "a whole number or a string", given)
         return tower.ids.read(given, tower.id_column)
@@ -108,10 +111,12 @@ class Engine:
     def clean(self, row: Mapping[str, Any], side: Side) -> dict[str, Any]:
         """Return features of a request as a table takes them; images are base64, never paths.
 
-        What is clean already stays as it is.
+        Strings that are lists become lists, as others may give them. What is clean already stays as
+        it is.
         """
         tower = self.model.towers_[side]
         kinds = {} if tower.encoder is None else tower.encoder.columns_
+        columns = {} if tower.encoder is None else tower.encoder.encoders_
         own = {tower.own_column: tower.id_column} if tower.own_column else {}
         found = {}
         for name, value in row.items():
@@ -120,6 +125,11 @@ class Engine:
                     value = base64.b64decode(value, validate=True)
                 except (ValueError, TypeError):
                     raise InputError(f"{name}: expected an image in base64.") from None
+            column = columns.get(name)
+            if isinstance(value, str) and isinstance(column, ListColumn):
+                if not column.separator:
+                    raise _refused(name, "a list of values", value)
+                value = lists(pa.chunked_array([[value]]), column.separator)[0].as_py()
             inner = value if isinstance(value, list) else [value]
             if any(isinstance(one, list | Mapping) for one in inner):
                 raise _refused(name, "a value or a list of values", value)
@@ -133,12 +143,14 @@ class Engine:
         trained = [] if tower.encoder is None else list(tower.encoder.columns_)
         if set(names) & set(trained):  # what is not given of them is missing
             names += [name for name in trained if name not in names]
-        columns = {name: [row.get(name) for row in rows] for name in names}
-        try:
-            return pa.table({name: pa.array(values) for name, values in columns.items()})
-        except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
-            expected = "values of one type in each column, and numbers of 64 bits at most"
-            raise _refused(tower.side, expected, columns) from error
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = pa.array([row.get(name) for row in rows])
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+                expected = "values of one type, and numbers of 64 bits at most"
+                raise InputError(f"{tower.side}, {name}: expected {expected}.") from error
+        return pa.table(columns)
 
     # What has come in
 
@@ -248,6 +260,10 @@ class Engine:
         rows = dict(zip(ratings, self.there(list(ratings)).tolist(), strict=True))
         liked = {rows[item]: rating for item, rating in ratings.items()}
         tower = model.towers_.users
+        if tower.encoder is None:
+            if who.features:
+                raise InputError("features: the model was trained without features of users.")
+            features = None
         row = -1 if user is None else int(model.users_.rows([user], "user_id")[0])
         known = row >= 0
         # What is rated and new has no posterior to learn from: it is left out of the list, and

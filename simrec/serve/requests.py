@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetPydanticSchema
 from pydantic_core.core_schema import custom_error_schema
 
 from simrec.errors import InputError
@@ -22,9 +22,15 @@ def _expected(what: str) -> GetPydanticSchema:
     return GetPydanticSchema(lambda kind, schema: made(schema(kind)))
 
 
+def whole(given: Any) -> Any:
+    """Take 1.0 for 1, as JSON does."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
 Id = Annotated[
     Annotated[int, Field(strict=True, ge=-_LARGEST, le=_LARGEST)]
     | Annotated[str, Field(max_length=500)],
+    BeforeValidator(whole),
     _expected("a whole number or a string of at most 500 characters"),
 ]
 Row = Annotated[dict[str, Any], Field(max_length=MOST_COLUMNS)]

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 FORMAT = "simrec"
 # 7: uptake keeps who was fitted (it had factors), and users are in no shards.
-FORMAT_VERSION = 9
+FORMAT_VERSION = 10
 MANIFEST = "manifest.json"
 # What every manifest of ours has had, by type.
 _FIELDS = dict(kind=str, model_id=str, simrec=str, config=dict, facts=dict, files=dict)

@@ -282,6 +282,28 @@ class TestWhatComesIn:
         assert client.post("/feedback", json=body).status_code == 200
         assert len(Log(tmp_path / "state").new()) == 1
 
+    def test_lists_may_come_as_the_strings_that_they_were_in_training(self, tmp_path):
+        """From then on they are lists to filters, and beside those that others post."""
+        rng = np.random.default_rng(0)
+        pairs = pa.table({"user_id": rng.integers(40, size=600), "item_id": np.arange(600) % 30})
+        tags = ["War|Noir", "Comedy|Noir", "War|Drama"] * 10
+        path = tmp_path / "model"
+        model = TwoTower(embedding_dim=4, epochs=2)
+        model.fit(pairs, items=pa.table({"item_id": np.arange(30), "tags": tags})).save(path)
+        client = client_of(SimpleNamespace(path=path), tmp_path)
+        for item, given in ((9001, "War|Comedy"), (9002, ["War", "Comedy"]), (9003.0, None)):
+            answer = client.post("/items", json={"rows": [{"item_id": item, "tags": given}]})
+            assert answer.status_code == 200, answer.text
+        comedies = {"where": {"tags": {"contains": "Comedy"}}, "k": 40}
+        found, scores = listed(client.post("/recommend", json={"features": {}, **comedies}))
+        assert {9001, 9002} < set(found) and 9003 not in found
+        assert scores[found.index(9001)] == scores[found.index(9002)]
+        refused = client.post("/recommend", json={"features": {"age": 3}})
+        assert "trained without features of users" in refused.json()["detail"]
+        assert (
+            client.post("/score", json={"user_id": 1.0, "items": [9001, 9002]}).status_code == 200
+        )
+
     def test_a_new_item_with_few_columns_is_listed_alone(self, shop, tmp_path):
         """A row that is fine in its batch is so alone too."""
         features = shop.data.items.drop_columns(["item_id"]).slice(0, 1).to_pylist()[0]
@@ -426,7 +448,7 @@ class TestSafety:
             (
                 "/score",
                 {"item_features": [{"item_id": 9, "genres": ["War", 1]}]},
-                "items: expected values of one type in each column, and numbers of 64 bits at most",
+                "items, genres: expected values of one type, and numbers of 64 bits at most",
             ),
             ("/items", {"rows": [{"item_id": None}]}, "item_id: expected a whole number or a str"),
             (

@@ -23,7 +23,7 @@ BRACKETS = "[,]"
 # its ends), numbers alone, where elements were left out, and what stands for a missing one.
 _END = r"""(['"]|\bNone\b|\bnan\b)"""
 NO_COMMA, BARE_NUMBERS = rf"{_END}\s+{_END}", r"[\s\d.eE+-]+"
-CUT_SHORT = r"""[,'"\d.]\s+\.\.\.,?\s+['"\d-]"""
+CUT_SHORT = r"""^[^'"]*[\d.],?\s+\.\.\.,?\s+[\d-]|['"],?\s+\.\.\.,?\s+['"]"""
 NO_ELEMENT = r"^[ \t\r\n]*(None|nan|null)[ \t\r\n]*$"
 _ENTITY = "&#?[0-9A-Za-z]+;"
 # Values that are looked at.

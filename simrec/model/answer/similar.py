@@ -172,4 +172,4 @@ def _nearest(tower: Tower, rows: np.ndarray, cosines: np.ndarray, own: int) -> s
     best = rows[order[(cosines[order] > 0) & (rows[order] != own)][:_N_NAMED]]
     ids = tower.ids.take(best)
     named = titles(tower.table, tower.ids, ids)
-    return ", ".join(str(named.get(one, one)) for one in ids.to_pylist())
+    return ", ".join(str(named.get(one) or one) for one in ids.to_pylist())

@@ -157,7 +157,7 @@ def choose_penalties(
     """Choose the penalty of each column on items held out in turn; None if features do not help."""
     side, scaled = data.sides.items, _scaled(_likes(data, liked, fading)[0])
     X, spreads = side.X[:, :-1], scaled.std(0)
-    if not X.shape[1] or len(scaled) < _ENOUGH or not spreads.all():
+    if not X.shape[1] or len(scaled) < _ENOUGH or not np.ptp(scaled, axis=0).all():
         return None
     y, seed = (scaled - scaled.mean(0)) / spreads, rng.integers(1 << 31)
     tried = []
