@@ -58,7 +58,15 @@ class FirstRatings:
             first = self.rank[side] < (n if n is not None else np.inf)
             tables.append(self.given[side].select(first).to_arrow())
         table = pa.concat_tables(tables)
-        return Ratings.from_arrow(table) if len(table) else None
+        return self.rated(table) if len(table) else None
+
+    def with_given(self, given: Ratings) -> Ratings:
+        """Give the training ratings and these."""
+        return self.rated(pa.concat_tables([self.train.to_arrow(), given.to_arrow()]))
+
+    def rated(self, table: pa.Table) -> Ratings:
+        """Give a table as ratings, or as pairs where training has no ratings."""
+        return Ratings.from_arrow(table, rating="rating" if self.train.has_ratings else None)
 
     def measure(self, model: TwoTower, given: Ratings | None) -> Found:
         """Make all lists with a model that knows what is given."""
@@ -102,8 +110,7 @@ def first_rating_rows(
         found = first.measure(folded, given)
         again = found
         if given is not None:
-            tables = [split.train.to_arrow(), given.to_arrow()]
-            again = first.measure(refit(Ratings.from_arrow(pa.concat_tables(tables))), given)
+            again = first.measure(refit(first.with_given(given)), given)
         what = f"{'all' if n is None else n} ratings"
         bar = ">= 0.9" if n is None or n >= 5 else "-"
         yield f"share of list places of new items, {what}: folded in", found.share, "-"
